@@ -5,7 +5,10 @@ from __future__ import annotations
 from website.api import PAGES as API
 
 SECTIONS = {
-    "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
+    "Begin": (
+        "guides/first-kernel", "guides/install", "guides/migrate", "guides/questions", "guides/when", "guides/keys",
+        "guides/trust", "guides/pitfalls", "guides/beside", "results", "README",
+    ),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
         "guides/exchange", "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",

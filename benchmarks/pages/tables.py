@@ -23,6 +23,7 @@ PAGES = tuple(
     ROOT / name
     for name in (
         "README.md",
+        "docs/results.md",
         "docs/concepts/measurement.md",
         "docs/concepts/inferred.md",
         "docs/concepts/dispatch.md",
@@ -48,6 +49,47 @@ QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
+
+
+def headline_table() -> str:
+    """Five figures for whoever meets this package: what a tune and a launch take, and where a library is faster."""
+    cold, live, others, launch, kernels = (
+        json.loads(path.read_text()) for path in (COLD, LIVE, THIRD_PARTY, LAUNCH, KERNELS)
+    )
+    tune, host = live["cases"]["matmul bf16 4096x4096x4096"], launch["us"]["add, 4 arguments"]
+    packages, attention = others["summary"], kernels["speedups"]["attention / library"]
+    slower = packages["kernels"] - packages["tuned_faster"]
+    rows = [
+        (
+            f"{cold['configs']} configs of a matrix product, from empty caches", f"{cold['ours']['wall_s']:.0f} s",
+            f"`triton.autotune`: {cold['triton']['wall_s']:.0f} s", cold["device"], cold["date"],
+        ),
+        (
+            "a default tune of it: median time", f"{statistics.median(tune['decided_s']):.1f} s",
+            f"{tune['within_1_percent']} of {tune['runs']} winners within 1 % of the best",
+            tune["device"], tune["date"],
+        ),
+        (
+            f"first use of {packages['kernels']} kernels of fla-core and liger-kernel",
+            f"{packages['tuned_s']['ours']:.0f} s; {slower} of them slower",
+            f"`triton.autotune`: {packages['tuned_s']['triton']:.0f} s", cold["device"], others["date"],
+        ),
+        (
+            "host time of a launch once tuned, 4 arguments", f"{host['triton_ops.autotune']:.1f} µs",
+            f"plain: {host['plain JIT']:.1f}, `triton.autotune`: {host['triton.autotune']:.1f} µs",
+            launch["device"], launch["date"],
+        ),
+        (
+            f"the shipped attention's speed over torch's, {attention['problems']} problems",
+            f"{attention['geometric_mean']:.2f}, worst {attention['least']:.2f}", "torch's fastest backend: 1",
+            kernels["device"]["name"], kernels["date"],
+        ),
+    ]  # fmt: skip
+    lines = [
+        f"| {what} | **{ours}** | {beside} | {device.split()[1]}, {date[:10]} |"
+        for what, ours, beside, device, date in rows
+    ]
+    return "\n".join(["| | `triton_ops` | beside it | measured |", "|---|---|---|---|", *lines])
 
 
 def tune_table() -> str:
@@ -315,6 +357,7 @@ def limits_table(path: Path, device: str) -> str:
 
 
 TABLES = {
+    "headline": headline_table,
     "kernels": kernels_table,
     "kernel limits": lambda: limits_table(KERNELS, "H200"),
     "kernel limits of an H100": lambda: limits_table(KERNELS_H100, "H100"),

@@ -22,13 +22,20 @@ def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]],
 
     Raises:
         AttributeError: Of `__getattr__`, for a name that the package does not show.
+        MissingDependencyError: Of `__getattr__`, for a name whose module needs a package of an extra.
     """
     modules, package = shown(spec), sys.modules[spec.name]
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=package)
-        value = getattr(import_module(modules[name]), name)
+        try:
+            value = getattr(import_module(modules[name]), name)
+        except ImportError as error:
+            missing = import_module("triton_ops.exceptions").MissingDependencyError
+            if (absent := missing.of_import(error, f"{spec.name}.{name}")) is None:
+                raise
+            raise absent from error
         setattr(package, name, value)
         return value
 

@@ -182,8 +182,33 @@ class SettingsError(TritonKernelError, ValueError):
     """A setting, option or environment variable outside its allowed values."""
 
 
+_EXTRAS = {
+    "cli": ("rich", "typer"), "optuna": ("optuna",), "ray": ("ray",), "torch": ("torch",), "triton": ("triton",),
+    "tune": ("numpy", "scipy", "threadpoolctl"),
+}  # fmt: skip
+INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in _EXTRAS.items() for package in packages}
+"""The command that installs each optional package."""
+INSTALL["torch"] += ", or the torch build of your platform"
+INSTALL["pynvml"] = "pip install nvidia-ml-py"
+
+
 class MissingDependencyError(TritonKernelError, ImportError):
     """An optional package that is needed is not installed, or cannot be imported."""
+
+    @classmethod
+    def absent(cls, name: str, purpose: str) -> MissingDependencyError:
+        """The error for a module that is not installed, with the command that installs its package."""
+        package = name.partition(".")[0]
+        hint = INSTALL.get(package, f"pip install {package}")
+        error = cls(f"{name} is needed for {purpose}, and is not installed", hint=hint)
+        error.name = name
+        return error
+
+    @classmethod
+    def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:
+        """The error in place of that of an import, of a face below too; None if no optional package is missing."""
+        missing = isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL
+        return cls.absent(error.name or "", purpose) if missing else None
 
 
 class CacheError(TritonKernelError):

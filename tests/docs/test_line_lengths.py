@@ -27,3 +27,7 @@ def test_long_lines_are_found():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_lines_of_prose_are_short(page):
     assert too_long(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_first_page_is_read_in_three_minutes():
+    assert len((PROJECT / "README.md").read_text(encoding="utf-8").split()) <= 700

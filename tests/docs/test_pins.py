@@ -35,7 +35,8 @@ def test_every_line_is_a_pin():
 
 def test_every_requirement_has_a_pin_that_fits():
     groups = [METADATA["build-system"]["requires"], METADATA["project"]["dependencies"], *EXTRAS.values()]
-    asked = [Requirement(text) for group in [*groups, *METADATA["dependency-groups"].values()] for text in group]
+    groups += METADATA["dependency-groups"].values()
+    asked = [Requirement(text) for group in groups for text in group if not text.startswith(OWN)]
     assert [str(each) for each in asked if PINS.get(canonicalize_name(each.name), "none") not in each.specifier] == []
 
 

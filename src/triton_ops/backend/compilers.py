@@ -7,18 +7,19 @@ pool, the feed of compiled proposals, the models of costs and the cures of spill
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from triton_ops import kernel_ir
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
-from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.kernel_ir import KernelWork
+from triton_ops.exceptions import KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.processes import Child
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled
@@ -33,6 +34,8 @@ class CompilerNeeds:
     def ready(self) -> None:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""
         Child.import_heavy(self.imports, "compiling")
+        with contextlib.suppress(MissingDependencyError):  # without NumPy no work is read
+            _ = kernel_ir.KernelWork
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,12 @@ class Compiler(Protocol):
         """The refusal of a config that is known to fail, or to be slow, before it is compiled; some microseconds."""
         return None
 
-    def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> KernelWork:  # noqa: ARG002
+    def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> kernel_ir.KernelWork:  # noqa: ARG002
         """The work of a config's launches; why it cannot be told is part of it, and never an error.
 
         `contents` has elements of tensors of whole numbers that are known, by the parameter's name.
         """
-        return KernelWork(silent=f"what the launches of {self.name} do is not read from its code")
+        return kernel_ir.KernelWork(silent=f"what the launches of {self.name} do is not read from its code")
 
     def machine_code(self, config: Config) -> Sequence[str | None]:  # noqa: ARG002
         """The machine code of each launch of a compiled config as text; None for one that cannot be shown."""

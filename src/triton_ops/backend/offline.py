@@ -26,13 +26,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from triton_ops import kernel_ir
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.kernel_ir import KernelWork, LaunchWork, Operand, UntoldError
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES
 
@@ -249,7 +247,7 @@ def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
 
 def kernel_work(
     kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target, contents: Contents | None = None
-) -> KernelWork:
+) -> kernel_ir.KernelWork:
     """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
 
     `contents` has elements of tensors of whole numbers that are known, by the parameter's name. 20 to 50 ms a launch.
@@ -257,17 +255,17 @@ def kernel_work(
     try:
         launches = _launches(kernel, config, arguments, target)
     except _TooManyError:
-        return KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
+        return kernel_ir.KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
     except TargetError as error:
-        return KernelWork(silent=error.message)
+        return kernel_ir.KernelWork(silent=error.message)
     except Exception as error:  # noqa: BLE001 - whatever the front end raises; a compilation will say so
-        return KernelWork(silent=f"Triton's front end refuses it: {CandidateError.one_line(error)}")
+        return kernel_ir.KernelWork(silent=f"Triton's front end refuses it: {CandidateError.one_line(error)}")
     if not launches:
-        return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
+        return kernel_ir.KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
     try:
-        return KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
-    except UntoldError as error:
-        return KernelWork(silent=str(error))
+        return kernel_ir.KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
+    except kernel_ir.UntoldError as error:
+        return kernel_ir.KernelWork(silent=str(error))
 
 
 def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
@@ -276,7 +274,7 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
         for name, kind in launch.signature.items()
         for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
     )
-    return LaunchWork.of(launch.text, _extents(launch), operands)
+    return kernel_ir.LaunchWork.of(launch.text, _extents(launch), operands)
 
 
 def _launches(kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
@@ -342,11 +340,11 @@ def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
         grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
         across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
     except Exception as error:
-        raise UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
+        raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
     return across, down, deep
 
 
-def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[Operand]:
+def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:
     if isinstance(kind, (tuple, list)):
         parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
         for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):
@@ -356,18 +354,21 @@ def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -
     elif str(kind).startswith("tensordesc"):
         yield from _descriptor(name, value)
     elif hasattr(value, "data_ptr"):
-        numbers = None if content is None else np.asarray(content, dtype=np.int64)
-        yield Operand(name=name, bytes=_span(value), content=numbers)
+        numbers = None
+        if content is not None:
+            numbers = require("numpy", "numbers in a kernel's arguments").asarray(content, dtype="int64")
+        yield kernel_ir.Operand(name=name, bytes=_span(value), content=numbers)
     else:
-        yield Operand(name=name, number=int(value) if isinstance(value, int) else None)
+        yield kernel_ir.Operand(name=name, number=int(value) if isinstance(value, int) else None)
 
 
-def _descriptor(name: str, value: Any) -> Iterator[Operand]:
+def _descriptor(name: str, value: Any) -> Iterator[kernel_ir.Operand]:
     """A descriptor, then its extents and strides, as they follow it among the operands."""
     extents, strides = (tuple(int(n) for n in getattr(value, what)) for what in ("shape", "strides"))
-    yield Operand(name=name, bytes=_described_span(value.base, extents, strides), strides=strides, extents=extents)
+    span = _described_span(value.base, extents, strides)
+    yield kernel_ir.Operand(name=name, bytes=span, strides=strides, extents=extents)
     for number in (*extents, *strides):
-        yield Operand(name=name, number=number)
+        yield kernel_ir.Operand(name=name, number=number)
 
 
 def _described_span(base: Any, extents: Sequence[int], strides: Sequence[int]) -> int:

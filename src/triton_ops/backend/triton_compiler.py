@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from triton_ops import kernel_ir
 from triton_ops.backend.callables import own_program
 from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.kernel_source import Blocks, blocks_of
@@ -44,7 +45,6 @@ from triton_ops.backend.triton_process import TritonProcess, binary_digest, toge
 from triton_ops.base import require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
-from triton_ops.kernel_ir import KernelWork, binary_facts
 from triton_ops.settings import triton_program
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled, Resources, Status, is_power_of_two
@@ -86,7 +86,7 @@ class Built:
 
     def resources(self, target: Target) -> Resources:
         """The resources and the features of the code."""
-        facts = binary_facts(target.vendor.assembly, self.binary, self.assembly)
+        facts = kernel_ir.binary_facts(target.vendor.assembly, self.binary, self.assembly)
         return Resources(shared_bytes=self.metadata["shared"], binary=binary_digest(self.binary), **facts)
 
     def machine_code(self, target: Target) -> str | None:
@@ -295,7 +295,7 @@ class TritonCompiler(Compiler):
         launch = self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
         return Compiled(config, status, reason, resources, compile_s=taken_s, launch=launch)
 
-    def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> KernelWork:
+    def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> kernel_ir.KernelWork:
         """The work of a config's launches, from what Triton's front end makes of them; 20 to 50 ms for each."""
         return kernel_work(self.kernel, config.with_members(self.members), self.arguments, self.target, contents)
 

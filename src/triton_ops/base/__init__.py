@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from triton_ops.base.host import Host as Host
     from triton_ops.base.host import Process as Process
     from triton_ops.base.host import available as available
+    from triton_ops.base.host import bar_console as bar_console
     from triton_ops.base.host import base_class as base_class
     from triton_ops.base.host import import_in_order as import_in_order
     from triton_ops.base.host import require as require

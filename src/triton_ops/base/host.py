@@ -21,18 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from triton_ops.exceptions import MissingDependencyError
-from triton_ops.settings import openmp_threads
+from triton_ops.base.texts import warn_once
+from triton_ops.exceptions import INSTALL, MissingDependencyError
+from triton_ops.settings import colours, openmp_threads
 
-_INSTALL = {
-    "optuna": "pip install 'triton-ops[optuna]'",
-    "scipy": "pip install 'triton-ops' again: it comes with the package",
-    "threadpoolctl": "pip install 'triton-ops' again: it comes with the package",
-    "ray": "pip install 'triton-ops[ray]'",
-    "torch": "pip install 'triton-ops[torch]', or the torch build of your platform",
-    "triton": "pip install 'triton-ops[triton]'",
-    "pynvml": "pip install nvidia-ml-py",
-}
 _LOGS = re.compile(r"Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)", re.DOTALL)
 _failures: dict[str, tuple[str, str]] = {}
 """Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
@@ -57,7 +49,7 @@ def _is_lost(package: str) -> bool:
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
-    how = _INSTALL.get(package, f"pip install {package}")
+    how = INSTALL.get(package, f"pip install {package}")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how
     reason = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
@@ -106,6 +98,26 @@ def base_class(module: str, name: str, purpose: str) -> Any:
             raise MissingDependencyError(message, hint=hint)
 
         return type(name, (), {"__new__": refuse})
+
+
+def bar_console(console: Any = None) -> Any:
+    """The console for a progress bar, by default rich's of stderr, where messages are printed above the bar.
+
+    None if it is no terminal, or without rich, which is said once.
+    """
+    if console is None:
+        if not sys.stderr.isatty():  # no progress bar in a log file, even if FORCE_COLOR is set
+            return None
+        try:
+            rich = require("rich.console", "a progress bar")
+        except MissingDependencyError as error:
+            warn_once(str(error))
+            return None
+        console = rich.Console(
+            stderr=True, highlight=False, emoji=False, soft_wrap=True, force_terminal=True,
+            color_system="auto" if colours() else None,
+        )  # fmt: skip
+    return console if console.is_terminal else None
 
 
 def available(name: str) -> bool:

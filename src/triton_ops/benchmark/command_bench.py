@@ -32,7 +32,6 @@ from triton_ops.terminal import (
     folder_of,
     only_data_on_stdout,
     option,
-    stderr,
     tell,
     with_options,
 )
@@ -283,7 +282,7 @@ def bench_command(
         if a.kernel == b.kernel and a.config == b.config:
             text = f"({a.config})" if a.config else "no config"
             tell(f"a and b are the same: {a.target} with {text}")
-        with rounds_bar((a.name, b.name), seconds, stderr()) as follow:
+        with rounds_bar((a.name, b.name), seconds) as follow:
             comparison = compare_contestants(
                 a, b, policy, cold=request.cold, seed=options.seed, wait=options.wait, follow=follow
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,9 +12,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+from triton_ops.base import bar_console, require
 from triton_ops.benchmark.timing import (
     Contestant,
     PreparedContestants,
@@ -35,17 +32,18 @@ Follow = Callable[[int, float], None]
 
 
 @contextmanager
-def rounds_bar(names: tuple[str, str], seconds: float, console: Console | None = None) -> Iterator[Follow]:
+def rounds_bar(names: tuple[str, str], seconds: float, console: Any = None) -> Iterator[Follow]:
     """A bar that a comparison moves; nothing is drawn if stderr, or the console given, is no terminal."""
-    console = console or Console(file=sys.stderr)
-    if not console.is_terminal:
+    console = bar_console(console)
+    if console is None:
         yield lambda _rounds, _elapsed_s: None
         return
+    bars = require("rich.progress", "a progress bar")
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=16), TimeRemainingColumn(compact=True),
-        TextColumn("left at most"),
+        bars.TextColumn("{task.description}", markup=False), bars.BarColumn(bar_width=16),
+        bars.TimeRemainingColumn(compact=True), bars.TextColumn("left at most"),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as progress:
+    with bars.Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"{names[0]} and {names[1]} are prepared", total=None)
 
         def follow(rounds: int, elapsed_s: float) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import gc
+import sys
 from importlib import import_module
 
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.terminal import end_at_once_when_interrupted
+
+_NO_PACKAGE = 3  # as of `ExitCode`, whose module imports Typer
 
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     end_at_once_when_interrupted()
     gc.disable()  # what imports leave behind lives until the end: 14 ms of `--help` went into looking for its garbage
-    program = import_module("triton_ops.cli.app")
+    try:
+        program = import_module("triton_ops.cli.app")
+    except MissingDependencyError as error:
+        sys.stderr.write(f"error: the command line needs {error.name}, which is not installed (hint: {error.hint})\n")
+        sys.exit(_NO_PACKAGE)
     gc.freeze()
     gc.enable()
     program.main()

@@ -36,7 +36,6 @@ from triton_ops.terminal import (
     folder_of,
     only_data_on_stdout,
     option,
-    stderr,
     tell,
     with_options,
 )
@@ -209,7 +208,7 @@ def _check_watch(watch: bool, port: int | None, lists: list[str]) -> None:
 
 
 def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]:
-    bar = ProgressBar(stderr())
+    bar = ProgressBar()
     return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 

@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from triton_ops import kernel_ir
 from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
-from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import (
     ForkedProcess,
     ForkRequests,
@@ -298,17 +298,17 @@ def compiler_server(needs: Hashable) -> ForkServer:
     return ForkServer("triton_ops.compilation.pool", words, changes=compiler_environment())
 
 
-_ANSWERS: dict[type, tuple[type, ...]] = {
-    Start: (type(None), TargetError),
-    LaunchRequest: (type(None),),
-    WorkRequest: (KernelWork, str),
-}  # to any other question, a config, what became of it
+_ANSWERS: dict[type, Callable[[], tuple[type, ...]]] = {
+    Start: lambda: (type(None), TargetError), LaunchRequest: lambda: (type(None),),
+    WorkRequest: lambda: (kernel_ir.KernelWork, str),  # its import takes NumPy
+    Config: lambda: (Compiled, CacheError, TargetError),
+}  # fmt: skip
 
 
 def _ask(process: ForkedProcess, question: Any, timeout_s: float) -> Any:
     """The answer of a process; as of `ForkedProcess.ask`, and `GarbledError` for an answer to another question."""
     answer = process.ask(question, timeout_s)
-    if not isinstance(answer, _ANSWERS.get(type(question), (Compiled, CacheError, TargetError))):
+    if not isinstance(answer, _ANSWERS[type(question)]()):
         raise GarbledError.other(answer)
     return answer
 
@@ -392,7 +392,7 @@ class CompilePool:
         refusal.set_result(objection)
         return refusal
 
-    def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
+    def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[kernel_ir.KernelWork]:
         """The work of a config's launches, as of `Compiler.work`; 20 to 50 ms of one process for each.
 
         The future raises nothing: whatever goes wrong is the reason in its result why the work is not known.
@@ -484,7 +484,7 @@ class CompilePool:
             except _GONE:
                 self._forget(process)
 
-    def _read(self, request: WorkRequest) -> KernelWork:
+    def _read(self, request: WorkRequest) -> kernel_ir.KernelWork:
         try:
             with self._one() as process:
                 try:
@@ -495,7 +495,7 @@ class CompilePool:
                     self._forget(process)
         except TargetError as error:
             answer = error.message
-        return KernelWork(silent=answer) if isinstance(answer, str) else answer
+        return kernel_ir.KernelWork(silent=answer) if isinstance(answer, str) else answer
 
     def _compile(self, config: Config) -> Compiled:
         compiled = self._once(config)

@@ -84,10 +84,14 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
     text = "\n".join(clean_lines([text]))
     nodes: list[list[re.Match[str]]] = []  # each head with those of its members
     for head in _HEAD.finditer(text):
-        if head["above"] and nodes:
+        if not head["above"]:
+            nodes.append([head])
+        elif nodes and head["above"] in {part["name"] for part in nodes[-1]}:
             nodes[-1].append(head)
         else:
-            nodes.append([head])
+            raise TargetError(
+                f"{head['name']} is a part of {head['above']}, whose first line is missing", hint="name the whole trace"
+            )
     if not nodes:
         raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
     ends = [*(heads[0].start() for heads in nodes[1:]), len(text)]

@@ -138,7 +138,9 @@ _PATTERNS = {
         r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
         r"(?: and (?P<compile>\d+(?:\.\d+)?) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
     ),
-    "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
+    "hints": (
+        r"(?:\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*|(?=CUDAGraph supports dynamic shapes by ))(?P<hints_text>.*)$"
+    ),
     "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
     "rerecorded": r"Re-recording function=.*?reason=(?P<rerecorded_text>.*)$",
     "skipped": r"\bskipping cudagraphs? due to (?P<skipped_text>.*)$",
@@ -155,7 +157,8 @@ _PATTERNS = {
 }
 _WORDS = (  # each line of these kinds has one
     "AUTOTUNE", "Choices Stats", '{"num_choices"', "strides: [", "dtypes: ", "%", "ERROR>", "perf_hints", "cudagraph",
-    "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ", "function: ", "reason",
+    "CUDAGraph supports", "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ",
+    "function: ", "reason",
 )  # fmt: skip
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
@@ -194,36 +197,20 @@ class AutotuneChoice:
         return (match and match.lastgroup) or "other"
 
 
-class ProductShape(NamedTuple):
-    """A product of an (m, k) and a (k, n) matrix of one dtype."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class AutotuneTable:
-    """Times that Inductor measured for one operation.
-
-    Attributes:
-        benchmark_s: Seconds that measuring took; None if the table was cut off, as for `precompile_s`.
-        stats: The JSON object of `Autotune Choices Stats`, if there was one.
-        writer: The process that wrote it, such as `rank0`, as far as its lines tell.
-        doubt: Why there is no winner although there are choices; empty if nothing speaks against the fastest.
-    """
+    """Times that Inductor measured for one operation."""
 
     op: str
     sizes: str  # the sizes of its inputs, such as `256x1024, 1024x1024`
     dtypes: str = ""
     choices: tuple[AutotuneChoice, ...] = ()  # the candidates that were shown, in the order shown
-    benchmark_s: float | None = None
+    benchmark_s: float | None = None  # that measuring took; None if the table was cut off, as for the next
     precompile_s: float | None = None
     count: int | None = None  # how many candidates there were; None if that was not said
-    stats: dict[str, Any] = field(default_factory=dict, hash=False)
-    writer: str = ""
-    doubt: str = ""
+    stats: dict[str, Any] = field(default_factory=dict, hash=False)  # the object of `Autotune Choices Stats`
+    writer: str = ""  # the process that wrote it, such as `rank0`, as far as its lines tell
+    doubt: str = ""  # why there is no winner although there are choices
 
     @property
     def winner(self) -> AutotuneChoice | None:
@@ -231,14 +218,14 @@ class AutotuneTable:
         return None if self.doubt else next((choice for choice in self.choices if choice.ms is not None), None)
 
     @property
-    def product(self) -> ProductShape | None:
-        """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
+    def product(self) -> tuple[int, int, int, str] | None:
+        """M, N, K and the dtype of the product that it is about; None for other operations, or if they do not tell."""
         shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)][-2:]
         dtypes = {each.strip().removeprefix("torch.") for each in self.dtypes.split(",")}
         if self.op not in _PRODUCTS or len(dtypes) != 1 or [*map(len, shapes)] != [2, 2]:
             return None
         (m, k), (rows, n) = shapes
-        return ProductShape(m, n, k, dtypes.pop()) if k == rows else None
+        return (m, n, k, dtypes.pop()) if k == rows else None
 
     def with_choice(self, name: str, ms: float, what: str) -> AutotuneTable:
         """The table with one more candidate, the fastest first."""
@@ -449,16 +436,18 @@ class PrintedTune:
     mixed: bool = False
 
 
-_TUNE = r"(?:Triton autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?"
-_OWN = r"(?:(?!utotuning ).)*"  # a text in which no other tune begins
+_OWN = r"(?:(?!utotuning ).)*?"  # a text in which no other tune begins
+_PIECES = (  # of a tune, each on a line of its own or all on one
+    r"(?P<key>(?:with key as|key info:) (?P<key_text>.*?),(?=\s*$| finished after| best config))"
+    r"|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s[;,])"
+    rf"|(?P<best>best config selected: (?P<best_text>{_OWN})(?: with benchmark time [^;]*)?;)"
+)
+_PIECE = re.compile(_PIECES)
 _PRINTED = re.compile(
-    rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN}?)"
+    rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN})"
     r"(?: \(median = .*\))?\s*$)"
-    rf"|(?P<whole>{_TUNE}(?P<whole_kernel>[^\s,()]+)\)?,?(?: with key as (?P<whole_key>.*?),)? "
-    rf"finished after (?P<whole_s>\d+(?:\.\d+)?)s[;,] best config selected: (?P<whole_best>{_OWN});)"
-    rf"|(?P<kernel>{_TUNE}(?P<name>[^\s,()]+)\)?,\s*$)"
-    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s,\s*$)"
-    rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
+    r"|(?P<kernel>(?:Triton autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?(?P<name>[^\s,()]+)\)?"
+    rf"(?:,\s*$|,?(?= (?:with key as|finished after) )(?!.*best config selected: [^;]*$)))|{_PIECES}"
 )
 _PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")
 _LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun\w+ for function|best config selected|with key as \(")
@@ -517,17 +506,15 @@ class _PrintedReader:
             config = _values(match["config"])
             self._tried[writer, match["tried_kernel"]] += [config] if config else []
             understood = config is not None
-        elif kind == "whole":
-            best, seconds = _values(match["whole_best"]), float(match["whole_s"])
-            self._begin(writer, match["whole_kernel"], key=match["whole_key"], seconds=seconds, best=best)
-            understood = best is not None
         elif kind == "kernel":
-            self._join(self._open[writer], self._begin(writer, match["name"]))
-            understood = True
+            tune = self._begin(writer, match["name"])
+            pieces = list(_PIECE.finditer(line.text, match.end()))
+            open_tunes = [] if any(piece.lastgroup == "best" for piece in pieces) else self._open[writer]
+            self._join(open_tunes, tune)
+            understood = [self._add(open_tunes, piece) for piece in pieces].count(False) == 0
+            match = pieces[-1] if pieces else match
         else:
-            text = match[f"{kind}_text"]
-            value: Any = _values(text) if kind == "best" else float(text) if kind == "seconds" else text
-            understood = self._add(self._open[writer], kind, value)
+            understood = self._add(self._open[writer], match)
         if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
             self.unread.append(line.text.strip())
 
@@ -550,8 +537,11 @@ class _PrintedReader:
             each.update(mixed=True, key=None, seconds=None)
 
     @staticmethod
-    def _add(tunes: list[dict[str, Any]], kind: str, value: Any) -> bool:
-        """Add a part to the tune that it belongs to; returns whether it is known which one that is."""
+    def _add(tunes: list[dict[str, Any]], piece: re.Match[str]) -> bool:
+        """Add a piece to the tune that it belongs to; returns whether it is known which one that is."""
+        kind = piece.lastgroup or ""
+        text = piece[f"{kind}_text"]
+        value: Any = _values(text) if kind == "best" else float(text) if kind == "seconds" else text
         if not tunes or value is None:
             return False
         if kind != "best":
@@ -571,7 +561,7 @@ def _values(text: str) -> dict[str, Any] | None:
 
     A comma ends a value only where a name follows; others are part of one, as in `TILE: (64, 32)`.
     """
-    pairs = [part.partition(":") for part in re.split(r", (?=[^\W\d]\w*: )", text)]
+    pairs = [part.partition(":") for part in re.split(r", (?=[^\W\d]\w*:)", text)]
     if not all(colon and name.strip().isidentifier() for name, colon, _ in pairs):
         return None
     return {name.strip(): _value(value.strip()) for name, _, value in pairs}

@@ -49,6 +49,7 @@ from triton_ops.records import (
     store_in,
 )
 from triton_ops.request import TuneOptions, TuneRequest
+from triton_ops.search import Search
 from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult
 
@@ -512,9 +513,13 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     """The policy of a launch: that of the innermost `on_miss`, else the decorator's, the environment's, `otherwise`.
 
     While a lockfile is replayed, nothing tunes, whoever asks for it.
-    An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
+    An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error. So
+    does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
+    if asked == TUNE and (missing := Search.missing()):
+        warn_once(f"{missing}; launches without a known winner run their default config")
+        asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
         return asked

@@ -12,9 +12,9 @@ from itertools import permutations
 from typing import Annotated, Any
 
 import typer
-from rich.progress import track
 
 from triton_ops.backend import Arguments, Compiler, Operation
+from triton_ops.base import bar_console, require
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
@@ -34,7 +34,6 @@ from triton_ops.terminal import (
     folder_of,
     only_data_on_stdout,
     option,
-    stderr,
     tell,
 )
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
@@ -234,10 +233,11 @@ def _expectations(
 
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
-    console = stderr()
-    yield from track(
-        futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal
-    )
+    if (console := bar_console()) is None:
+        yield from futures
+        return
+    track = require("rich.progress", "a progress bar").track
+    yield from track(futures, f"{len(futures)} configs", console=console, transient=True)
 
 
 def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:

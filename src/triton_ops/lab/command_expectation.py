@@ -15,7 +15,7 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops.lab.ranking import Expectation, RankedConfig, expected_of, rank, same_programs
+from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, RankedConfig, expected_of, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -302,8 +302,9 @@ def rank_command(
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
-    if guessed := sum(not one.compiled and math.isfinite(one.expected_ms) for one in ranking):
-        tell(f"{guessed} of {len(ranking)} configs are not compiled: their registers and times are guessed")
+    if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
+        what = "times, registers and whether they fit are guessed, and may differ from explain, which compiles"
+        tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
     rows = [
         _ranked_row(by_config[config], others)
@@ -312,8 +313,12 @@ def rank_command(
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
 
+def _runs(one: RankedConfig) -> bool:
+    return math.isfinite(one.expected_ms)
+
+
 def _ranked_row(one: RankedConfig, others: str) -> list[str]:
-    expected = f"{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
+    expected = f"{one.expected_ms:.4g} ms" if _runs(one) else "-"
     return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{one.config}{others}"]
 
 

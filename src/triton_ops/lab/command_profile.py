@@ -220,21 +220,17 @@ class Called:
     def run(self, calls: int) -> None:
         """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""
         function, arguments, device = self.loaded()
+        cuda = require("torch", "telling the profiler").cuda if device.startswith("cuda") else None
         with TorchDevice(device).current():
-            _run(function, arguments, device, calls)
-
-
-def _run(function: Callable[..., Any], arguments: Mapping[str, Any], device: str, calls: int) -> None:
-    function(**arguments)
-    cuda = require("torch", "telling the profiler").cuda if device.startswith("cuda") else None
-    if cuda is not None:
-        cuda.synchronize()
-        cuda.profiler.start()
-    for _ in range(calls):
-        function(**arguments)
-    if cuda is not None:
-        cuda.synchronize()
-        cuda.profiler.stop()
+            function(**arguments)
+            if cuda is not None:
+                cuda.synchronize()
+                cuda.profiler.start()
+            for _ in range(calls):
+                function(**arguments)
+            if cuda is not None:
+                cuda.synchronize()
+                cuda.profiler.stop()
 
 
 @dataclass(frozen=True)
@@ -255,13 +251,6 @@ class Flow:
                      "confidence": self.times.confidence, "notes": list(self.times.notes)},
             "parts": [asdict(part) for part in self.parts], "idle": self.idle, "missing": self.missing or None,
         }  # fmt: skip
-
-
-def _add_plan(facts: Facts, plan: list[dict[str, Any]]) -> Facts:
-    for number, step in enumerate(plan, start=1):
-        command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
-        facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
-    return facts
 
 
 def _flow_of(called: Called, request: NcuRequest) -> Flow:
@@ -319,10 +308,16 @@ def flow_command(
     Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
     """
     called = Called(target, shape, dtype, device)
-    request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
+    request = NcuRequest(
+        program=called.program, metrics=metrics, kernel=kernel, launches=launches, out=out, from_start=False
+    )
     if dry_run:
         plan = _steps(target, request.command())
-        return _add_plan(Facts("explain profile flow", {"steps": plan}), plan)
+        facts = Facts("explain profile flow", {"steps": plan})
+        for number, step in enumerate(plan, start=1):
+            command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
+            facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
+        return facts
     with only_data_on_stdout():
         result = _flow_of(called, request)
     about = _About(None, 0.0, "")
@@ -377,7 +372,7 @@ def command_command(
     out: Out = "profile.csv",
 ) -> Facts:  # fmt: skip
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
-    words = _request(program, metrics, kernel, skip, launches, out).command()
+    words = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).command()
     return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
 
 
@@ -386,7 +381,7 @@ def run_command(
     out: Out = "profile.csv", gpu: Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
 ) -> Facts:  # fmt: skip
     """Profile a program here, and say what limits its kernels."""
-    path = _request(program, metrics, kernel, skip, launches, out).run()
+    path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
     tell(f"the profile is in {path}")
     report = read_profile(path, tried=tried or [])
     return _report_facts(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""))
@@ -403,10 +398,6 @@ def call_command(
     with only_data_on_stdout():
         Called(target, shape, dtype, device).run(calls)
     return Facts("explain profile call", {"target": target, "calls": calls})
-
-
-def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:
-    return NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out)
 
 
 def _report_facts(report: ProfileReport, about: _About) -> Facts:

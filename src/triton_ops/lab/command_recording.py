@@ -37,7 +37,6 @@ from triton_ops.terminal import (
     Space,
     only_data_on_stdout,
     option,
-    stderr,
     tell,
 )
 from triton_ops.tuner import ProgressBar
@@ -214,7 +213,7 @@ def record_command(
         with only_data_on_stdout():
             content = record(
                 *asked.tuned(asked.load()),
-                passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
+                passes=passes, device=device, cold=not warm, listener=ProgressBar(),
             )  # fmt: skip
     except KeyboardInterrupt:
         tell(f"interrupted: {out} is not written, since a part of a recording is of no use")

@@ -194,14 +194,10 @@ _SURVEY = Survey(texts=16, promising=0, seconds=20.0)
 
 @dataclass(frozen=True)
 class Waves:
-    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
-
-    Attributes:
-        at_once: Blocks that the device holds at a time.
-    """
+    """The waves of blocks in which a launch fills the device, the last of which may leave places empty."""
 
     grid: int
-    at_once: int
+    at_once: int  # blocks that the device holds at a time
 
     @property
     def waves(self) -> float:

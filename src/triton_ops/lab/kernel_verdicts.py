@@ -253,7 +253,6 @@ def _product(text: str) -> float | None:
 COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED = (
     "compute-bound", "memory-bound", "latency-bound", "launch-bound", "undecided",
 )  # fmt: skip
-VERDICTS = (COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED)
 
 BUSY, NEAR_PEAK = 60.0, 80.0  # percent of a peak
 _IDLE = 30.0  # percent of both peaks below which a short kernel is limited by its launch
@@ -279,7 +278,7 @@ class Judgement:
     """The limit of a kernel, with the numbers behind it in words, and what to try, the most promising first."""
 
     profile: KernelProfile
-    verdict: str  # one of `VERDICTS`
+    verdict: str  # such as `compute-bound`
     reasons: tuple[str, ...]
     steps: tuple[NextStep, ...]
 
@@ -303,7 +302,10 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
         near = "near the peak" if max(compute, memory) >= NEAR_PEAK else f"over {BUSY:.0f}%"
         both = abs(compute - memory) < _ALIKE and min(compute, memory) >= BUSY
         reasons = [f"{shares}: {near}" + (", and both limit it" if both else "")]
-        return (COMPUTE, reasons) if compute >= memory else (MEMORY, [*reasons, *_level(profile)])
+        if compute >= memory:
+            return COMPUTE, reasons
+        name, share = _busiest(profile)
+        return MEMORY, reasons + ([f"the part that limits is {name}, at {share:.0f}%"] if name else [])
     reasons = [f"{shares}: both below {BUSY:.0f}%, so it waits"]
     if profile.duration_s is not None and profile.duration_s <= _SHORT_S and max(compute, memory) < _IDLE:
         return LAUNCH, [*reasons, f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"]
@@ -319,11 +321,6 @@ def _busiest(profile: KernelProfile) -> tuple[str, float]:
     shares = {name: share for name, share in parts.items() if share is not None}
     name = _DRAM if shares.get(_DRAM, 0.0) >= BUSY else max(shares, key=lambda part: shares[part], default="")
     return name, shares.get(name, 0.0)
-
-
-def _level(profile: KernelProfile) -> list[str]:
-    name, share = _busiest(profile)
-    return [f"the part that limits is {name}, at {share:.0f}%"] if name else []
 
 
 def _waits(profile: KernelProfile) -> list[str]:

@@ -73,12 +73,6 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
     return Quantity(value if math.isfinite(value) else None, base, text)
 
 
-def _marks(texts: Iterable[str]) -> Counter[str]:
-    """The decimal marks that numbers show; the empty one counts numbers that could have either."""
-    numbers = [text.strip() for text in texts if _NUMBER.fullmatch(text.strip())]
-    return Counter(_decimal_mark(number) for number in numbers if re.search("[.,]", number))
-
-
 def _decimal_mark(number: str) -> str:
     """The decimal mark that a number shows by itself; empty if it has none, or one that may also group thousands."""
     digits, exponent, _ = _GROUPS.sub("", number.lstrip("+-")).lower().partition("e")
@@ -284,12 +278,17 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[li
     identity = [header.index(name) for name in _IDENTITY if name in header]
     comma, notes = _read_marks(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
+    section = header.index("Section Name") if "Section Name" in header else metric
+    turns: Counter[tuple[str, ...]] = Counter()  # without an `ID`, a metric that comes again is of the next launch
     for row in rows:
-        key = tuple(row[at] for at in identity)
+        own = tuple(row[at] for at in identity)
+        number = quantity(row[value], row[unit] if unit is not None else "", comma)
+        again = (*own, row[section], row[metric], number.unit)
+        key = (*own, "" if "ID" in header or not row[metric] else str(turns[again]))
+        turns[again] += 1
         if key not in launches:
             launches[key] = ProfiledLaunch(row[kernel], _facts(header, row), {}, _count(header, row))
         if row[metric]:  # rows of rules have none
-            number = quantity(row[value], row[unit] if unit is not None else "", comma)
             launches[key].metrics.setdefault(row[metric], number)
             launches[key].metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
     return [launch for launch in launches.values() if launch.metrics], notes
@@ -297,7 +296,8 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[li
 
 def _read_marks(texts: Iterable[str]) -> tuple[bool, list[str]]:
     """Return whether doubtful numbers have a decimal comma, and a note if nothing in the file tells."""
-    marks = _marks(texts)
+    numbers = [text.strip() for text in texts if _NUMBER.fullmatch(text.strip())]
+    marks = Counter(_decimal_mark(number) for number in numbers if re.search("[.,]", number))  # "" could be either
     unknown = marks[""] and not marks["."] and not marks[","]
     doubt = "nothing shows whether 1,234 means a thousand: a point is taken for the decimal mark"
     return marks[","] > marks["."], [doubt] if unknown else []

@@ -21,7 +21,10 @@ SPILLS, FRAME, REFUSED, FITS, UNKNOWN = "spills", "frame", "refused", "fits", "u
 _LARGEST_BYTES = 1 << 28
 _MOST_REGISTERS = 255
 _NAMED = 3  # lines that are not understood and are named; the others are counted
-_BUILD = re.compile(r"\s*(\d+)>")  # MSVC numbers the projects that it builds beside each other
+_BUILD = re.compile(  # MSVC numbers the projects that it builds beside each other, launchers name their processes
+    r"\s*(?:\x1b\[[\d;]*m)*(\d+[>:]|\[(?:rank|default)?[\d,]+\](?:<\w+>)?:|\([^()]*\bpid=\d+[^()]*\)|[\w.-]+-\d+ +\|)"
+)
+_END = re.compile(r"[\r\n]+|\\n(?=\s|ptxas |`|$)")  # also as the representation of an exception has it
 _SAYS = re.compile(
     r"ptxas\s+(?:(?P<file>\S.*?), line (?P<line>\d+)\s*;\s*)?(?P<kind>info|warning|error|fatal)\s*:\s*(?P<what>.*)"
 )
@@ -120,7 +123,7 @@ def read_ptxas(path: str | Path) -> PtxasLog:
 def parse_ptxas(text: str) -> PtxasLog:
     """The kernels in a text with the assembler's words."""
     reader = _Reader()
-    for line in text.splitlines():
+    for line in _END.split(text):
         reader.take(line)
     return reader.log()
 

@@ -25,6 +25,7 @@ from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Status, Work, warps_and_stages
 
 DECLARED, INFERRED = "declared", "inferred"
+GUESSED_TOO_LARGE = "shared memory of a block, as guessed"
 UNHURRIED = Survey(seconds=120.0)  # nobody waits for a GPU meanwhile
 _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled
 
@@ -70,24 +71,19 @@ class ModelQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """The answers of model and compiler for one config; `work` and `compiled` are of a kernel that is compiled ahead.
-
-    Attributes:
-        bound: The roofline by which no kernel that does the config's work is faster.
-        fitting: The config with as many stages as fit, where it needs too much shared memory.
-    """
+    """The answers of model and compiler for one config; `work` and `compiled` are of a kernel compiled ahead."""
 
     config: Config
     source: str = INFERRED  # or `declared`
     forecast: Forecast | None
     silent: str = ""  # why there is no forecast; empty if there is one
-    bound: Roofline | None = None
+    bound: Roofline | None = None  # by which no kernel that does the config's work is faster
     work: KernelWork | None = None
     compiled: Compiled | None = None
     refused: str = ""  # by which limit of Triton or of the device it cannot run; empty if it can, as far as is known
     stages: int | None = None  # of its program: the fewest with which that is the same; None if it is not known
     differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
-    fitting: Compiled | None = None
+    fitting: Compiled | None = None  # with as many stages as fit, where it needs too much shared memory
 
     @property
     def pipelined(self) -> bool | None:
@@ -124,7 +120,7 @@ class Expectation:
         """The resource that would take longest alone; of a config that cannot run, the reason."""
         if self.refused or self.forecast is None:
             return self.refused or self.silent
-        return self.forecast.terms[0].name if math.isfinite(self.forecast.expected_ms) else "shared memory of a block"
+        return self.forecast.terms[0].name if math.isfinite(self.forecast.expected_ms) else GUESSED_TOO_LARGE
 
     @property
     def program(self) -> str:
@@ -283,7 +279,7 @@ def rank(
 
     Returns:
         Configs with a forecast. Those that cannot run on the device are last: more warps than a block has threads for,
-        a block that needs more shared memory than there is, a number of warps that is no power of two.
+        a block that needs more shared memory than there is, also by a guess, a number of warps that is no power of two.
 
     Raises:
         DeviceError: There is no such GPU, or the model does not know its architecture.
@@ -374,23 +370,22 @@ def expected_of(
                 f"{target.name} makes its own arguments", hint="give shape and dtype, or give the kernel: rank(kernel)"
             )
         problem = target.problem(None if shape is None else tuple(shape), dtype)
-        arguments = Arguments(keyword=dict(problem.arguments))
+        kernel, arguments = target.kernel, Arguments(keyword=dict(problem.arguments))
         configs = target.space_for(problem) if space is None else ConfigSpace.from_user(space)
-        work = None if target.work is None else target.work(problem)
-        return _check(
-            ModelQuestion(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work)
-        )
-    if shape is not None or dtype is not None:
-        raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
-    if space is None:
-        raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
-    kernel = FunctionKernel.as_kernel(target)
-    return _check(
-        ModelQuestion(
-            name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
-            space=ConfigSpace.from_user(space), work=None,
-        )
-    )  # fmt: skip
+        name, work = target.name, None if target.work is None else target.work(problem)
+    else:
+        if shape is not None or dtype is not None:
+            raise KernelTypeError(
+                "shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args"
+            )
+        if space is None:
+            raise SpaceError(
+                "there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}"
+            )
+        kernel, arguments = FunctionKernel.as_kernel(target), Arguments(tuple(args), dict(kwargs or {}))
+        name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
+    kernel.check(configs.tunables, arguments.described(light=True))
+    return ModelQuestion(name=name, kernel=kernel, arguments=arguments, space=configs, work=work)
 
 
 def read(
@@ -415,8 +410,3 @@ def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
 
 
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
-
-
-def _check(expected: ModelQuestion) -> ModelQuestion:
-    expected.kernel.check(expected.space.tunables, expected.arguments.described(light=True))
-    return expected

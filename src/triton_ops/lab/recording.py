@@ -290,7 +290,9 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     resources = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
     fields: dict[str, Any] = {"resources": resources, "compile_s": row.compile_s}
     if row.status == "ok":
-        return Trial(row.config, Status.OK, _measurement(_row_ms(row)), **fields)
+        finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
+        ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
+        return Trial(row.config, Status.OK, _measurement(ms), **fields)
     return Trial(row.config, _row_failure(row.status), error=row.status, **fields)
 
 
@@ -299,13 +301,6 @@ def _compilation(trial: Trial) -> Compiled:
     was_known = trial.status.facts.refused or trial.status is Status.DEFERRED
     status, reason = (trial.status, trial.error) if was_known else (Status.OK, "")
     return Compiled(trial.config, status, reason, trial.resources, compile_s=trial.compile_s)
-
-
-def _row_ms(row: _Row) -> float:
-    """The best estimate of a row's time: the median of its final passes, else the faster of the first two."""
-    if row.final:
-        return float(statistics.median(quantiles[2] for quantiles in row.final))
-    return min(quantiles[2] for quantiles in row.ms)
 
 
 def _row_failure(status: str) -> Status:

@@ -72,39 +72,28 @@ def live_replay(
 ) -> LiveRun:  # fmt: skip
     """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
     conditions = conditions or LiveConditions()
-    clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)
-    compilers = SimulatedCompilers(recording, clock, conditions.compilers)
+    start_s = conditions.compilers_s + _READ_S * texts_read / conditions.compilers
+    compilers = SimulatedCompilers(recording, start_s, conditions.compilers)
     machine = Machine.of(DeviceSpec.named(recording.device))
     feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
         space=recording.space, searcher=searcher, effort=effort, log=RunLog(), listener=Silent(), feed=feed, start=0.0,
-        clock=clock,
+        clock=lambda: compilers.now_s,
     )  # fmt: skip
     loop.prepare([])
-    compilers.advance(max(conditions.worker_s, clock.now_s))
+    compilers.advance(max(conditions.worker_s, compilers.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
     chosen_ms = _chosen_ms(list(loop.trials.values()), recording, effort, loop.default)
     regret = math.inf if chosen_ms is None else chosen_ms / recording.best_ms - 1
-    seconds = clock.now_s + effort.race.seconds
+    seconds = compilers.now_s + effort.race.seconds
     return LiveRun(regret, seconds=seconds, trials=len(loop.trials), stopped=loop.stopped)
 
 
-class VirtualClock:
-    """Seconds that pass only when something is simulated to take time."""
-
-    def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
-
-    def __call__(self) -> float:
-        """Seconds now."""
-        return self.now_s
-
-
 class SimulatedCompilers:
-    """Compilers that take as long for each config as was recorded."""
+    """Compilers that take as long for each config as was recorded; `now_s` passes only by what is simulated."""
 
-    def __init__(self, recording: Recording, clock: VirtualClock, workers: int) -> None:
-        self._recording, self._clock, self.workers = recording, clock, workers
+    def __init__(self, recording: Recording, now_s: float, workers: int) -> None:
+        self._recording, self.now_s, self.workers = recording, now_s, workers
         self._queue = Queue(max(1, workers // 2))
         self._running: list[tuple[float, int, Queue.Job]] = []
         self._count = 0
@@ -119,11 +108,7 @@ class SimulatedCompilers:
         """Let time pass, in which the compilers work."""
         while self._running and self._running[0][0] <= to_s:
             self._end_one()
-        self._clock.now_s = max(to_s, self._clock.now_s)
-
-    def pass_time(self, seconds: float) -> None:
-        """Let some seconds pass, in which the compilers work."""
-        self.advance(self._clock.now_s + seconds)
+        self.now_s = max(to_s, self.now_s)
 
     def wait(self, futures: Sequence[Future[Compiled]]) -> None:
         """Let time pass until one of the futures is done."""
@@ -134,11 +119,11 @@ class SimulatedCompilers:
         while len(self._running) < self.workers and (job := self._queue.take()) is not None:
             took_s = self._recording.trials[job.config].compile_s or _USUAL_COMPILE_S
             self._count += 1
-            heapq.heappush(self._running, (self._clock.now_s + took_s, self._count, job))
+            heapq.heappush(self._running, (self.now_s + took_s, self._count, job))
 
     def _end_one(self) -> None:
         ended_s, _, job = heapq.heappop(self._running)
-        self._clock.now_s = max(ended_s, self._clock.now_s)
+        self.now_s = max(ended_s, self.now_s)
         compiled = self._recording.compiled.get(job.config)
         job.future.set_result(Compiled(job.config, Status.OK, "") if compiled is None else compiled)
         self._queue.done(job)
@@ -159,7 +144,7 @@ class SimulatedStation:
         """The recorded trial with noise."""
         trial = self.recording.trials[config]
         launches_s = _LAUNCHES * trial.median_ms / 1e3 if trial.ok else 0.0
-        self.compilers.pass_time(self.conditions.trial_s + launches_s)
+        self.compilers.advance(self.compilers.now_s + self.conditions.trial_s + launches_s)
         if trial.measurement is None:
             return trial
         noisy = trial.median_ms * math.exp(self.rng.gauss(0.0, self.conditions.noise))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
@@ -46,6 +45,7 @@ from triton_ops.lab.simulated_ranking import (
     ranking_of,
     standing_json,
 )
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.values import Work, dtype_name
 
@@ -407,21 +407,10 @@ def _parse_config(place: str, line: str, workload: TextbookWorkload) -> dict[str
             raise SettingsError(f"{place}: {part} is not NAME=VALUE")
         if name in config:
             raise SettingsError(f"{place}: {name} is given twice")
-        config[name] = _parse_value(values[0])
+        config |= TypedProblem.config([part], place) or {}
     if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
         raise SettingsError(f"{place}: there is no {', '.join(missing)}")
     return config
-
-
-def _parse_value(text: str) -> int | float | bool | str:
-    """A truth, a number or a word, as the command line reads them."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    with suppress(ValueError):
-        return int(text)
-    with suppress(ValueError):
-        return float(text)
-    return text
 
 
 def _extents(workload: TextbookWorkload, shape: Sequence[int] | None) -> tuple[int, ...]:

@@ -45,14 +45,18 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
 
     Values of tunables are taken from its space where they are listed; `size` tells the size of its accumulator or tile.
     """
+    warps, stages = warps_and_stages(config)
+    doublings = (target.threads_per_block // target.warp_size // warps).bit_length()
+    more_warps = (Config({**config, "num_warps": warps << times}) for times in range(1, doublings))
+    fewer_stages = (Config({**config, "num_stages": fewer}) for fewer in (2, 1) if fewer < stages)
     kinds = [
         SpillChange(
             "smaller tile",
             "half of the accumulator, or of the row, is half of its registers",
             _smaller_tiles(config, space, size),
         ),
-        SpillChange("more warps", "the same registers are spread over more threads", _more_warps(config, target)),
-        SpillChange("fewer stages", "fewer tiles are under way", _fewer_stages(config)),
+        SpillChange("more warps", "the same registers are spread over more threads", more_warps),
+        SpillChange("fewer stages", "fewer tiles are under way", fewer_stages),
     ]
     if config.get("maxnreg") is not None:
         freed = iter([Config({**config, "maxnreg": None})])
@@ -91,19 +95,6 @@ def _less(values: tuple[object, ...], value: int) -> int | None:
     smaller = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
     less = max(smaller, default=value // 2 if value % 2 == 0 else 0)
     return less if less >= _LEAST_SIDE else None
-
-
-def _more_warps(config: Config, target: Target) -> Iterator[Config]:
-    warps, _ = warps_and_stages(config)
-    while (warps := warps * 2) * target.warp_size <= target.threads_per_block:
-        yield Config({**config, "num_warps": warps})
-
-
-def _fewer_stages(config: Config) -> Iterator[Config]:
-    _, stages = warps_and_stages(config)
-    for fewer in (2, 1):
-        if fewer < stages:
-            yield Config({**config, "num_stages": fewer})
 
 
 @dataclass(frozen=True, kw_only=True)

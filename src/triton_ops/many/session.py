@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,10 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-from triton_ops.base import Folder, Host, gain_text, is_positive
+from triton_ops.base import Folder, Host, bar_console, gain_text, is_positive, require
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
@@ -237,22 +233,23 @@ class ManyRun:
 @contextmanager
 def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator[Follows]:
     """A display of a run, on a terminal only: a line for each problem that has ended, and below them a bar."""
-    console = Console(file=sys.stderr)
-    if not console.is_terminal:
+    console = bar_console()
+    if console is None:
         yield Follows(tell)
         return
+    bars = require("rich.progress", "a progress bar")
     columns = (
-        TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
-        TextColumn("{task.fields[best]}", markup=False), TimeElapsedColumn(),
+        bars.TextColumn("{task.fields[said]}", markup=False), bars.BarColumn(bar_width=16),
+        bars.TextColumn("{task.fields[best]}", markup=False), bars.TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as progress:
+    with bars.Progress(*columns, console=console, transient=True) as progress:
         yield Display(progress, problems, tell)
 
 
 class Display(Follows):
     """Draws a run of many problems in a terminal; `tell` is called with each job that has ended."""
 
-    def __init__(self, progress: Progress, problems: int, tell: Callable[[ProblemOutcome], object]) -> None:
+    def __init__(self, progress: Any, problems: int, tell: Callable[[ProblemOutcome], object]) -> None:
         super().__init__(tell)
         self._progress, self._problems = progress, problems
         self._ended = self._failed = 0
@@ -280,9 +277,9 @@ class Display(Follows):
 
 
 class _ProblemRow:
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(self, progress: Any, label: str) -> None:
         self._progress, self._label = progress, label
-        self._task: TaskID | None = None
+        self._task: int | None = None
 
     def started(self, plan: RunPlan) -> None:
         self._task = self._progress.add_task("", total=None, said=self._text(plan.resumed), best="")

@@ -375,6 +375,8 @@ def lock_command(
         after = (
             Lockfile.read(against)
             if against is not None
+            else before
+            if check and not matching(None, cache_dir)
             else _from_records(which, gpu or device_name, plan, Lockfile() if fresh else before, cache_dir)
         )
         if not check:
@@ -382,6 +384,11 @@ def lock_command(
     differences = changes(before, after)
     facts = Facts("lock", _as_json(after, differences, lockfile))
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
+    if after is before:
+        return facts.lines(
+            f"{lockfile} is whole: {_counted(before)}, compared with nothing, as {nothing_found(None, cache_dir)}; "
+            "`triton-ops lock verify --static` checks them without records"
+        )
     return facts.lines(*map(str, differences), _summary_line(differences, after, lockfile, check))
 
 

@@ -95,12 +95,13 @@ def _roof(report: Report) -> dict[str, Any] | None:
 
 def _trial(report: Report, trial: Trial) -> dict[str, Any]:
     times = trial.best_measurement if trial.ok else None
+    gain, interval = report.gain_of(trial)
     return {
         "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
         "median_ms": None if times is None else times.median_ms,
         "p20_ms": None if times is None else times.p20_ms,
         "p80_ms": None if times is None else times.p80_ms,
-        "relative": report.over_default(trial), "compile_s": trial.compile_s,
+        "relative": 1 / gain if gain else None, "gain_interval": interval, "compile_s": trial.compile_s,
         "resources": None if trial.resources is None else asdict(trial.resources),
     }  # fmt: skip
 

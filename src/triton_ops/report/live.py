@@ -104,7 +104,7 @@ class GrowingReport:
             return
         self._status, before_s = state, self._spent()
         try:
-            self._run = run_data(Report(Run.read(self._path)))
+            self._run = run_data(Report(Run.read(self._path), live=not now))
         except RunLogError:
             return
         finally:

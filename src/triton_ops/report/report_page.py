@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Page, storable
+from triton_ops.base import Page, gain_text, storable
 from triton_ops.lab import Sensitivity
 from triton_ops.report.report_tables import (
     RunComparison,
@@ -21,6 +21,7 @@ from triton_ops.report.report_tables import (
     map_cells,
     problem_map,
     roof_facts,
+    verdict,
 )
 from triton_ops.report.run_facts import Report, TrialRow
 
@@ -72,6 +73,7 @@ def _run(report: Report) -> dict[str, Any]:
     return {
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": headline(report), "paste": report.paste, "environment": report.environment,
+        "verdict": verdict(report), "limits": report.limits,
         "all": len(report.rows), "ended": report.run.end is not None,
         "names": table.names, "values": table.values, "errors": table.errors, "fates": table.fates,
         "rows": table.rows,
@@ -144,14 +146,16 @@ class _TrialRows:
 
     def _facts(self, row: TrialRow) -> list[Any]:
         trial, resources = row.trial, row.trial.resources
+        gain, interval = self._report.gain_of(trial)
         error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
         return [
             row.number, _brief(row.at_s), _place(self._fates, row.fate), _place(self._errors, error),
             _brief(trial.median_ms) if trial.ok else None,
-            _brief(self._report.over_default(trial)),
+            _brief(1 / gain if gain else None),
             _brief(trial.best_measurement.spread) if trial.ok else None,
             _brief(trial.compile_s),
             *(None if resources is None else getattr(resources, name) for name in _RESOURCES),
+            interval and gain_text(gain, interval),
         ]  # fmt: skip
 
 

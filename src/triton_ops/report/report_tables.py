@@ -74,37 +74,44 @@ def gap_text(gap: Interval | None) -> str:
 
 
 def place_cells(report: Report, row: TrialRow) -> list[str]:
-    """One line of the list of trials: time, gain over the default, what became of it, config."""
-    trial, over = row.trial, report.over_default(row.trial)
-    return [ms_text(trial), gain_text(1 / over if over else None), row.fate, str(trial.config)]
+    """One line of the list of trials: time, gain over the default with its interval, outcome, config."""
+    return [ms_text(row.trial), gain_text(*report.gain_of(row.trial)), row.fate, str(row.trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
-    """One line of the last comparison: time, gap, rounds, what became of it, config."""
+    """One line of the last comparison: time, gap, rounds, outcome, config."""
     return [ms_text(one.trial), gap_text(one.gap), str(one.rounds), one.fate, str(one.trial.config)]
+
+
+def verdict(report: Report) -> dict[str, str]:
+    """What one wants to know first: `gain`, `confidence`, and the `winner`, or what is best so far."""
+    best, record = report.best, report.record
+    if best is None:
+        return {"winner": "none: no config ran"}
+    gain, confidence = gain_text(*report.gain_of(best)), ""
+    if record is not None:
+        low = record.confidence if record.confidence == "ok" else f"low: {record.confidence}"
+        confidence = f"unproven: {record.unproven}" if record.unproven else low
+    facts = {
+        "gain": "" if gain == "-" else f"{gain} as fast as the default", "confidence": confidence,
+        "best so far" if record is None else "winner": str(best.config),
+    }  # fmt: skip
+    return {name: text for name, text in facts.items() if text}
 
 
 def headline(report: Report) -> dict[str, str]:
     """The facts with which a report begins."""
     best, record = report.best, report.record
     facts = {
-        "run": report.run.head.id, "kernel": report.title, "device": report.device, "state": report.state,
-        "tried": _counts(report),
+        **verdict(report),
+        "time": "" if best is None else f"{best.median_ms:.4g} ms, {best.best_measurement.mode}",
+        "kernel": report.title, "device": report.device, "state": report.state, "tried": _counts(report),
+        "run": report.run.head.id,
     }  # fmt: skip
-    if best is None:
-        return {**facts, "winner": "none: no config ran"}
-    facts["best so far" if record is None else "winner"] = str(best.config)
-    facts["time"] = f"{best.median_ms:.4g} ms, {best.best_measurement.mode}"
-    if report.gain is not None:
-        interval = None if record is None else record.gain_interval
-        facts["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
-    if record is not None:
-        if record.unproven:
-            facts["unproven"] = record.unproven
-        facts["confidence"] = record.confidence
+    if record is not None and best is not None:
         facts["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
         facts["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
-        facts.update({f"note {number}": note for number, note in enumerate(record.notes, 1)})
+        facts |= {f"note {number}": note for number, note in enumerate(record.notes, 1)}
     return {name: text for name, text in facts.items() if text}
 
 
@@ -268,7 +275,7 @@ def comparison_text(comparison: RunComparison) -> str:
 
 SHOWN = 20
 _MARKS = 12
-_COMPARED = ("ms", "slower than the winner, 95 %", "rounds", "became", "config")
+_COMPARED = ("ms", "slower than the winner, 95 %", "rounds", "outcome", "config")
 _MAPPED = 4  # cells of a line of the map before those of the configs
 _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
@@ -276,9 +283,6 @@ _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 def add_run(facts: Facts, report: Report, top: int = SHOWN) -> None:
     """Add the parts of a run's report; those of which the run log has nothing are left out."""
     facts.heading(report.title).listing(headline(report))
-    for name, text in report.paste.items():
-        if name != "lockfile":
-            facts.paste(name, text)
     compared = {"Last comparison": report.contenders} | {
         f"Compared again, in fresh process {process}": entries for process, entries in report.confirmations.items()
     }
@@ -289,6 +293,9 @@ def add_run(facts: Facts, report: Report, top: int = SHOWN) -> None:
         facts.listing(roof, "Roofline")
     _add_trials(facts, report, top)
     _add_curve(facts, report)
+    for name, text in report.paste.items():
+        if name != "lockfile":
+            facts.paste(name, text)
     if report.dropped:
         dropped = [[str(count), by] for by, count in report.dropped.items()]
         facts.table(("configs", "by"), dropped, ("configs",), title="Dropped by")
@@ -324,7 +331,7 @@ def _add_map(facts: Facts, problems: Sequence[ProblemRow]) -> None:
 
 def _add_trials(facts: Facts, report: Report, top: int) -> None:
     if rows := report.fastest_first:
-        header = ("ms", "vs default", "became, or was dropped by", "config")
+        header = ("ms", "vs default", "outcome", "config")
         cells = [place_cells(report, row) for row in rows[:top]]
         more = f"{len(rows) - top} more" if len(rows) > top else ""
         facts.table(header, cells, header[:2], title="Trials", note=more)

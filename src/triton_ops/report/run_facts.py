@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -22,19 +23,16 @@ _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `fl
 _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
-def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
-    """Texts to paste, by where they go; the lockfile only where the run left a record that a lockfile takes."""
+def paste_lines(config: Config, record: Record | None, *, of_triton: bool = True) -> dict[str, str]:
+    """Texts to paste, by where they go.
+
+    A callable of Python takes no `triton.Config`; a lockfile needs a record, and one whose kernel can be told.
+    """
     call = _config_call(config.plain)
-    texts = {
-        "triton.Config": call,
-        "decorator": f"@triton_ops.autotune(configs=[{call}])",
-        "plain values": _source(dict(config.plain)),
-    }
-    if record is not None:
-        lock, leftovers = lock_of([record])
-        if not leftovers:
-            texts["lockfile"] = lock.text
-    return texts
+    texts = {"triton.Config": call, "decorator": f"@triton_ops.autotune(configs=[{call}])"} if of_triton else {}
+    texts["plain values"] = _source(dict(config.plain))
+    lock, leftovers = lock_of([record] if record is not None else [])
+    return texts if record is None or leftovers else {**texts, "lockfile": lock.text}
 
 
 def _config_call(config: Mapping[str, Any]) -> str:
@@ -102,6 +100,7 @@ class Report:
     """One run and what can be said of it."""
 
     run: Run
+    live: bool = False  # the run is known to go on
 
     @cached_property
     def record(self) -> Record | None:
@@ -145,11 +144,23 @@ class Report:
         over = None if self.best is None else self.best.over(self.default)
         return 1 / over if over else None
 
-    def over_default(self, trial: Trial) -> float | None:
-        """A trial's time over the default's, of the best one by the gain of the run; None where it is not known."""
+    def gain_of(self, trial: Trial) -> tuple[float | None, tuple[float, float] | None]:
+        """The default's time over a trial's, and its 95 % interval where both raced; of the best one the run's own."""
         if self.best is not None and trial.config == self.best.config:
-            return 1 / self.gain if self.gain else None
-        return trial.over(self.default)
+            return self.gain, None if self.record is None else self.record.gain_interval
+        over, default = trial.over(self.default), self.default
+        if not over or default is None or default.final is None or trial.final is None or trial is default:
+            return 1 / over if over else None, None
+        gap = Interval.of_gap(default.final.rounds_ms, trial.final.rounds_ms)
+        return 1 / over, (math.exp(gap.low), math.exp(gap.high))
+
+    @property
+    def limits(self) -> tuple[int, float | None]:
+        """The most trials of the search, by its budget and its space, and its most seconds; None without a limit."""
+        space = self.run.head.space
+        budget: Any = self.run.head.effort.get("budget") or {}
+        size = math.prod(map(len, space.tunables.values())) if space.listed is None else len(space.listed)
+        return min(size, budget.get("trials") or size), budget.get("seconds")
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -264,12 +275,15 @@ class Report:
         if self.run.end is not None:
             return f"ended: {self.run.end.stopped}"
         at = self.run.under_way
+        if self.live:
+            return "it goes on" if at is None else f"it goes on, with ({at})"
         return f"not ended: it goes on, or was interrupted{f' while ({at}) ran' if at is not None else ''}"
 
     @cached_property
     def paste(self) -> dict[str, str]:
         """Texts to paste into a source; none if no config ran."""
-        return {} if self.best is None else paste_lines(self.best.config, self.record)
+        of_triton = "python" not in self.run.head.key.identity  # that of a callable names the version of Python
+        return {} if self.best is None else paste_lines(self.best.config, self.record, of_triton=of_triton)
 
     @cached_property
     def _finals(self) -> dict[Config, Finalist]:

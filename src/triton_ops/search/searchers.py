@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from triton_ops.base import import_in_order
+from triton_ops.base import available, import_in_order
 from triton_ops.device import DeviceSpec
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import MissingDependencyError, SettingsError
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
 
@@ -225,16 +225,24 @@ class Search:
         """True if its searcher takes priors."""
         return self.search in _USES_PRIORS
 
+    @staticmethod
+    def missing() -> MissingDependencyError | None:
+        """The error for the first package that a tune needs and that is not installed; None if all are."""
+        absent = (name for name in ("numpy", "scipy", "threadpoolctl") if not available(name))
+        return next((MissingDependencyError.absent(name, "a tune") for name in absent), None)
+
     def begin_imports(self, space: ConfigSpace) -> None:
         """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
 
         A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first
-        config is tried. A space that is tried whole needs none.
+        config is tried. A space that is tried whole needs none. MissingDependencyError: one is not installed.
         """
         search = self.search
         joined = math.prod(len(tunable) for tunable in space.tunables.values())
         most = joined if space.listed is None else len(space.listed)
         if isinstance(search, str) and search in _IMPORTED_LATE and most > self.SMALL:
+            if (missing := self.missing()) is not None:
+                raise missing
             threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 
     @staticmethod

@@ -25,7 +25,7 @@ from triton_ops.request import TuneOptions, TuneProblem, module_at
 from triton_ops.ship.targets import Targets, as_target, check_named, is_declared, kernel_in, made_on, specs_of
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, stderr, with_options
+from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, with_options
 from triton_ops.tuner import ProgressBar
 from triton_ops.values import Mapper, Tolerance, TuningResult
 
@@ -88,7 +88,7 @@ def verify_command(
         verdicts = list(
             verify(
                 lock, targets, spec, device=device, kernel=kernel, most_neighbours=most_neighbours, held_out=held_out,
-                seed=options.seed, listener=ProgressBar(stderr()),
+                seed=options.seed, listener=ProgressBar(),
             )
         )  # fmt: skip
     if kernel is not None and not verdicts:

@@ -116,17 +116,3 @@ def tell_trace(text: str) -> None:
     """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
     lines = text.rstrip("\n").split("\n") if text else []
     write_to_stderr("".join(f"{escaped(line)}\n" for line in lines))
-
-
-def stderr() -> Any:
-    """Rich's console of stderr for a progress bar; messages are printed above the bar."""
-    from rich.console import Console  # its import is slow, and most commands draw no bar
-
-    return Console(
-        stderr=True,
-        highlight=False,
-        emoji=False,
-        soft_wrap=True,
-        force_terminal=sys.stderr.isatty(),  # no progress bar in a log file, even if FORCE_COLOR is set
-        color_system="auto" if settings.colours() else None,
-    )

@@ -119,6 +119,8 @@ def _text(error: Exception, code: int) -> str:
         return f"{message} (hint: {context.command_path if context else 'triton-ops'} --help)"
     if _folder_is_gone(error):
         return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
+    if isinstance(error, MissingDependencyError) and error.name is not None:
+        return f"this command needs {error.name}, which is not installed (hint: {error.hint})"
     if code != ExitCode.INTERNAL_ERROR:
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"

@@ -28,11 +28,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from triton_ops import kernel_ir
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
-from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
@@ -233,7 +233,7 @@ class LatePriors:
 
 
 Contents: TypeAlias = "Mapping[str, Sequence[int]]"
-Ask: TypeAlias = "Callable[[Config, Contents], Future[KernelWork]]"
+Ask: TypeAlias = "Callable[[Config, Contents], Future[kernel_ir.KernelWork]]"
 
 WHOLE = 5_000  # most configs of a space that are all considered
 _DRAWN = 2_000  # of a larger space
@@ -330,7 +330,7 @@ class _SurveyReader:
         for config, work in self._in_time(self._futures(todo), share).items():
             readings.works[readings.key(config)] = work
 
-    def _first_answers(self, configs: Sequence[Config]) -> dict[Config, KernelWork]:
+    def _first_answers(self, configs: Sequence[Config]) -> dict[Config, kernel_ir.KernelWork]:
         """Works of the first configs; the time for all that follows begins with the answer for the first."""
         futures = self._futures(configs)
         first = futures[configs[0]]
@@ -340,10 +340,12 @@ class _SurveyReader:
         self._end_s = time.monotonic() + (self._seconds if in_time else 0.0)
         return self._in_time(futures)
 
-    def _futures(self, configs: Iterable[Config]) -> dict[Config, Future[KernelWork]]:
+    def _futures(self, configs: Iterable[Config]) -> dict[Config, Future[kernel_ir.KernelWork]]:
         return {config: self._ask(config, self._contents) for config in configs}
 
-    def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
+    def _in_time(
+        self, futures: Mapping[Config, Future[kernel_ir.KernelWork]], share: float = 1.0
+    ) -> dict[Config, kernel_ir.KernelWork]:
         wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()

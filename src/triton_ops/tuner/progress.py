@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -10,13 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Task as ProgressTask
-from rich.text import Text
 
-from triton_ops.base import Host, escaped
+from triton_ops.base import Host, bar_console, escaped, require
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import SettingsError, TuningFailedError
@@ -214,31 +208,34 @@ class Silent:
         """The result is not shown."""
 
 
+_PURPOSE = "a progress bar"
 _SHORTEST_DEVICE = 12  # columns: a shorter name would say nothing, so the line is wrapped instead
 
 
 class ProgressBar:
     """A listener that draws a progress bar; it draws nothing if stderr is no terminal."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stderr)
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
+    def __init__(self, console: Any = None) -> None:
+        self._console = bar_console(console)
+        self._progress: Any = None
+        self._task = 0
         self._plan: RunPlan | None = None
 
     def started(self, plan: RunPlan) -> None:
         """Show the plan and the empty bar."""
-        if not self._console.is_terminal:
+        if self._console is None:
             return
         self._plan = plan
         self._say(_announcement(plan, self._console.width))
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an earlier run")
+        bars = require("rich.progress", _PURPOSE)
         columns = (
-            TextColumn("{task.fields[done]}", markup=False), BarColumn(bar_width=16),
-            TextColumn("{task.fields[best]}", markup=False), _Left(compact=True),
+            bars.TextColumn("{task.fields[done]}", markup=False), bars.BarColumn(bar_width=16),
+            bars.TextColumn("{task.fields[best]}", markup=False), bars.TimeRemainingColumn(compact=True),
+            bars.TextColumn("{task.fields[left]}"),
         )  # fmt: skip
-        self._progress = Progress(*columns, console=self._console, transient=True)
+        self._progress = bars.Progress(*columns, console=self._console, transient=True)
         if plan.resumed >= _most(plan):
             self._compare(plan.resumed, "")
         else:
@@ -271,31 +268,26 @@ class ProgressBar:
         """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""
         self._task = self._add(f"{trials} trials, comparing the best", best, None)
 
-    def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> TaskID:
-        assert self._progress is not None
-        return self._progress.add_task("", total=total, completed=completed, done=count_text, best=best)
-
-
-class _Left(TimeRemainingColumn):
-    """The column of the time left; empty while there is no total."""
-
-    def render(self, task: ProgressTask) -> Text:
-        return Text() if task.total is None else super().render(task) + Text(" left")
+    def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> int:
+        left = "" if total is None else "left"
+        return int(self._progress.add_task("", total=total, completed=completed, done=count_text, best=best, left=left))
 
 
 def _announcement(plan: RunPlan, columns: int) -> str:
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
+    cell_len = require("rich.cells", _PURPOSE).cell_len
     room = columns - cell_len(before) - cell_len(after)
     return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
 
 
 def _shorten(device: str, columns: int) -> str:
     """`NAME (cuda:0)` in so many columns; only NAME is shortened."""
-    if cell_len(device) <= columns:
+    cells = require("rich.cells", _PURPOSE)
+    if cells.cell_len(device) <= columns:
         return device
     name, _, where = device.rpartition(" ")
-    room = columns - cell_len(f"... {where}")
-    return f"{set_cell_size(name, max(room, 0)).rstrip()}... {where}"
+    room = columns - cells.cell_len(f"... {where}")
+    return f"{cells.set_cell_size(name, max(room, 0)).rstrip()}... {where}"
 
 
 def _most(plan: RunPlan) -> int:

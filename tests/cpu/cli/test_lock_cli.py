@@ -128,6 +128,17 @@ def test_a_lockfile_is_written_checked_and_updated(store, capsys):
     assert Lockfile.read("triton-ops.lock.json").entries[0].ignored == ("N",)
 
 
+def test_a_check_without_any_record_says_that_it_compared_nothing(store, capsys, tmp_path):
+    """A machine of a CI has no records; to fail there would teach everyone to leave the check out."""
+    lock_of([record()])[0].write(tmp_path / "triton-ops.lock.json")
+    assert main(["lock", "--check"]) == 0
+    told = capsys.readouterr().out
+    assert "1 entry, compared with nothing, as there are no records in" in told
+    assert "lock verify --static" in told
+    store.put(record())
+    assert main(["lock", "other", "--check"]) == 4  # a name that no record has is a mistake
+
+
 def test_two_lockfiles_are_compared(store, capsys, tmp_path):
     store.put(record())
     assert main(["lock"]) == 0

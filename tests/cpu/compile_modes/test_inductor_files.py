@@ -27,7 +27,7 @@ from triton_ops.compile_modes.compiled_graphs import (
     layers,
     read_graph,
 )
-from triton_ops.compile_modes.compiler_output import CompilerLog, ProductShape
+from triton_ops.compile_modes.compiler_output import CompilerLog
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
@@ -192,7 +192,7 @@ def test_every_node_is_drawn_below_what_it_reads():
 
 def test_own_matmul_stands_among_inductors_candidates():
     first, second = CompilerLog.read((DATA / "inductor_log.txt").read_text().splitlines()).tables
-    assert first.product == ProductShape(256, 1024, 1024, "bfloat16")
+    assert first.product == (256, 1024, 1024, "bfloat16")
     convolution = replace(first, op="convolution")
     asked = []
     joined = [*beside_own([first, second, first, convolution], lambda *product: asked.append(product) or 0.011)]
@@ -257,6 +257,8 @@ def test_what_is_no_trace_is_told(tmp_path):
     (tmp_path / "ir_post_fusion.txt").write_text("op0: nothing of the kind\n")
     with pytest.raises(TargetError, match="no scheduled node"):
         graphs_in(tmp_path)
+    with pytest.raises(TargetError, match="op1 is a part of op1_op2, whose first line is missing"):
+        read_graph(f"op1_op2:\n  FusedSchedulerNode(SchedulerNode)\nop1_op2.snodes[0] =\n{LEAVES[1]}")
     for end in range(0, 15_000, 499):
         text = FUSED.read_text(encoding="utf-8")[: end + 80]
         assert read_graph(text)[0].name == "op0_op1"

@@ -101,6 +101,11 @@ def test_tables_of_torch_2_0_have_milliseconds_with_the_sign_of_seconds():
     assert (table.benchmark_s, table.precompile_s, table.count) == (2.25, None, None)
 
 
+def test_the_warning_of_many_sizes_is_a_hint():
+    said = "CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size. We observed 51"
+    assert read([f"W0102 03:04:05.600 7 torch/_inductor/cudagraph_trees.py:1] {said}"]).hints == (said,)
+
+
 @pytest.mark.parametrize(
     "line", ["  mm 1.2.3 ms 4.5.6%", "Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]", "  mm . ms .%"]
 )

@@ -131,6 +131,13 @@ def test_other_wordings_are_read():
     assert (found.key, found.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
     (found,) = parse_printed(f"{ONE} [repeated 3x across cluster] (Ray deduplicates logs by default.)")
     assert found.best["maxnreg"] is None
+    timed = f"{ONE[:-1]} with benchmark time [0.0213, 0.0210];  evaluated 36 configurations;"
+    assert parse_printed(f"[2024-11-05 10:00:01] {timed}")[0].best == parse_printed(ONE)[0].best
+    (found,) = parse_printed(ONE.replace("; best", "; key info: (64, 'fp16'), best"))
+    assert (found.key, found.best["maxnreg"]) == ("(64, 'fp16')", None)
+    head, best = ONE.split(" best config")
+    (found,) = parse_printed(f"{head}\nbest config{best}".replace(", num_warps: ", ", num_warps:"))
+    assert (found.best, found.mixed) == (parse_printed(ONE)[0].best, False)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.shipped import package_data
 
 from tests.near import drawn
-from triton_ops import kernels, on_miss, share_lockfile
+from triton_ops import exceptions, kernels, on_miss, share_lockfile
 from triton_ops.backend import Source, matrix_descriptor
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
@@ -305,7 +305,7 @@ def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
         return found.fingerprint, found.packages
 
     before = identity()
-    monkeypatch.setitem(host._INSTALL, "torch", "another hint")
+    monkeypatch.setitem(exceptions.INSTALL, "torch", "another hint")
     monkeypatch.setattr(host, "require", lambda name, purpose: (name, purpose))
     assert identity() == before
     monkeypatch.setattr(tiles, "multiprocessors", lambda device: 1)
@@ -316,7 +316,7 @@ def test_a_built_wheel_holds_the_winners_and_a_look_up_finds_them(tmp_path):
     pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
     project = tmp_path / "project"
     project.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", "hatch_build.py"):
         shutil.copy(ROOT / name, project)
     shutil.copytree(ROOT / "src", project / "src", ignore=shutil.ignore_patterns("__pycache__"))
     winners = project / "src/triton_ops/kernels/winners"

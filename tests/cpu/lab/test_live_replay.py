@@ -17,7 +17,6 @@ from triton_ops.lab.recording import read_recording
 from triton_ops.lab.replayed_search import (
     LiveConditions,
     SimulatedCompilers,
-    VirtualClock,
     live_replay,
     priors_for,
     summarise_live,
@@ -96,17 +95,16 @@ def test_a_whole_space_is_tried_if_there_is_no_limit(file):
 
 def test_what_is_compiled_first_is_done_first(file):
     recording = read_recording(file())
-    clock = VirtualClock(0.0)
-    compilers = SimulatedCompilers(recording, clock, 2)
+    compilers = SimulatedCompilers(recording, 0.0, 2)
     slow, quick, late = (compilers.submit(Config(a=a, b=1, num_warps=4)) for a in (32, 1, 1 << 1))
     compilers.wait([slow, quick])
     assert quick.done()
     assert not slow.done()
-    assert clock.now_s == pytest.approx(0.21)
-    compilers.pass_time(1.0)
+    assert compilers.now_s == pytest.approx(0.21)
+    compilers.advance(compilers.now_s + 1.0)
     assert slow.done()
     assert late.done()
-    assert clock.now_s == pytest.approx(1.21)
+    assert compilers.now_s == pytest.approx(1.21)
 
 
 def test_a_summary_of_several_tunes(file):

@@ -148,6 +148,14 @@ def test_a_summary_counts_by_its_average():
     assert (seen.memory, seen.compute) == (91.42, 11.05)
 
 
+def test_launches_without_a_number_are_told_by_their_metrics():
+    one, two = ('"k","Duration","us","{}"', '"k","Memory Throughput","%","{}"')
+    rows = [one.format(10), two.format(20), one.format(30), two.format(40)]
+    found = parse_profile("\n".join(['"Kernel Name","Metric Name","Metric Unit","Metric Value"', *rows, ""])).launches
+    assert [round(each.metrics["Duration"].value * 1e6) for each in found] == [10, 30]
+    assert [each.metrics["Memory Throughput"].value for each in found] == [20, 40]
+
+
 def test_launches_stay_apart_and_tables_may_follow_each_other():
     both = raw_page(("one", RAW), ("two", RAW)) + PREAMBLE + details_page(DETAILS)
     assert [launch.kernel for launch in parse_profile(both).launches] == ["one", "two", "copy"]

@@ -148,13 +148,18 @@ def test_the_first_versions_are_read_with_both_parts_of_a_sum():
     assert kernel("4 bytes cmem[0]", "sm_80").verdict == "unknown"
 
 
-def test_builds_beside_each_other_are_told_apart_and_what_is_cut_is_said():
+PROCESSES = ["{}>", "[rank{}]:", "[1,{}]<stderr>:", "(Worker_TP{0} pid={0})", "\x1b[36m(W pid={})\x1b[0m", "w-{}  |"]
+
+
+@pytest.mark.parametrize("prefix", PROCESSES)
+def test_builds_beside_each_other_are_told_apart_and_what_is_cut_is_said(prefix):
     def lines(build, name, registers):
+        before = prefix.format(build)
         return [
-            f"{build}>  ptxas info    : Compiling entry function '{name}' for 'sm_80'",
-            f"{build}>  ptxas info    : Function properties for {name}",
-            f"{build}>      {registers} bytes stack frame, {registers} bytes spill stores, 0 bytes spill loads",
-            f"{build}>  ptxas info    : Used {registers} registers, 380 bytes cmem[0]",
+            f"{before}  ptxas info    : Compiling entry function '{name}' for 'sm_80'",
+            f"{before}  ptxas info    : Function properties for {name}",
+            f"{before}      {registers} bytes stack frame, {registers} bytes spill stores, 0 bytes spill loads",
+            f"{before}  ptxas info    : Used {registers} registers, 380 bytes cmem[0]",
         ]
 
     mixed = [line for pair in zip(lines(1, "one", 100), lines(2, "two", 200), strict=True) for line in pair]
@@ -163,6 +168,12 @@ def test_builds_beside_each_other_are_told_apart_and_what_is_cut_is_said():
     (cut,) = parse_ptxas("\n".join(lines(1, "one", 100)[:2])).kernels
     assert (cut.verdict, cut.registers) == ("unknown", None)
     assert "the text is cut" in cut.next
+
+
+def test_an_exception_on_one_line_is_read():
+    error = "ptxas /tmp/x.ptx, line 9; error   : Unknown modifier\nptxas fatal   : Ptx assembly aborted due to errors"
+    (one,) = parse_ptxas(repr(RuntimeError(f"`ptxas` stderr:\n{error}\n"))).kernels
+    assert one.refused == "line 9: Unknown modifier"
 
 
 def test_lines_that_are_not_understood_are_counted_and_named():

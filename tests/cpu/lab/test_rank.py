@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -49,6 +50,13 @@ def unknown(_):
 
 NORM = TritonKernel(kernels.chunked_norm, rows)
 SPACE = {"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]}
+
+
+@functools.cache
+def ranked_norm():
+    return rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+
+
 FILE = """
 from tests import inferred_kernels as kernels
 from triton_ops import ConfigSpace, Constraint, Operation, RowTiles, TensorSpec, TritonKernel, Work
@@ -102,6 +110,7 @@ def few_are_compiled(monkeypatch):
     """Half a second for each config: the order of the others, by guesses, is what most tests are about."""
     monkeypatch.setattr("triton_ops.lab.ranking._WHOLE", 2)
     monkeypatch.setattr("triton_ops.lab.ranking._FASTEST", 1)
+    monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
 
 
 def test_declared_work_ranks_a_whole_space_in_order():
@@ -111,11 +120,12 @@ def test_declared_work_ranks_a_whole_space_in_order():
     assert len(found) == space.size.valid
     assert [one.expected_ms for one in found] == sorted(one.expected_ms for one in found)
     assert {one.source for one in found} == {"declared"}
+    assert {one.limited_by for one in found if math.isinf(one.expected_ms)} == {"shared memory of a block, as guessed"}
     assert all(one.expected_ms >= one.lower_bound_ms > 0 for one in found)
 
 
 def test_a_kernel_that_declares_nothing_is_read():
-    found = rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    found = ranked_norm()
     assert isinstance(found[0], RankedConfig)
     assert len(found) == 9
     assert {one.source for one in found} == {"inferred"}
@@ -153,7 +163,7 @@ def test_a_space_without_a_valid_config_is_refused_by_its_rules():
 def test_tensors_on_any_device_stand_for_their_shapes():
     x = torch.empty(4096, 1024, dtype=torch.bfloat16)
     by_tensors = rank(NORM, (x, x, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
-    assert by_tensors == rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    assert by_tensors == ranked_norm()
 
 
 @pytest.mark.parametrize(
@@ -196,6 +206,7 @@ def test_the_command_prints_a_table_of_the_first(cli, target):
     assert header.split() == ["expected", "lower", "bound", "limited", "by", "config"]
     assert len(lines) == 3
     assert "BLOCK=64" not in ran.out
+    assert "5 of 6 configs are not compiled: times, registers and whether they fit are guessed, and may" in ran.err
 
 
 def test_the_command_says_why_it_has_nothing_to_say(cli, target):

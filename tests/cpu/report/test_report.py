@@ -41,7 +41,7 @@ def ran(n, ms, shape="x", **changes):
     return Trial(config(n, shape), Status.OK, Measurement((ms,), "host"), relative=ms / 2, **changes)
 
 
-def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, tied=(1, 2), **changes):
+def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, tied=(1, 2), default=None, **changes):
     """The log of a run of seven configs: three finalists, one slow, three failures; `changes` are of its first line."""
     environment = Environment(versions={"python": "3.11"}, host={"cpus": 2}, device={"kind": "cpu", "odd": hostile})
     clock = itertools.count(0.0, 0.25)  # a line each quarter of a second
@@ -62,8 +62,8 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, 
             log.write(Finalist(at_s=2.0, trial=trial, dropped_at=4 if n == 3 else None))
             if n != 3:  # the ties race again in a fresh process
                 log.write(Finalist(at_s=3.0, trial=trial, process=1))
-        log.ended("complete", record(winner=config(winner), ties=tuple(map(config, tied)), gain_interval=(1.9, 2.1),
-                                     raced_gain=2.0, run=ID))  # fmt: skip
+        log.ended("complete", record(winner=config(winner), ties=tuple(map(config, tied)), default=default,
+                                     gain_interval=(1.9, 2.1), raced_gain=2.0, run=ID))  # fmt: skip
     return folder / f"{run}.jsonl"
 
 
@@ -132,6 +132,27 @@ def test_lines_to_paste_are_python_and_a_lockfile():
     assert found["decorator"] == f"@triton_ops.autotune(configs=[{call}])"
     [entry] = loads(found["lockfile"]).entries
     assert entry.config == winner
+    assert list(paste_lines(winner, made, of_triton=False)) == ["plain values", "lockfile"]
+
+
+def test_every_ratio_is_of_one_comparison_and_has_its_interval(tmp_path):
+    report = Report(Run.read(written(tmp_path, winner=2, tied=(2,), default=config(3))))
+    winner, other, default = (report.gain_of(report.run.trials[config(n)]) for n in (2, 1, 3))
+    assert winner == (2.0, (1.9, 2.1))  # as the head says
+    ratio, (low, high) = other
+    assert low <= ratio <= high
+    assert ratio == pytest.approx(1.1, rel=0.01)  # of the rounds that both have, and of no screening
+    assert default == (1.0, None)
+    assert report.limits == (12, None)
+
+
+@pytest.mark.parametrize(("identity", "texts"), [
+    ({"python": "3.11"}, ["plain values", "lockfile"]),
+    ({"triton": "3.6.0"}, ["triton.Config", "decorator", "plain values", "lockfile"]),
+])  # fmt: skip
+def test_only_a_triton_kernel_has_a_triton_config_to_paste(tmp_path, identity, texts):
+    key = replace(head().key, identity=identity)
+    assert list(Report(Run.read(written(tmp_path, key=key))).paste) == texts
 
 
 def test_two_runs_are_compared_config_by_config(cli, tmp_path):
@@ -273,7 +294,7 @@ def test_a_run_that_goes_on_shows_its_best_so_far(cli, tmp_path):
     said = text(cli, written(tmp_path, ended=False))
     assert "not ended: it goes on, or was interrupted" in said
     assert re.search(r"best so far +n=2 shape=x", said)
-    assert "dropped by" in said
+    assert re.search(r"vs default +outcome", said)
     assert "not compared yet" in said
 
 

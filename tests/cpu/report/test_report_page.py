@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser import opened_browser, serious_faults
@@ -70,6 +72,47 @@ def test_trials_are_filtered_and_sorted(page):
     assert page.evaluate("document.activeElement.dataset.column") == "4"
 
 
+def test_a_report_begins_with_gain_confidence_and_winner_and_ends_with_what_to_paste(page):
+    assert page.inner_text("#verdict").split("\n\n") == [
+        "2.00x (1.90 to 2.10) as fast as the default", "confidence ok", "winner n=1 shape=x",
+    ]  # fmt: skip
+    assert page.locator("#verdict .badge.ok").count() == 1
+    parts = page.locator("#contents a").all_inner_texts()
+    assert parts.index("Trials") < parts.index("To paste into the source")
+    assert "Compared" not in parts
+    for link in page.locator("#contents a").all():
+        assert page.locator(link.get_attribute("href")).is_visible()
+    assert page.get_by_role("button", name="Copy triton.Config").count() == 1
+
+
+def test_every_column_of_every_table_sorts(page):
+    page.click("#trials th >> text=config")
+    assert configs(page)[:2] == ["n=1 shape=big", "n=1 shape=slow"]
+    page.click("#trials th >> text=outcome")
+    assert page.locator("#trials tbody td.left").first.inner_text() == "an error at run time"
+    for _ in range(2):
+        page.click("#ties th >> text=ms")
+    assert page.locator("#ties tbody td.config").first.inner_text() == "n=3 shape=x"
+    assert page.get_attribute("#ties th[aria-sort]", "aria-sort") == "descending"
+
+
+@pytest.mark.parametrize(("low", "high", "curved", "ticks"), [
+    (0.181, 19.6, True, [0.2, 0.5, 1, 2, 5, 10]), (1.86, 140, True, [2, 5, 10, 20, 50, 100]),
+    (0, 1, False, [0, 0.2, 0.4, 0.6, 0.8, 1]), (79, 81, False, [79, 79.5, 80, 80.5, 81]),
+    (0.0003, 7e5, True, [0.001, 0.1, 10, 1000, 100000]), (3, 19, True, [5, 10]),
+])  # fmt: skip
+def test_axes_have_round_ticks(page, low, high, curved, ticks):
+    assert page.evaluate(f"roundTicks({low}, {high}, {str(curved).lower()})") == ticks
+
+
+def test_charts_are_as_wide_as_the_page(page):
+    wide = page.get_attribute("#curve svg", "width")
+    assert page.locator("#curve svg").bounding_box()["width"] == page.locator("#curve").bounding_box()["width"]
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.locator(f'#curve svg:not([width="{wide}"])').wait_for()
+    assert page.locator("#curve svg").bounding_box()["width"] == page.locator("#curve").bounding_box()["width"]
+
+
 def test_every_part_of_a_run_is_drawn(page):
     assert page.locator("#ties tbody svg").count() == 3
     assert page.locator("#confirmations tbody svg").count() == 2
@@ -125,7 +168,12 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(address)
-        assert "this page follows it" in page.inner_text("#live")
+        assert re.match(
+            r"The tune goes on: 1 of at most 12 trials, 8 %.* This page follows it", page.inner_text("#live")
+        )
+        assert page.title() == "8 % · wait: tuning report"
+        assert "it goes on" in page.inner_text("#facts")
+        assert page.locator("#progress").evaluate("(bar) => bar.value") == pytest.approx(1 / 12, abs=0.01)
         page.fill("#words", "n=2")
         assert configs(page) == []
         log.trial(ran(3, 1.5), Origin.SEARCHER)
@@ -136,6 +184,8 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
         log.ended("complete")
         found.end()
         page.get_by_text("The tune has ended").wait_for()
+        assert page.title().startswith("ended 2.00x · ")
+        assert not page.is_visible("#progress")
         assert "ended: complete" in page.inner_text("#facts")
         assert complaints == []
         context.close()

@@ -7,10 +7,11 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
+from triton_ops.records import Runs
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.tuner.priors import model_of, transfers_to, trials_of
+from triton_ops.tuner.priors import model_of, transfers_to
 from triton_ops.values import Key, TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}
@@ -42,7 +43,7 @@ def task_and_key(shape):
 def test_a_record_of_another_shape_brings_every_trial_of_its_run(elsewhere):
     task, key = task_and_key((8,))
     (record,) = open_store(elsewhere)
-    trials = trials_of(record, elsewhere)
+    trials = Runs(elsewhere, record.id).trials(record.run)
     assert len(trials) == 20
     (transfer,) = transfers_to(task, key, [record], elsewhere)
     assert len(transfer) == len(trials)

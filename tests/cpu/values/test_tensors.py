@@ -226,7 +226,11 @@ def test_values_of_ones_own(tmp_path):
         (lambda: TensorSpec((3,), "i32", fill=[1, 2]).create_tensor(), ShapeMismatchError, "have the shape 2"),
         (lambda: TensorSpec.from_values([[1], [2, 3]]), SettingsError, "is no values of a tensor"),
         (lambda: TensorSpec.from_values("text"), SettingsError, "text is no values of a tensor"),
-        (lambda: TensorSpec.from_values(lambda shape: shape), SettingsError, "the shape of a function's values is not known"),
+        (
+            lambda: TensorSpec.from_values(lambda shape: shape),
+            SettingsError,
+            "the shape of a function's values is not known",
+        ),
         (lambda: TensorSpec.from_values(Path("nowhere.npy")), SettingsError, "nowhere.npy cannot be read"),
         (lambda: TensorSpec.from_values(Path(__file__)), SettingsError, "ends in .npy, .pt or .json"),
     ],

@@ -9,8 +9,12 @@ function axis(low, high, begin, end) {
   const [from, to] = high > low ? [low, high] : [low - spread / 2, high + spread / 2];
   const curved = from > 0 && to / from > 5;
   const along = (value) => curved ? Math.log(value / from) / Math.log(to / from) : (value - from) / (to - from);
-  const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => curved ? from * (to / from) ** share : from + (to - from) * share);
-  return { place: (value) => begin + along(value) * (end - begin), marks };
+  return { place: (value) => begin + along(value) * (end - begin), marks: high > low ? roundTicks(from, to, curved) : [low] };
+}
+
+// The columns of pixels that a part of the page has for a chart.
+function roomOf(id) {
+  return Math.max(320, document.getElementById(id).clientWidth);
 }
 
 function extent(values) {
@@ -26,16 +30,16 @@ function frame(width, height, x, y, xName, yName) {
   const [bottom, right] = [height - ROOM.bottom, width - ROOM.right];
   return [
     shape("path", { class: "axis", fill: "none", d: `M${ROOM.left} ${ROOM.top}V${bottom}H${right}` }),
-    ...x.marks.map((mark) => shape("text", { class: "quiet", x: x.place(mark), y: bottom + 15, "text-anchor": "middle" }, short(Number(mark.toPrecision(3))))),
-    ...y.marks.map((mark) => shape("text", { class: "quiet", x: ROOM.left - 6, y: y.place(mark) + 4, "text-anchor": "end" }, short(Number(mark.toPrecision(3))))),
+    ...x.marks.map((mark) => shape("text", { class: "quiet", x: x.place(mark), y: bottom + 15, "text-anchor": "middle" }, short(mark))),
+    ...y.marks.map((mark) => shape("text", { class: "quiet", x: ROOM.left - 6, y: y.place(mark) + 4, "text-anchor": "end" }, short(mark))),
     shape("text", { x: right, y: height - 4, "text-anchor": "end" }, xName),
     shape("text", { x: ROOM.left + 6, y: ROOM.top + 4 }, yName),
   ];
 }
 
 // Figures over figures; `steps` is a line that goes on at its height until its next point.
-function plot(label, xName, yName, dots, steps = [], until = null) {
-  const [width, height] = [720, 300];
+function plot(width, label, xName, yName, dots, steps = [], until = null) {
+  const height = 300;
   const points = [...dots, ...steps];
   const [lowX, highX] = extent(points.map((point) => point[0]));
   const x = axis(lowX, Math.max(highX, until ?? highX), ROOM.left + 8, width - ROOM.right);
@@ -64,8 +68,8 @@ function interval(gap, range, winner) {
 }
 
 // One vertical axis for each tunable and one for the time; a line for each config.
-function parallel(names, values, lines, times) {
-  const [step, height] = [Math.max(90, 720 / (names.length + 1)), 300];
+function parallel(room, names, values, lines, times) {
+  const [step, height] = [Math.max(90, room / (names.length + 1)), 300];
   const width = step * (names.length + 1);
   const [top, bottom] = [34, height - 16];
   const y = axis(...extent(times), bottom, top);
@@ -83,14 +87,14 @@ function parallel(names, values, lines, times) {
     shape("text", { x: x(column), y: 14, "text-anchor": "middle" }, name.length > 14 ? `${name.slice(0, 13)}…` : name, shape("title", {}, name)),
     ...(column < names.length
       ? values[column].slice(0, 12).map((value, place) => shape("text", { class: "quiet", x: x(column) + 5, y: at(column, place) + 4 }, value.slice(0, 12)))
-      : y.marks.map((mark) => shape("text", { class: "quiet", x: x(column) + 5, y: y.place(mark) + 4 }, short(Number(mark.toPrecision(3)))))),
+      : y.marks.map((mark) => shape("text", { class: "quiet", x: x(column) + 5, y: y.place(mark) + 4 }, short(mark)))),
   ]);
   return drawing(width, height, `The values of ${lines.length} configs, the fastest one last and green`, ...paths, ...axes);
 }
 
 // The roof of a device over operations per byte, and the times of one kernel below it, all at its operations per byte.
-function roofline(roof, points) {
-  const [width, height] = [720, 320];
+function roofline(width, roof, points) {
+  const height = 320;
   const rate = (ms) => roof.flops / (ms * 1e9);
   const rates = points.map((point) => rate(point.ms));
   const lines = [["by datasheet", 0, "roof"], ["as measured", 1, "roof measured"]]

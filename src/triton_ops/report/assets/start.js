@@ -18,19 +18,16 @@ const PAGE = (() => {
 
   function head([name, column]) {
     const sorted = order?.column === column ? (order.down ? "descending" : "ascending") : null;
-    return element("th", { scope: "col", "aria-sort": sorted },
+    return element("th", { scope: "col", class: typeof column === "string" ? "left" : null, "aria-sort": sorted },
       element("button", { type: "button", "data-column": column, onclick: () => sortBy(column) }, name));
   }
-
-  const plainHead = (text) => element("th", { class: "left", scope: "col" }, text);
 
   function drawTrials() {
     const found = ordered(filtered(trials, byId("words").value, byId("fate").value), order);
     const left = run.all > run.rows.length ? `; the page holds the fastest ${run.rows.length} of ${run.all}` : "";
     byId("count").textContent = `${found.length} of ${run.rows.length} trials${left}`;
     replaced("trials",
-      element("thead", {}, element("tr", {}, COLUMNS.slice(0, BEFORE).map(head), plainHead("became, or was dropped by"), plainHead("config"),
-        COLUMNS.slice(BEFORE).map(head), plainHead("reason"))),
+      element("thead", {}, element("tr", {}, COLUMNS.map(head))),
       element("tbody", {}, found.slice(0, shown).map(trialRow)));
     byId("more").hidden = found.length <= shown;
     return found;
@@ -61,7 +58,7 @@ const PAGE = (() => {
   }
 
   function prepareResources() {
-    const known = COLUMNS.filter(([, column]) => column >= AT.compile && run.rows.some((row) => row[column] !== null));
+    const known = RESOURCES.filter(([, column]) => run.rows.some((row) => row[column] !== null));
     byId("resources-section").hidden = known.length === 0;
     if (known.length === 0) return;
     options("resource", known.map(([name, column]) => [String(column), name]));
@@ -73,6 +70,7 @@ const PAGE = (() => {
     byId("words").value = "";
     take();
     filter();
+    showContents();
   }
 
   // A later state of the run takes the place of the one before; what was chosen on the page stays as it is.
@@ -85,15 +83,16 @@ const PAGE = (() => {
     if (!byId("heat-section").hidden) drawHeat();
     if (!byId("resources-section").hidden) drawResources();
     showParallel(run, drawTrials());
+    showContents();
     if (focused !== undefined) byId("trials").querySelector(`button[data-column="${focused}"]`)?.focus();
   }
 
   function take() {
     run = DATA.runs[Number(byId("run").value)];
     trials = prepared(run);
-    document.title = `${run.title}: tuning report`;
+    document.title = `${pageState(run)}${run.title}: tuning report`;
     byId("title").textContent = `${run.title}, ${run.device}`;
-    listed("facts", run.facts);
+    showVerdict(run);
     listed("environment", run.environment);
     options("fate", [["", "anything"], ...run.fates.map((fate) => [fate, fate])]);
     showPaste(run);
@@ -106,6 +105,16 @@ const PAGE = (() => {
     prepareResources();
   }
 
+  // Charts are as wide as the page lets them be.
+  function drawCharts() {
+    showCurve(run, trials);
+    showRoof(run, trials);
+    if (!byId("resources-section").hidden) drawResources();
+    showParallel(run, ordered(filtered(trials, byId("words").value, byId("fate").value), order));
+  }
+
+  let resized = 0;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawCharts, 100); });
   options("run", DATA.runs.map((one, number) => [String(number), `${one.id} ${one.title}`]));
   byId("run-choice").hidden = DATA.runs.length < 2;
   byId("run").addEventListener("change", draw);

@@ -11,10 +11,47 @@ function listed(id, facts) {
   replaced(id, Object.entries(facts).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
 }
 
+// A head whose button sorts the rows of its table by the figures or texts of its column.
+function sortableHead(text) {
+  return element("th", { scope: "col", class: "left" }, text === "" ? null : element("button", { type: "button", onclick: (event) => sortRows(event.target.closest("th")) }, text));
+}
+
+function sortRows(head) {
+  const down = head.getAttribute("aria-sort") === "ascending";
+  for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const body = head.closest("table").tBodies[0];
+  const text = (row) => row.cells[head.cellIndex].textContent;
+  const figure = (row) => (/^[-+]?\d/.test(text(row)) ? Number.parseFloat(text(row)) : Infinity);
+  const sign = down ? -1 : 1;
+  body.append(...[...body.rows].sort((one, other) => {
+    const [a, b] = [figure(one), figure(other)];
+    return sign * (a === b ? text(one).localeCompare(text(other), undefined, { numeric: true }) : a < b ? -1 : 1);
+  }));
+}
+
 function filledTable(table, header, rows) {
   table.replaceChildren();
-  return put(table, element("thead", {}, element("tr", {}, header.map((text) => element("th", { scope: "col", class: "left" }, text)))),
-    element("tbody", {}, rows));
+  return put(table, element("thead", {}, element("tr", {}, header.map(sortableHead))), element("tbody", {}, rows));
+}
+
+// What one wants to know first: the gain, how far to rely on it, and the winner.
+function showVerdict(run) {
+  const { gain, confidence, ...winner } = run.verdict;
+  const [level, ...why] = (confidence ?? "").split(": ");
+  const [ratio, ...rest] = (gain ?? "").split(" ");
+  replaced("verdict",
+    gain ? element("p", { class: "gain" }, element("strong", {}, ratio), ` ${rest.join(" ")}`) : null,
+    confidence ? element("p", {}, element("span", { class: `badge ${level}` }, level === "unproven" ? level : `confidence ${level}`), why.length ? ` ${why.join(": ")}` : "") : null,
+    ...Object.entries(winner).map(([name, config]) => element("p", {}, `${name} `, element("strong", { class: "mono" }, config))));
+  const first = ["kernel", "device", ...Object.keys(run.verdict)]; // the title has kernel and device
+  listed("facts", Object.fromEntries(Object.entries(run.facts).filter(([name]) => !first.includes(name))));
+}
+
+// Links to the parts that have something to show.
+function showContents() {
+  const parts = [...document.querySelectorAll("main > section:not([hidden]) > h2")];
+  replaced("contents", element("ul", {}, parts.map((part) => element("li", {}, element("a", { href: `#${part.id}` }, part.textContent)))));
 }
 
 const tableOf = (id, header, rows) => filledTable(document.getElementById(id), header, rows);
@@ -24,7 +61,7 @@ function showPaste(run) {
   replaced("paste", Object.entries(run.paste).map(([name, text]) => {
     const shown = element("pre", { tabindex: 0, role: "region", "aria-label": name }, text);
     return element("div", {}, element("div", { class: "paste" }, element("h3", {}, name),
-      element("button", { type: "button", onclick: (event) => copy(shown, event.target) }, "Copy")), shown);
+      element("button", { type: "button", "aria-label": `Copy ${name}`, onclick: (event) => copy(shown, event.target) }, "Copy")), shown);
   }));
 }
 
@@ -48,14 +85,14 @@ function showCurve(run, trials) {
   const last = steps.at(-1);
   document.getElementById("curve-note").textContent =
     `By screening, after ${run.elapsed_s.toFixed(1)} s of tuning: ${last[2]}${dots.length === DOTS ? `. Of the other trials the fastest ${DOTS} are dots` : ""}`;
-  replaced("curve", plot(`The best so far improved ${steps.length} times, at last after ${last[0].toFixed(1)} s`,
+  replaced("curve", plot(roomOf("curve"), `The best so far improved ${steps.length} times, at last after ${last[0].toFixed(1)} s`,
     "seconds", run.relative ? "time over the default's" : "ms", dots, steps, run.elapsed_s));
 }
 
 function tiesTable(table, contenders) {
   const gaps = contenders.map((one) => one[5]).filter(Boolean);
   const range = extent([0, ...gaps.flat()]);
-  return filledTable(table, ["", "ms", "slower than the winner", "rounds", "became", "config"], contenders.map((one) => element("tr", { class: { winner: "winner", tie: "tie" }[one[3]] },
+  return filledTable(table, ["", "ms", "slower than the winner", "rounds", "outcome", "config"], contenders.map((one) => element("tr", { class: { winner: "winner", tie: "tie" }[one[3]] },
     element("td", {}, one[5] ? interval(one[5], range, one[3] === "winner") : "–"),
     ...cells("td", one.slice(0, 4)), element("td", { class: "config" }, one[4]))));
 }
@@ -75,7 +112,7 @@ function showRoof(run, trials) {
   listed("roof-facts", run.roof_facts);
   if (run.roof === null) { replaced("roof"); return; }
   const ran = trials.filter(({ row }) => row[AT.ms] > 0 && Number.isFinite(run.roof.flops / row[AT.ms]));
-  replaced("roof", roofline(run.roof, ran.slice(0, LINES).map(({ row, fate, config }) => ({ ms: row[AT.ms], winner: fate === "winner", text: config }))));
+  replaced("roof", roofline(roomOf("roof"), run.roof, ran.slice(0, LINES).map(({ row, fate, config }) => ({ ms: row[AT.ms], winner: fate === "winner", text: config }))));
 }
 
 function showMap() {
@@ -109,7 +146,7 @@ function showParallel(run, chosen) {
   show("parallel-section", lines.length > 1);
   if (lines.length < 2) return;
   document.getElementById("parallel-note").textContent = `The fastest ${lines.length} of the trials that the filter shows; the fastest of them is green.`;
-  replaced("parallel", parallel(run.names, run.values, lines.map(({ row }) => row.slice(FIRST_VALUE)), lines.map(({ row }) => row[AT.ms])));
+  replaced("parallel", parallel(roomOf("parallel"), run.names, run.values, lines.map(({ row }) => row.slice(FIRST_VALUE)), lines.map(({ row }) => row[AT.ms])));
 }
 
 function showHeat(run, trials, rows, columns) {
@@ -133,7 +170,7 @@ function showHeat(run, trials, rows, columns) {
 
 function showResources(run, trials, column, name) {
   const dots = trials.filter(({ row }) => row[AT.ms] !== null && row[column] !== null).slice(0, DOTS).map(({ row }) => [row[column], row[AT.ms]]);
-  replaced("resources", dots.length ? plot(`${name} and times of ${dots.length} configs`, name, "ms", dots) : element("p", { class: "note" }, "Not known."));
+  replaced("resources", dots.length ? plot(roomOf("resources"), `${name} and times of ${dots.length} configs`, name, "ms", dots) : element("p", { class: "note" }, "Not known."));
 }
 
 function showLists(run) {
@@ -148,8 +185,7 @@ function showComparisons() {
   show("comparison-section", DATA.comparisons.length > 0);
   replaced("comparisons", DATA.comparisons.map((one) => element("div", {},
     element("p", {}, one.common),
-    element("div", { class: "scroll", role: "region", "aria-label": `${one.first} and ${one.second}`, tabindex: 0 }, element("table", {},
-      element("thead", {}, element("tr", {}, ["what", one.first, one.second].map((text) => element("th", { class: "left", scope: "col" }, text)))),
-      element("tbody", {}, one.differences.map(([name, ...both]) => element("tr", {}, element("th", { class: "left", scope: "row" }, name),
-        both.map((text) => element("td", { class: "reason" }, text))))))))));
+    element("div", { class: "scroll", role: "region", "aria-label": `${one.first} and ${one.second}`, tabindex: 0 },
+      filledTable(element("table"), ["what", one.first, one.second], one.differences.map(([name, ...both]) => element("tr", {},
+        element("th", { class: "left", scope: "row" }, name), both.map((text) => element("td", { class: "reason" }, text)))))))));
 }
