@@ -138,9 +138,10 @@ class NotedOperation(Operation):
                 errors.append(error)
             if reached:
                 if memory == "cpu" and not with_values:
-                    _tell_made_up(function, errors[0])
+                    _tell_made_up(function, errors)
                 return reached[0]
-        raise _not_reached(function, kernel, next(reversed(errors), None))
+        last = next(reversed(errors), None)
+        raise _not_reached(function, kernel, last) from last
 
     @classmethod
     def _of_launch(
@@ -182,13 +183,18 @@ class NotedOperation(Operation):
         return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
 
 
-def _tell_made_up(function: Callable[..., Any], reason: BaseException) -> None:
-    why = f"{function.__name__} cannot be run on tensors without values ({CandidateError.one_line(reason)})"
+def _tell_made_up(function: Callable[..., Any], errors: Sequence[BaseException]) -> None:
+    reason = next((f" ({CandidateError.one_line(one)})" for one in errors if not isinstance(one, SystemExit)), "")
+    why = f"{_name_of(function)} cannot be run on tensors without values{reason}"
     tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", function))
+
+
 def _not_reached(function: Callable[..., Any], kernel: Any, error: BaseException | None) -> TargetError:
-    name = getattr(function, "__qualname__", str(function))
+    name = _name_of(function)
     if error is None:
         return TargetError(
             f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
