@@ -32,6 +32,7 @@ html_theme = "furo"
 html_title = f"triton-ops {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_favicon = "static/icon.svg"
 html_copy_source = False
 html_show_sphinx = False
