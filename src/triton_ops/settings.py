@@ -3,7 +3,7 @@
 | variable               | meaning                                             | default                           |
 |------------------------|-----------------------------------------------------|-----------------------------------|
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
-| `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order; `:` between them | none                |
+| `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order, `:` between them (Windows: `;`) | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: quick, full, exhaustive | quick                       |
 | `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, default, error, queue | `tune` |
@@ -42,7 +42,9 @@ import platformdirs
 
 from triton_ops.exceptions import SettingsError
 
-OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
+OWN_LOCKS = (
+    Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else Path(tempfile.gettempdir(), "triton-ops-locks")
+)
 FAMILY = "TRITON_OPS_FAMILY"
 _OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import grp
 import os
-import pwd
 import re
 import secrets
 import shutil
@@ -24,9 +21,14 @@ from pathlib import Path
 
 import platformdirs
 
-from triton_ops.base.folders import left_behind
+from triton_ops.base.folders import OTHERS, flags, left_behind
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
+
+with contextlib.suppress(ImportError):  # not on Windows
+    import fcntl
+    import grp
+    import pwd
 
 _NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
 _YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
@@ -114,7 +116,7 @@ def _remove_if_free(path: Path) -> None:
 
 def _lock(path: Path) -> int:
     """A descriptor that holds a folder's lock until it is closed; OSError if another process holds that."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | flags("DIRECTORY", "NOFOLLOW"))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -142,7 +144,7 @@ class CodeFolder:
         fault is an OSError.
         """
         here = _safe_folder(self.path)
-        if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if here.lstat().st_uid != _user() or here.lstat().st_mode & OTHERS:
             raise PermissionError(errno.EPERM, "another user could write it", str(here))
         return here
 
@@ -187,6 +189,11 @@ def _own_temporary() -> Path:
     return TemporaryFolder.own()
 
 
+def _user() -> int:
+    """The number of the user who started this process; 0, which owns all files, on Windows."""
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
 def _safe_folder(path: Path) -> Path:
     """The folder at a path, links followed, made if it is missing; OSError if another user could replace it."""
     here = Path(path.anchor)
@@ -197,7 +204,7 @@ def _safe_folder(path: Path) -> Path:
             with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
                 here.mkdir(mode=0o700)
             status = here.lstat()
-        if status.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
+        if status.st_uid not in (0, _user()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
             raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
     return here
 
@@ -231,14 +238,14 @@ def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
     """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
     if sticky and status.st_mode & stat.S_ISVTX:
         return False
-    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
-    return bool(by_group or status.st_mode & stat.S_IWOTH)
+    by_others = status.st_mode & OTHERS
+    return bool(by_others & stat.S_IWOTH or (by_others and not _is_own_group(status.st_gid)))
 
 
 def _is_own_group(group: int) -> bool:
     """True if a group is this user's alone: the user's first group, of the same name, without further members."""
     try:
-        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+        person, entry = pwd.getpwuid(_user()), grp.getgrgid(group)
     except KeyError:
         return False
-    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
+    return person.pw_gid == group and entry.gr_name == person.pw_name and set(entry.gr_mem) <= {person.pw_name}

@@ -20,7 +20,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base.folders import Folder, kind_of, open_regular, sync, sync_folder, written_by_others
+from triton_ops.base.folders import (
+    Folder,
+    flags,
+    kind_of,
+    open_regular,
+    sync,
+    sync_folder,
+    user,
+    written_by_others,
+)
 from triton_ops.base.plain import Sealed
 from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError
@@ -59,7 +68,7 @@ class StoredFile:
         content, and blocks nothing.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            descriptor = os.open(self.path, os.O_RDONLY | _OPEN)
         except OSError:
             return False
         try:
@@ -129,6 +138,8 @@ class StoredFile:
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:
+    if not hasattr(os, "fchown"):  # Windows gives a new file the permissions of its folder
+        return
     with contextlib.suppress(PermissionError):  # only root gives files away
         os.fchown(descriptor, like.st_uid, like.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
@@ -235,7 +246,7 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 
 LARGEST_NAMED_BYTES = 1 << 30
-_OPEN = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_OPEN = flags("NONBLOCK", "NOCTTY")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)")
 _MOST_LINKS = 40  # as many as Linux follows
 _GZIP = 31  # zlib's number for gzip
@@ -346,7 +357,7 @@ def _end_of_links(path: Path) -> Path:
         if _DESCRIPTOR.fullmatch(str(path)) or not path.is_symlink():
             return path
         above, link = folder.stat(), path.lstat()
-        if written_by_others(above) and link.st_uid not in (os.geteuid(), 0):
+        if written_by_others(above) and link.st_uid not in (user(), 0):
             raise PermissionError(errno.EPERM, f"it is a link of user {link.st_uid} in a folder that others may write")
         path = folder / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

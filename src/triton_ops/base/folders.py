@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -40,8 +39,29 @@ from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.settings import expanded
 
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_ALWAYS = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+with contextlib.suppress(ImportError):
+    import fcntl  # not on Windows
+_POSIX = hasattr(os, "geteuid")  # elsewhere bits of a mode do not say who may write, and nobody owns a file by number
+OTHERS = stat.S_IWGRP | stat.S_IWOTH if _POSIX else 0
+
+
+def flags(*names: str) -> int:
+    """The flags of `os.open` with these names; those that this system lacks are left out."""
+    return sum(getattr(os, f"O_{name}", 0) for name in (*names, "CLOEXEC", "BINARY"))
+
+
+def user() -> int:
+    """The number of this process's user; 0, which owns all files, on Windows."""
+    return os.geteuid() if _POSIX else 0
+
+
+def at_fork(forget: Callable[[], object]) -> None:
+    """Have a forked child call `forget`; without forks nothing is to do."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)
+
+
+_ALWAYS, _NO_LINK = flags("NONBLOCK", "NOCTTY"), flags("NOFOLLOW")
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
@@ -61,13 +81,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     """
     folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
-    follow = not writes and not folder.st_mode & _OTHERS
+    follow = not writes and not folder.st_mode & OTHERS
     try:
         _judge(os.stat(path, follow_symlinks=follow), folder, writes)  # noqa: PTH116
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else os.O_NOFOLLOW), mode)
+    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), mode)
     try:
         _judge(os.fstat(descriptor), folder, writes)
     except BaseException:
@@ -83,24 +103,24 @@ def kind_of(status: os.stat_result) -> str:
 
 def may_be_anyones(status: os.stat_result) -> bool:
     """True if another user than this one and root may open a file, or owns it."""
-    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (os.geteuid(), 0)
+    return _POSIX and (bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (user(), 0))
 
 
 def written_by_others(folder: os.stat_result) -> bool:
     """True if the group of a folder, or everybody, may write the folder."""
-    return bool(folder.st_mode & _OTHERS)
+    return bool(folder.st_mode & OTHERS)
 
 
 def _judge(status: os.stat_result, folder: os.stat_result, writes: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
     _judge_owner(status, folder)
-    if writes and status.st_nlink > 1 and folder.st_mode & _OTHERS:
+    if writes and status.st_nlink > 1 and folder.st_mode & OTHERS:
         raise PermissionError(errno.EPERM, f"it has {status.st_nlink} names in a folder that others may write")
 
 
 def _judge_owner(status: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:
-    if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), 0, folder.st_uid):
+    if folder.st_mode & OTHERS & stat.S_IWOTH and status.st_uid not in (user(), 0, folder.st_uid):
         reason = f"it belongs to user {status.st_uid}, in a folder that everybody may write"
         raise PermissionError(errno.EPERM, reason, name)
 
@@ -117,7 +137,7 @@ def sync(descriptor: int) -> None:
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder written to disk, where the file system can do that."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, _FOLDER)
         try:
             sync(descriptor)
         finally:
@@ -142,7 +162,7 @@ def left_behind(
             status = os.lstat(folder / name)
         except OSError:  # another process removes it
             continue
-        if is_kind(status.st_mode) and status.st_uid == os.geteuid() and status.st_mtime < oldest_s:
+        if is_kind(status.st_mode) and status.st_uid == user() and status.st_mtime < oldest_s:
             yield folder / name
 
 
@@ -177,10 +197,10 @@ def _free_in_child() -> None:
         guard.free()
 
 
-os.register_at_fork(after_in_child=_free_in_child)
+at_fork(_free_in_child)
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | flags("DIRECTORY")
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 
 
@@ -263,13 +283,12 @@ def _open_file(path: Path) -> int:
     private = 0o600
     permissions = stat.S_IMODE(os.stat(path.parent).st_mode)  # noqa: PTH116 - beside the other calls of `os`
     mode = private | (0o060 if permissions & stat.S_IWGRP else 0) | (0o066 if permissions & stat.S_IWOTH else 0)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags("NOFOLLOW", "NONBLOCK", "NOCTTY"), mode)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
-    if mode == private and status.st_uid == os.geteuid() and may_be_anyones(status):
+    if mode == private and status.st_uid == user() and may_be_anyones(status):
         with contextlib.suppress(OSError):  # a file of an earlier folder, which others could write
             os.fchmod(descriptor, private)
     return descriptor
@@ -293,7 +312,7 @@ def _let_go_in_child() -> None:
     _turns.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+at_fork(_let_go_in_child)
 
 
 _PROBE = ".probe-"
@@ -320,12 +339,14 @@ class Folder:
         try:
             os.close(os.open(self.path, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
             return True
+        except AttributeError:  # only Linux has them
+            pass
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 return False
         probe = Path(self.path) / f"{_PROBE}{secrets.token_hex(8)}"  # no files without a name on this file system
         try:
-            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags(), 0o600))
             probe.unlink()
             return True
         except OSError:
@@ -343,7 +364,7 @@ class Folder:
         for name in path.relative_to(root).parts:
             way /= name
             try:
-                status = os.stat(way, follow_symlinks=not above.st_mode & _OTHERS)  # noqa: PTH116
+                status = os.stat(way, follow_symlinks=not above.st_mode & OTHERS)  # noqa: PTH116
             except FileNotFoundError:
                 return path
             if not stat.S_ISDIR(status.st_mode):
@@ -426,6 +447,10 @@ class Folder:
         600 s where another user could hold the lock who has no permission to write here. If there is another holder,
         `waiting` is called once.
         """
+        if not _POSIX:
+            warn_once("locks are for Linux and macOS: here, processes that tune at once do not wait for each other")
+            yield False
+            return
         path = Path(self.path) if name is None else Path(self.path) / f".{name}"
         try:
             descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)

@@ -14,6 +14,7 @@ it was even then, or that nothing can put back, is told by its name.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import gc
 import linecache
@@ -21,7 +22,6 @@ import locale
 import logging
 import os
 import random
-import resource
 import signal
 import socket
 import sys
@@ -46,7 +46,8 @@ from triton_ops.processes import Child, Surroundings
 from triton_ops.space import Config
 from triton_ops.values import Trial
 
-_LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
+with contextlib.suppress(ImportError):  # not on Windows, where no worker is started
+    import resource
 _OWN_LOG = logging.getLogger("triton_ops")
 
 
@@ -119,7 +120,8 @@ def _write_logging(before: tuple[Any, ...]) -> None:
 
 
 def _limits() -> dict[int, tuple[int, int]]:
-    return {which: resource.getrlimit(which) for which in _LIMITS}
+    kinds = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
+    return {kind: resource.getrlimit(kind) for kind in kinds}
 
 
 def _write_limits(before: dict[int, tuple[int, int]]) -> None:

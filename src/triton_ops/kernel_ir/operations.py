@@ -488,7 +488,7 @@ class Meaning:
         registers: `none` for what is made anew where it is used, `same` for those of what it takes, else `own`.
         moves: Whether elements stay what they were.
         does: What it does to floating point, where that is told apart: it `adds`, `multiplies`, `widens`, `rounds` to
-            another format, or `counts`: it makes it of a whole number.
+            another format, or `counts`: it makes it of a whole number; an extreme `picks` one of whole numbers.
         rearranges: Whether elements of a block change places, or are multiplied with those of other places.
     """
 
@@ -500,7 +500,7 @@ class Meaning:
     gathers: bool = False
     registers: Literal["own", "none", "same"] = "own"
     moves: bool = False
-    does: Literal["", "adds", "multiplies", "widens", "rounds", "counts"] = ""
+    does: Literal["", "adds", "multiplies", "widens", "rounds", "counts", "picks"] = ""
     rearranges: bool = False
 
 
@@ -553,8 +553,8 @@ OPERATIONS: dict[str, Meaning] = {
     **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_of_terms(Terms.remainder), _remainder)),
     "arith.shli": Meaning(_shift(Terms.multiply), lambda x, by: x << np.clip(by, 0, 62)),
     **dict.fromkeys(("arith.shrsi", "arith.shrui"), _RIGHT_SHIFT),
-    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum)),
-    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum)),
+    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum, does="picks")),
+    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum, does="picks")),
     "arith.andi": Meaning(_made(_and), np.bitwise_and),
     "arith.ori": Meaning(_made(lambda terms, kind, *both: terms.either(*both) if kind.truth else None), np.bitwise_or),
     "arith.xori": Meaning(_made(_xor), np.bitwise_xor),

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 import typer
 
 from triton_ops.base import Page
-from triton_ops.device import Machine
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import (
@@ -135,9 +135,9 @@ _SERVED_ROWS = 1000
 _MOST_FIELDS = 16  # of a question
 
 
-def page_of(first: Simulation, overlays: Sequence[Overlay] = ()) -> str:
+def page_of(first: Simulation, overlays: Sequence[Overlay] = (), *, on_recording: bool = False) -> str:
     """The page, made in some four seconds, that needs no network: at most 2 MB, and 0.2 MB for each recording."""
-    return _page(first, overlays, grid_of(first))
+    return _page(first, overlays, grid_of(first), on_recording)
 
 
 def grid_of(first: Simulation) -> Grid:
@@ -164,10 +164,10 @@ def _simulations(workload: TextbookWorkload, first: Simulation) -> dict[str, Sim
 
 
 def answers_of(
-    first: Simulation, overlays: Sequence[Overlay] = ()
+    first: Simulation, overlays: Sequence[Overlay] = (), *, on_recording: bool = False
 ) -> Callable[[str], tuple[HTTPStatus, str, str] | None]:
     """The function by which a server answers for the page: path and query in; status, text and media type out."""
-    page = _page(first, overlays, None)
+    page = _page(first, overlays, None, on_recording)
 
     def answer(question: str) -> tuple[HTTPStatus, str, str] | None:
         path, _, query = question.partition("?")
@@ -207,9 +207,9 @@ def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
     return list(map(int, texts))
 
 
-def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> str:
-    """The page; without a grid it asks its server."""
-    data = _data(first, overlays, grid)
+def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None, on_recording: bool) -> str:
+    """The page; without a grid it asks its server. It opens on the first recording, or on the workload."""
+    data = {**_data(first, overlays, grid), "on_recording": on_recording}
     return Page(
         template=Page.part(_ASSETS, "page.html"),
         style=[Page.part(_ASSETS, "style.css")],
@@ -229,7 +229,7 @@ def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> 
             }
             for name, workload in WORKLOADS.items()
         ],
-        "devices": list(devices),
+        "devices": list(devices), "silent_devices": [name for name in DeviceSpec.names() if name not in devices],
         "dtypes": list(dict.fromkeys(name for machine in devices.values() for name in machine.mma_flops_per_cycle)),
         "lesson": len(LESSON),
         "first": {
@@ -322,7 +322,7 @@ def simulate_command(
     dtype: Dtype = None,
     gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
     config: Annotated[
-        list[str] | None, option("--config", "A config; repeat it. Default: five of a lesson.", "NAME=V,NAME=V")
+        list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
     space: Space = None,
     whole: Annotated[bool, option("--whole", "Rank the workload's whole space.")] = False,
@@ -370,10 +370,10 @@ def simulate_command(
         for name in names
     ]  # fmt: skip
     if serve:
-        PageServer.serve(answers_of(simulations[0], overlays), port or 0, tell)
+        PageServer.serve(answers_of(simulations[0], overlays, on_recording=bool(overlays)), port or 0, tell)
         return Facts("simulate")
     if html is not None:
-        Facts.save(html, page_of(simulations[0], overlays), "choose another --html")
+        Facts.save(html, page_of(simulations[0], overlays, on_recording=bool(overlays)), "choose another --html")
         return Facts("simulate").tell(f"{html} is the page; open it in a browser")
     facts = Facts("simulate", lambda: {
         "simulations": [one.as_json(over) for one in simulations],

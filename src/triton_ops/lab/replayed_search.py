@@ -11,6 +11,7 @@ import heapq
 import logging
 import math
 import random
+import signal
 import statistics
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from functools import lru_cache, partial
 from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import Queue
@@ -413,42 +414,55 @@ class _Job(NamedTuple):
 
 
 _Run = TypeVar("_Run")
+Follow: TypeAlias = Callable[[Iterable[Any], int], Iterable[Any]]  # passes runs on, of which there are so many
 
 
-def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
+def replay_all(plan: ReplayPlan, jobs: int = 1, follow: Follow = lambda runs, _: runs) -> Iterator[SpaceSummary]:
     """The summary of each recording and search, once its last seed has run; all files are read before any run."""
-    for path, search, runs in _runs(plan, _replay, jobs):
+    for path, search, runs in _runs(plan, _replay, jobs, follow):
         yield summarise(path.name, search, runs, plan.budgets)
 
 
 def replay_live(
-    plan: ReplayPlan, effort: Effort, conditions: LiveConditions | None = None, jobs: int = 1
+    plan: ReplayPlan,
+    effort: Effort,
+    conditions: LiveConditions | None = None,
+    jobs: int = 1,
+    follow: Follow = lambda runs, _: runs,
 ) -> Iterator[LiveSummary]:
     """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
     run = partial(_tune, effort=effort, conditions=conditions)
-    for path, search, runs in _runs(plan, run, jobs):
+    for path, search, runs in _runs(plan, run, jobs, follow):
         yield summarise_live(path.name, search, runs)
 
 
-def _runs(plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int) -> Iterator[tuple[Path, str, list[_Run]]]:
+def _runs(
+    plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int, follow: Follow
+) -> Iterator[tuple[Path, str, list[_Run]]]:
     """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     for path in (*plan.recordings, *plan.records):
         _read(path)
     pairs = list(product(plan.recordings, plan.searches))
     jobs = [_Job(plan, *pair, seed) for pair in pairs for seed in range(plan.seeds)]
     with ExitStack() as stack:
-        runs: Iterator[_Run] = map(run, jobs)
+        runs: Iterable[_Run] = map(run, jobs)
         if processes > 1:
             pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
             stack.enter_context(pool)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until a child ignores it
+            stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
             runs = pool.map(run, jobs)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        done = iter(follow(runs, len(jobs)))
         for path, search in pairs:
-            yield path, search, list(islice(runs, plan.seeds))
+            yield path, search, list(islice(done, plan.seeds))
 
 
 def _take_one_thread() -> None:
-    """Several processes with a thread each are faster than each with as many threads as there are cores."""
+    """Leave Ctrl-C to the parent, and take one thread: as many as there are cores in each process are slower."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     require("scipy.linalg", "the search `auto`")  # the limit affects only libraries that are loaded
     require("threadpoolctl", "the search `auto`").threadpool_limits(1)
 

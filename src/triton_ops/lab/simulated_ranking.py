@@ -109,7 +109,8 @@ def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: M
     forecast, model = None, Model(work, machine)
     if not (why_not := _ill_formed(config, sides)):
         forecast = model.explain(config)
-        why_not = model.why_silent(config) if forecast is None else _too_large(forecast, machine)
+        silent = "" if forecast else model.why_silent(config) or "the model makes no forecast for it"
+        why_not = _too_large(forecast, machine) if forecast else silent
     stages = 0 if why_not else config.get("num_stages", STAGES)
     one = PlacedConfig(config=config, why_not=why_not, forecast=forecast, stages=stages)
     if forecast is None:

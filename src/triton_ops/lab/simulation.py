@@ -218,9 +218,9 @@ class SizePoint:
 
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
-    """Problems that differ along one axis, from a sixteenth of its extent on, each a third of an octave longer."""
-    begin = max(1.0, extents[axis] / 16)
-    values = [int(begin * 2 ** (at / 3)) for at in range(count)]
+    """Problems that differ along one axis in round extents, three an octave, from a sixteenth of its extent on."""
+    begin = 1 << max(extents[axis] // 16, 1).bit_length() - 1
+    values = [begin * 2 ** (at // 3) * (4 + at % 3) // 4 for at in range(count)]
     rising = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
     return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]
 

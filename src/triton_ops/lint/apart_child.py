@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +28,9 @@ from triton_ops.lint.memory_watch import (
     watch_launches,
 )
 from triton_ops.processes import Child
+
+with contextlib.suppress(ImportError):  # not on Windows, where no kernel is run apart
+    import resource
 from triton_ops.values import Problem
 
 _SMALL = 16  # extents up to this are counts of heads, batches or ways, and stay nearly so

@@ -426,11 +426,10 @@ def _single(decorated: Any, file: Path, name: str) -> DefinedKernel:
 def _reading(
     kernel: KernelSource, decorated: Any, file: str, tree: ast.Module, failures: Mapping[str, str], name: str
 ) -> KernelReading:
-    configs, heuristics, key = tuned_with(decorated)
     gaps = [f"{one}: {failures[one]}" for one in used_names(kernel.node) if one in failures]
     return KernelReading(
         name=name, file=file, function=kernel, tree=tree, launches=launches(tree, name, kernel.parameters),
-        configs=configs, heuristics=heuristics, key=key, failures="; ".join(gaps),
+        failures="; ".join(gaps), **tuned_with(decorated),
     )  # fmt: skip
 
 

@@ -155,11 +155,12 @@ def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
         yield from (DefinedKernel(one.name, why=why) for one in inner if _has_constants(one) and _has_mark(island, one))
 
 
-def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, Any], tuple[str, ...] | None]:
-    """Configs, heuristics and key of the decorators around a kernel; None for the key of a kernel that is not tuned."""
+def tuned_with(decorated: Any) -> dict[str, Any]:
+    """What the decorators around a kernel say: `configs`, `heuristics`, `key` and `prunes` of a `KernelReading`."""
     configs: list[dict[str, Any]] = []
     heuristics: dict[str, Any] = {}
     key: tuple[str, ...] | None = None
+    prunes = False
     for layer in decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
             options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "maxnreg")}
@@ -170,7 +171,8 @@ def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, An
         if hasattr(layer, "configs"):
             names = getattr(layer, "keys", None) or getattr(layer, "key", None) or ()
             key = tuple(str(name) for name in names) if not callable(names) else ()
-    return tuple(configs), heuristics, key
+            prunes = getattr(layer, "early_config_prune", None) is not None
+    return {"configs": tuple(configs), "heuristics": heuristics, "key": key, "prunes": prunes}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -443,6 +445,8 @@ def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DE
         inner = (node.value,)
     elif isinstance(node, ast.Call) and last_name(node) == "get" and isinstance(node.func, ast.Attribute):
         inner = (node.func.value, *node.args[1:])
+    elif isinstance(node, ast.Call) and last_name(node) == "wrap_triton":  # of torch.library, to be traced
+        inner = node.args
     else:
         inner = ()
     return {dotted_name(node).rpartition(".")[2]}.union(*(_named_by(one, scope, depth - 1) for one in inner))

@@ -185,6 +185,7 @@ class KernelReading:
     configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
+    prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
     run: RunRecord | None = None  # None if no run was asked for
@@ -342,12 +343,9 @@ class KernelReading:
         own = (frame for frame in where.frames if "/triton/language/" not in frame.file)
         return next(own, SourcePlace(self.file, self.line))
 
-    def checks_divisibility(self) -> bool:
-        """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
-        return self._checks_divisibility
-
     @cached_property
-    def _checks_divisibility(self) -> bool:
+    def checks_divisibility(self) -> bool:
+        """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]

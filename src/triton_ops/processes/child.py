@@ -30,12 +30,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import json
 import os
 import queue
-import resource
 import signal
 import socket
 import struct
@@ -61,6 +59,9 @@ from triton_ops import settings
 from triton_ops.base import CodeFolder, Folder, Process, TemporaryFolder, fingerprint, require
 from triton_ops.exceptions import DeviceError
 
+with contextlib.suppress(ImportError):  # not on Windows, where no process is started
+    import fcntl
+    import resource
 _HEAVY = "torch"  # the only dependency so large that a folder of bytecode saves time
 _HEADER = struct.Struct("<4sIII")  # magic number, flags, then time and size of the source or a hash of it
 _HASHED, _CHECKED, _WORD = 1, 2, 0xFFFF_FFFF
@@ -68,7 +69,7 @@ _HASHED, _CHECKED, _WORD = 1, 2, 0xFFFF_FFFF
 
 def folder() -> Path | None:
     """The folder in which child processes keep bytecode; None where Python keeps it, or no folder can be made."""
-    if os.name != "posix":
+    if not hasattr(os, "fork"):
         return None
     try:
         spec = find_spec(_HEAVY)
@@ -188,14 +189,24 @@ _FIRST = 3
 _MOST = 65_536
 
 
+def _check_system() -> None:
+    if not hasattr(os, "fork"):
+        raise DeviceError(
+            "processes of their own, for configs, compilers and the lint, are for Linux and macOS",
+            hint="a tune runs configs inline: isolate=False, --inline",
+        )
+
+
 def pipe() -> tuple[int, int]:
-    """A pipe: a descriptor to read from, and one to write to."""
+    """A pipe to a new process: a descriptor to read from, and one to write to."""
+    _check_system()
     reader, writer = _move(*os.pipe())
     return reader, writer
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Two sockets that are connected with each other."""
+    _check_system()
     ours, theirs = socket.socketpair()
     one, other = _move(ours.detach(), theirs.detach())
     return socket.socket(fileno=one), socket.socket(fileno=other)
@@ -293,7 +304,7 @@ def _belongs_to(entry: os.DirEntry[str], user: int) -> bool:
         return False
 
 
-OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+OUTSIDE = frozenset(getattr(signal, name, 0) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 """Signals that people and systems send: a process that dies of one has not crashed."""
 
 _HOME = str(Path(__file__).parents[2])  # the folder or archive that holds this package
@@ -340,7 +351,7 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
     it by other means, before it loads the user's code. Raises `DeviceError` where no process can be started, as where
     Python is embedded in another program.
     """
-    if not sys.executable or os.name != "posix":
+    if not sys.executable:
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
     path = sorted(entries, key=lambda entry: not _of_python(entry))

@@ -214,6 +214,8 @@ class WorkerProcess:
         if self._process.returncode is not None:
             return False
         try:
+            if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+                return self._process.poll() is None
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
         except ChildProcessError:  # the user's program waits for all its children, so another one may have the number
             self._process.poll()  # notes the end, so that `kill` signals nobody

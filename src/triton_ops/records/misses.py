@@ -233,4 +233,5 @@ def _together(lines: Iterable[_MissLine]) -> list[Miss]:
 
 
 atexit.register(flush_misses)
-os.register_at_fork(after_in_child=_harvests.clear)  # the parent writes what it noted; its thread is not here
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_harvests.clear)  # the parent writes what it noted; its thread is not here

@@ -57,7 +57,8 @@ def was_interrupted() -> bool:
 
 def _deaf() -> None:
     """Block Ctrl-C while Python takes itself apart, when it handles none any more; its work is done."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

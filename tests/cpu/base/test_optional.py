@@ -1,15 +1,22 @@
-"""Optional packages are imported by several threads at once."""
+"""Optional packages and parts of the system: what is missing is said, and all else runs."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+import tomllib
 
-from triton_ops.base import require
-from triton_ops.exceptions import MissingDependencyError
+from triton_ops import tune
+from triton_ops.base import bar_console, require
+from triton_ops.cli import app
+from triton_ops.exceptions import INSTALL, MissingDependencyError
+
+PROJECT = Path(__file__).parents[3]
 
 
 def test_a_package_and_its_module_are_imported_by_two_threads_at_once(tmp_path, monkeypatch):
@@ -60,3 +67,137 @@ def test_a_part_of_torch_that_cannot_be_imported_leaves_the_rest(tmp_path, monke
         with pytest.raises(MissingDependencyError, match="a test, and cannot be imported: OSError: no such library"):
             require("torch.lame_part", "a test")
     assert require("torch", "a test") is torch
+
+
+TUNE, CLI, GPU = ("numpy", "scipy", "threadpoolctl"), ("rich", "typer", "click"), ("torch", "triton", "pynvml")
+TARGET = "def work(n):\n    return 0\n"
+WITHOUT = "import sys\nfor name in {names!r}:\n    sys.modules[name] = None\n"
+CORE = """
+import logging, triton_ops
+logging.basicConfig(format="%(message)s")
+for name in triton_ops.__all__:
+    try:
+        getattr(triton_ops, name)
+    except triton_ops.MissingDependencyError as error:
+        assert "pip install 'triton-ops[" in str(error), error
+first, second = lambda n: n + 1, lambda n: 1 + n
+chosen = triton_ops.choose({"first": first, "second": second}, name="one more", on_miss="tune", cache_dir=sys.argv[1])
+print(chosen(2), chosen.why(2).found.rung)
+try:
+    triton_ops.tune
+except triton_ops.MissingDependencyError as error:
+    print(error)
+for name in ("torch", "triton", "pynvml"):
+    del sys.modules[name]
+sys.path.insert(0, sys.argv[1])
+import target
+print(triton_ops.recall(target.work, space={"n": [1, 2]}, cache_dir=sys.argv[1]).winner["n"], "torch" in sys.modules)
+"""
+
+
+def ran_without(names, code, *words):
+    program = WITHOUT.format(names=names) + code
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_core_runs_known_configs_and_names_the_extra_of_all_else(tmp_path, monkeypatch, steady_clock):
+    (tmp_path / "target.py").write_text(TARGET)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = tune(importlib.import_module("target").work, space={"n": [1, 2]}, cache_dir=tmp_path, isolate=False)
+    monkeypatch.delitem(sys.modules, "target")
+    done = ran_without((*TUNE, *CLI, *GPU), CORE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    error = "numpy is needed for triton_ops.tune, and is not installed (hint: pip install 'triton-ops[tune]')"
+    assert done.stdout.splitlines() == ["3 default", error, f"{known.best_config['n']} False"]
+    wanted = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
+    assert done.stderr.count(wanted) == 1
+
+
+@pytest.mark.parametrize("names", [CLI, ("typer",)])
+def test_the_program_without_its_extra_is_one_line(names):
+    done = ran_without(names, "from triton_ops.cli import main\nmain()", "--version")
+    line = "error: the command line needs typer, which is not installed (hint: pip install 'triton-ops[cli]')\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", line)
+
+
+def test_a_command_names_the_extra_that_it_needs(monkeypatch, capsys, tmp_path):
+    (tmp_path / "target.py").write_text(TARGET)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    space = '{"n": ' + str(list(range(100))) + "}"
+    assert app.main(["tune", f"{tmp_path}/target.py:work", "--space", space, "--device", "cpu"]) == 3
+    line = "error: this command needs scipy, which is not installed (hint: pip install 'triton-ops[tune]')\n"
+    assert capsys.readouterr().err == line
+
+
+def test_no_bar_is_drawn_without_rich_and_that_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert bar_console() is None
+    assert bar_console() is None
+    assert caplog.messages.count("rich.console is needed for a progress bar, and is not installed (hint: pip install "
+                                 "'triton-ops[cli]')") == 1  # fmt: skip
+
+
+def test_the_table_of_extras_is_that_of_the_package():
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for package, command in INSTALL.items():
+        extra = re.search(r"triton-ops\[(\w+)\]", command)
+        assert extra is None or any(text.startswith(package) for text in extras[extra[1]]), package
+
+
+POSIX = {
+    "os": ["fork", "getuid", "geteuid", "getgid", "register_at_fork", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "waitid",
+           "O_DIRECTORY", "O_NOFOLLOW", "O_TMPFILE", "fchmod", "fchown", "memfd_create", "killpg", "setsid", "getpgrp",
+           "sched_getaffinity", "sched_setaffinity", "nice", "set_blocking", "uname", "getloadavg", "setpgid"],
+    "signal": ["SIGKILL", "SIGHUP", "SIGALRM", "SIGPROF", "pthread_sigmask", "setitimer", "sigwait", "alarm"],
+    "select": ["poll", "epoll"], "socket": ["AF_UNIX", "send_fds", "recv_fds"], "time": ["tzset"],
+}  # fmt: skip
+"""What Windows lacks of the modules that it has."""
+LACKING = """
+import concurrent.futures.process, ctypes, importlib, importlib.metadata, logging, multiprocessing.connection, os
+import pkgutil, platform, subprocess, tempfile, typer.main, rich.progress, numpy, http.server, sysconfig
+sysconfig.get_config_vars()
+for name in {gone!r}:
+    sys.modules[name] = None
+for module, names in {attributes!r}.items():
+    for name in names:
+        vars(importlib.import_module(module)).pop(name, None)
+real = os.open
+def opened(path, flags, mode=0o777):
+    if os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", str(path))
+    return real(path, flags, mode)
+os.open = opened
+sys.platform = {platform!r}
+import triton_ops
+from triton_ops.cli.app import main
+for module in pkgutil.walk_packages(triton_ops.__path__, "triton_ops."):
+    if not module.name.startswith(("triton_ops.kernels.", "triton_ops.__main__")):
+        try:
+            importlib.import_module(module.name)
+        except triton_ops.MissingDependencyError:
+            pass
+logging.basicConfig(format="%(message)s")
+def work(n):
+    return n * 0
+for _ in range(2):
+    print(triton_ops.tune(work, space={{"n": [1, 2]}}, cache_dir=sys.argv[1], budget_s=2).from_cache)
+try:
+    triton_ops.tune(work, space={{"n": [1, 2, 3]}}, cache_dir=sys.argv[1], isolate=True)
+except triton_ops.DeviceError as error:
+    print(error)
+print(main(["cache", "show", "--cache-dir", sys.argv[1], "--json"]), main(["--version"]))
+"""
+
+
+def test_windows_imports_everything_and_tunes_inline(tmp_path):
+    gone = ("fcntl", "resource", "pwd", "grp", "termios", "pty", "posix")
+    done = ran_without(GPU, LACKING.format(gone=gone, attributes=POSIX, platform="win32"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["False", "True"]
+    assert lines[2].startswith("processes of their own, for configs, compilers and the lint, are for Linux and macOS")
+    assert lines[-1] == "0 0"
+    assert done.stderr.count("locks are for Linux and macOS") == 1

@@ -76,7 +76,7 @@ def seen(browser, address, **look):
     context.close()
     assert complaints == []
     asked = [url for url in requests if not url.startswith("data:")]
-    assert asked[0] == address
+    assert asked[0].partition("#")[0] == address.partition("#")[0]
     assert all(url.startswith(f"{address}ranking.json?") for url in asked[1:])
     assert len(asked) == 1 or address.startswith("http:")
 
@@ -185,6 +185,24 @@ def agrees(shown, simulation):
         assert points["winners"] == [point.winner for point in expected]
         for slower, point in zip(points["slower"], expected, strict=True):
             assert slower == pytest.approx(point.slower, abs=0.006)
+
+
+def test_a_page_opens_on_the_recording_that_is_given_and_names_what_limits_it(browser, overlays, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page_of(simulate("gemm"), overlays, on_recording=True), encoding="utf-8")
+    with seen(browser, path.as_uri()) as page:
+        assert page.input_value("#workload") == "recording:0"
+        assert not re.search(r"limited by\W*$", page.inner_text("#advice"))
+        assert page.locator("#device option[disabled]").filter(has_text="MI300X").count() == 1
+        assert page.locator("#device option[disabled]").filter(has_text="B200").count() == 1
+
+
+def test_what_is_chosen_stands_in_the_address(browser, file):
+    with seen(browser, f"{file}#workload=attention&device=H100&size=large&dtype=nonsense") as page:
+        chosen = [page.input_value(control) for control in ("#workload", "#device", "#size")]
+        assert chosen == ["attention", "H100", "large"]
+        page.select_option("#size", "small")
+        assert "size=small" in page.evaluate("location.hash")
 
 
 def test_a_file_says_what_it_has_not_and_how_to_get_it(page):

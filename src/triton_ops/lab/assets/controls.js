@@ -26,6 +26,27 @@
     options("axis", extents.map((name) => [name, name]));
   }
 
+  // What is chosen stands behind the # of the address, so that it can be sent and is there after a reload.
+  const KEPT = ["workload", "device", "size", "dtype", "source", "own"];
+
+  function keepState() {
+    const state = KEPT.filter((id) => !byId(id).disabled && byId(id).value !== "").map((id) => [id, byId(id).value]);
+    if (!recording() && served) state.push(["extents", extentInputs().map((input) => input.value).join(",")]);
+    history.replaceState(null, "", `#${new URLSearchParams(state)}`);
+  }
+
+  function takeState() {
+    const state = new URLSearchParams(location.hash.slice(1));
+    for (const id of KEPT) {
+      const value = state.get(id);
+      const known = value !== null && (byId(id).options === undefined || [...byId(id).options].some((one) => one.value === value && !one.disabled));
+      if (known) byId(id).value = value;
+      if (id === "workload" && known && !recording()) showExtents(workload().shape);
+    }
+    const extents = (state.get("extents") ?? "").split(",");
+    if (!recording() && extents.length === extentInputs().length) extentInputs().forEach((input, at) => { input.value = extents[at]; });
+  }
+
   // The ranking that a file has, or the one that its server calculates.
   async function asked(config) {
     if (!served) return DATA.grid[workload().name][byId("device").value][byId("size").value];
@@ -47,6 +68,7 @@
     for (const id of ["device", "size", "dtype", "source"]) byId(id).disabled = Boolean(overlay);
     byId("own-label").hidden = !served || Boolean(overlay) || byId("source").value !== "own";
     showLimits();
+    keepState();
     const number = ++questions;
     byId("answer").setAttribute("aria-busy", "true");
     const answer = overlay || await asked(config);
@@ -115,8 +137,10 @@
       byId("workload").append(element("optgroup", { label: "Recorded" }, files));
     }
     options("device", DATA.devices.map((name) => [name, name]));
+    byId("device").append(element("optgroup", { label: "No model of the architecture" },
+      DATA.silent_devices.map((name) => element("option", { value: name, disabled: true }, name))));
     options("dtype", DATA.dtypes.map((name) => [name, name]));
-    byId("lesson").textContent = `${DATA.lesson} of a lesson`;
+    byId("lesson").textContent = `${DATA.lesson} textbook configs`;
     for (const id of ["dtype-label", "source-label"]) byId(id).hidden = !served;
     byId("size-label").hidden = served;
     const { first } = DATA;
@@ -124,6 +148,9 @@
     byId("source").value = first.own ? "own" : "lesson";
     showExtents(first.shape);
     byId("size").value = first.size;
+    if (DATA.on_recording) byId("workload").value = `${RECORDED}0`;
+    takeState();
+    if (recording()) replaced("extents");
     for (const id of ["device", "size", "dtype", "source"]) byId(id).addEventListener("change", () => draw());
     byId("axis").addEventListener("change", show);
     byId("workload").addEventListener("change", changeWorkload);

@@ -345,7 +345,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         orders = {_is_outer(kernel, product, term) for term in beside}
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
-        if product in wide:
+        if product in wide and not counts:
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load"):
             continue  # as wide as what the tensor holds

@@ -50,12 +50,13 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         if limits and not limits.residents(registers, resources.shared_bytes or 0, config["num_warps"]).blocks:
             continue  # no multiprocessor takes it: it is never launched
         if (resources.spill_bytes or 0) > _SPILLED_BYTES:
-            yield Seen(
-                kernel.line,
+            spills = (
                 f"compiled for {kernel.target.arch} with {in_words(config)} it takes {registers} registers and spills "
                 f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per "
-                "thread",
-            )  # fmt: skip
+                "thread"
+            )
+            why = f"{spills}; a function leaves configs out by the arguments of a call, and may leave out this one"
+            yield why if kernel.prunes else Seen(kernel.line, spills)
         return
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
+from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
@@ -59,7 +60,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
         for launch in kernel.launches:
             if name not in launch.arguments:
                 continue
-            sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(node)]
+            sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
             if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
                 continue
@@ -76,9 +77,9 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
 
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
-    """Check whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
+    """Check whether a plain argument would do that is work of a call: neither a width of rows nor a table's length."""
     plain = kernel.lowered_without(name)
-    if plain is None:
+    if plain is None or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
         return False
     is_pitch = any(
         any(one.name in _PLACES for one in monomial)
@@ -92,6 +93,20 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         for bound in index.bounds
     )
     return not (is_pitch and ends)
+
+
+def _places_of(variant: Variant) -> Iterator[Term]:
+    """The sums by which a kernel chooses elements and turns."""
+    for access in variant.facts.accesses:
+        yield access.offset
+        for condition in (*access.mask.comparisons(), *access.path.comparisons()):
+            yield condition.operands[0]
+    yield from (term for loop in variant.facts.loops for term in (loop.lower, loop.upper))
+
+
+def _has_outside_of_data(sums: Term, name: str) -> bool:
+    """Check whether an argument is in a sum, and not merely joined with an index that was loaded."""
+    return any(name in one.arguments and not one.named("load") for monomial in sums.parts for one in monomial)
 
 
 def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bool:
@@ -122,12 +137,14 @@ def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[a
         yield from _factors(launch, node.right, depth - 1)
 
 
-def _varies(node: ast.expr) -> bool:
+def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
     """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
     if isinstance(node, ast.Call):
         first = node.args[0] if node.args else None
         of_rows = isinstance(first, ast.Constant) and first.value == 0
-        return last_name(node) in ("numel", "len") or (last_name(node) == "size" and of_rows)
+        if last_name(node) == "len":  # of a tensor that the kernel is given; that of a list is a model's
+            return first is not None and any(ast.dump(one) == ast.dump(first) for one in launch.arguments.values())
+        return last_name(node) == "numel" or (last_name(node) == "size" and of_rows)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
         return isinstance(node.slice, ast.Constant) and node.slice.value == 0
     return False

@@ -65,19 +65,20 @@ def _judge(
             or one.index.fits_row(counts)
             or _is_whole(kernel, one)
             or _is_padded(kernel, one.index)
+            or _is_own_part(one.index)
         ):
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
             continue
-        if not evidence and not kernel.checks_divisibility():
+        if not evidence and not kernel.checks_divisibility:
             evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
         else:
-            yield _CHECKED if kernel.checks_divisibility() else _UNSEEN
+            yield _CHECKED if kernel.checks_divisibility else _UNSEEN
 
 
 def _before_its_own(one: _UnmaskedIndex) -> bool:
@@ -125,13 +126,25 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
     for index in all_indices(one.variant.facts):
         if index.extent != one.index.extent or index.key is not one.index.key:
             continue
-        limits = [bound for bound in index.bounds if bound.fits]
+        limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if not (one.last.constant or 0) >= index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {limits[0].last.words}"
     return ""
+
+
+def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
+    """Check whether a limit is a number that no launch relates to the block or to the number of its turns."""
+    guessed = bool(kernel.function.constants - one.variant.guess.known_names)
+    return guessed and bound.last.constant is not None and not (one.index.stepping and kernel.launches)
+
+
+def _is_own_part(index: Index) -> bool:
+    """Check whether programs are counted along all axes of the grid: their parts of a buffer are as large as blocks."""
+    monomials = (frozenset(one.name for one in monomial) for monomial in index.term.parts)
+    return any(names >= {"program_id", "num_programs"} for names in monomials)
 
 
 def _is_local(index: Index, bound: IndexBound) -> bool:
@@ -144,7 +157,7 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
 
 def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """The index runs through a loop whose end is only known at launch."""
-    if kernel.checks_divisibility():
+    if kernel.checks_divisibility:
         return ""
     facts = one.variant.facts
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):

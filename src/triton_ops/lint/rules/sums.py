@@ -191,6 +191,8 @@ def _judge_harm(
             f"line {kernel.place(fact).line}: whether `{condition.words}` ever fails depends on where a loop of "
             "the program ends"
         )
+    elif change and any(one is fact and "picks" in one.steps for one in facts.reductions):
+        yield f"line {kernel.place(fact).line}: {change}; what values the whole numbers have is not in the file"
     elif change:
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:

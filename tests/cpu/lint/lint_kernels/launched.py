@@ -5,6 +5,7 @@ import math
 import torch
 import triton
 import triton.language as tl
+from torch.library import wrap_triton
 
 
 @triton.jit
@@ -181,6 +182,59 @@ def nearest_of_a_table(x_ptr, o_ptr, table_ptr, n, SIZE: tl.constexpr, B: tl.con
     tl.store(o_ptr + at, best, mask=at < n)
 
 
+@triton.jit
+def groups_of_a_weight(x_ptr, groups_ptr, scales_ptr, o_ptr, n, GROUPS: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    loaded = tl.load(groups_ptr + at, mask=at < n, other=0)
+    group = tl.where(loaded < 0, loaded + GROUPS, loaded)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(o_ptr + at, x * tl.load(scales_ptr + 2 * group, mask=at < n, other=0.0), mask=at < n)
+
+
+@triton.jit
+def layers_of_a_list(x_ptr, o_ptr, n, LAYERS: tl.constexpr, B: tl.constexpr):
+    layer, part = tl.program_id(0) % LAYERS, tl.program_id(0) // LAYERS
+    at = part * B + tl.arange(0, B)
+    x = tl.load(x_ptr + layer.to(tl.int64) * n + at, mask=at < n)
+    tl.store(o_ptr + layer.to(tl.int64) * n + at, x, mask=at < n)
+
+
+@triton.jit
+def rows_as_a_constant_bad(x_ptr, o_ptr, ROWS: tl.constexpr, B: tl.constexpr):  # finds: over-specialised
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o_ptr + at, tl.load(x_ptr + at, mask=at < ROWS), mask=at < ROWS)
+
+
+@triton.jit
+def chunks_of_a_sequence(x_ptr, gates_ptr, o_ptr, CHUNKS: tl.constexpr, S: tl.constexpr, L: tl.constexpr):
+    for chunk in range(CHUNKS):
+        at = chunk * L + tl.arange(0, L)
+        gate = tl.load(gates_ptr + at)  # callers make S of whole chunks, in another file
+        tl.store(o_ptr + at, gate * tl.load(x_ptr + at, mask=at < S, other=0.0), mask=at < S)
+
+
+@triton.jit
+def parts_of_a_buffer(x_ptr, parts_ptr, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(parts_ptr + part * B + tl.arange(0, B), x)
+
+
+@triton.jit
+def last_of_some_numbers(x_ptr, o_ptr, n, MOST: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    numbers = tl.load(x_ptr + at, mask=at < n, other=MOST)
+    tl.store(o_ptr + tl.program_id(0), tl.minimum(tl.max(numbers, 0), MOST - 1) // 2)
+
+
+@triton.jit
+def wrapped_launch_bad(x_ptr, o_ptr, scale_ptr, N: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    scale = tl.load(scale_ptr + at)  # finds: missing-mask
+    tl.store(o_ptr + at, tl.load(x_ptr + at, mask=at < N, other=0.0) * scale, mask=at < N)
+
+
 def launch(x, tokens, starts, table, kind):
     batch, n = x.shape
     out = torch.empty_like(x)
@@ -209,4 +263,9 @@ def launch(x, tokens, starts, table, kind):
     counts_of_parts[(triton.cdiv(parts, 128),)](starts, tokens, parts, B=128)
     sum_in_a_type_of_the_caller[(1,)](x, x, out, n, ACC=kind, B=32)
     down_a_column[(n,)](x, out, batch, x.stride(0), B=128)
+    groups_of_a_weight[(triton.cdiv(n, 64),)](x, tokens, table, out, n, GROUPS=table.shape[0], B=64)
+    layers_of_a_list[(4,)](x, out, n, LAYERS=len(kind), B=64)
+    rows_as_a_constant_bad[(triton.cdiv(batch, 64),)](x, out, ROWS=x.shape[0], B=64)
+    parts_of_a_buffer[(triton.cdiv(n, 64), 4)](x, padded, n, B=64)
+    wrap_triton(wrapped_launch_bad)[(triton.cdiv(x.size(1), 64),)](x, out, table, N=x.size(1), B=64)
     nearest_of_a_table[(triton.cdiv(n, 256),)](x, out, table, n, SIZE=table.numel(), B=256)
