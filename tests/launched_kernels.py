@@ -3,6 +3,8 @@
 Some of its statements fail without a GPU, or anywhere: what stands beside them is used all the same.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 import triton
 import triton.language as tl
@@ -132,6 +134,41 @@ class Tripled(torch.autograd.Function):
         out = torch.empty_like(grad)
         gradient[(triton.cdiv(grad.numel(), 128),)](grad.contiguous(), out, grad.numel(), BLOCK=128)
         return out, None
+
+
+def hidden(x):
+    try:
+        double(x)
+    except:  # noqa: E722 - a handler that takes everything
+        return
+
+
+def exits(x):
+    raise SystemExit(4)
+
+
+threaded = triton.autotune(CONFIGS, key=["n"])(plain)
+
+
+def in_a_thread(x):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(threaded[grid_of(x)], x, on_gpu(x), x.numel()).result()
+
+
+valued, of_method = triton.jit(plain.fn), triton.jit(plain.fn)
+
+
+def by_values(x, ends):
+    valued[(int(ends[-1]),)](x, x, x.numel(), BLOCK=256, num_warps=2)
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        of_method[grid_of(x)](x, on_gpu(x), x.numel(), BLOCK=64)
+
+
+def doubling():
+    return Doubling()
 
 
 def persistent(x):

@@ -58,6 +58,7 @@ NEEDS_MORE = frozenset({
 REFERENCES = "torch.fx.experimental.symbolic_shapes"
 """The module that these import first, which takes most of the time."""
 
+_ADDRESS = 1 << 40  # of memory that is not there; as an argument it has 64 bits, as addresses on a GPU have
 _REDUCTIONS = ("sum", "amax")
 _LIKE = ("empty_like", "zeros_like", "ones_like")
 
@@ -171,15 +172,15 @@ def _taken(original: Take) -> Take:
 
 @contextlib.contextmanager
 def _replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Have other attributes in an object, inside of the block."""
-    before = {name: getattr(owner, name) for name in values}
+    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
+    before = {name: value for name, value in vars(owner).items() if name in values}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        for name in values:
+            delattr(owner, name) if name not in before else setattr(owner, name, before[name])
 
 
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
@@ -196,19 +197,25 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
             return own if value.type == "cuda" else value
         return own if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
+    def address(tensor: Any) -> int:
+        if not tensor.is_meta:
+            return int(torch.Tensor.data_ptr(tensor))
+        return _ADDRESS + int(tensor.storage_offset() * tensor.element_size())
+
+    answers: dict[Any, Callable[..., Any]] = {
+        device_of: lambda tensor: gpu if device_of(tensor) == own else device_of(tensor),
+        is_cuda: lambda tensor: is_cuda(tensor) or device_of(tensor) == own,
+        torch.Tensor.get_device: lambda tensor: 0 if device_of(tensor) == own else torch.Tensor.get_device(tensor),
+        torch.Tensor.cuda: lambda tensor, *_device: tensor.to(own),
+        torch.Tensor.data_ptr: address,
+    }
+
     class OnGpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func == torch.device:
                 return func(*args, **(kwargs or {}))
-            if func == device_of:
-                found = func(*args)
-                return gpu if found == own else found
-            if func == is_cuda:
-                return func(*args) or device_of(args[0]) == own
-            if func == torch.Tensor.get_device:
-                return 0 if device_of(args[0]) == own else func(*args)
-            if func == torch.Tensor.cuda:
-                return args[0].to(own)
+            if func in answers:
+                return answers[func](*args)
             named = {name: moved(value) for name, value in (kwargs or {}).items()}
             found = light(torch, func, args, named)
             return func(*map(moved, args), **named) if found is NotImplemented else found
@@ -266,11 +273,14 @@ Launched = Callable[[Any, Any, Sequence[Any], Mapping[str, Any]], Any]
 
 
 @contextlib.contextmanager
-def standing_in(target: Target, launched: Launched, memory: str = "meta") -> Iterator[None]:
+def standing_in(
+    target: Target, launched: Launched, memory: str = "meta", tuners: Iterable[type] = ()
+) -> Iterator[None]:
     """Have Triton and torch answer for a GPU of `target` in the whole process, inside of the block.
 
-    Nothing is launched: `launched` is told of it. Tensors on the GPU are on the device `memory`, where `meta` has none.
-    Torch is not imported for that, and answers from its own import on.
+    Nothing is launched: `launched` is told of it, and of launches of kernels under the decorators `tuners`. Tensors on
+    the GPU are on the device `memory`, where `meta` has none. Torch is not imported for that, and answers from its own
+    import on.
     """
     with contextlib.ExitStack() as stack:
 
@@ -284,8 +294,13 @@ def standing_in(target: Target, launched: Launched, memory: str = "meta") -> Ite
             compiled = run(kernel, *args, grid=grid, warmup=True, **kwargs)
             return compiled if compiled is None else _Warmed(kernel, compiled, kwargs, target, launched)
 
+        def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            return None if warmup else launched(self, grid, args, kwargs)
+
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))
+        for kind in tuners:
+            stack.enter_context(_replaced(kind, {"run": tuned}))
         if "torch" in sys.modules:
             ready()
         else:

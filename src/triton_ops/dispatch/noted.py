@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelErro
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace
+from triton_ops.terminal import tell
 from triton_ops.values import Mapper, Problem, TensorSpec
 
 
@@ -116,26 +116,32 @@ class NotedOperation(Operation):
         """
         layers = Layers.of(kernel)
         asked = next((layer for layer in layers if hasattr(layer, "configs")), layers[-1])
+        reached: list[NotedOperation] = []
 
         def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-            if launched is asked:
-                raise _Reached(cls._of_launch(kernel, space, grid, args, kwargs))
+            if launched is asked and not reached:
+                reached.append(cls._of_launch(kernel, space, grid, args, kwargs))
+                raise SystemExit  # code of the user's takes it for no error, and a thread ends by it without a word
 
         with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
         with_values += Arguments.tensors_in(specs.values())
-        error: Exception | None = None
+        tuners = {AUTOTUNER, Tuned, *([type(asked)] if isinstance(asked, AUTOTUNER) else [])}  # one may run its own way
+        errors: list[BaseException] = []
         for memory in ["cpu"] if with_values else ["meta", "cpu"]:
             examples = {name: _light(value, memory) for name, value in specs.items()}
             try:
-                with _tuners_told(told, type(asked)), standing_in(target, told, memory):
+                with standing_in(target, told, memory, tuners):
                     function(**_new_values(examples, memory))
-            except _Reached as reached:
-                return reached.operation
             except TritonKernelError:
                 raise
-            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
-                error = raised
-        raise _not_reached(function, kernel, error) from error
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
+                errors.append(error)
+            if reached:
+                if memory == "cpu" and not with_values:
+                    _tell_made_up(function, errors)
+                return reached[0]
+        last = next(reversed(errors), None)
+        raise _not_reached(function, kernel, last) from last
 
     @classmethod
     def _of_launch(
@@ -148,6 +154,11 @@ class NotedOperation(Operation):
         if call.space.size.total > 1:
             GridWatch().look(grid, call.function, given, call.first, whole.name, tuple(call.space.tunables))
         grids = grid_of_call(grid, call.function, given, call.space)
+        if all(isinstance(each, tuple) and 0 in each for each in getattr(grids, "extents", {0: ""}).values()):
+            raise TargetError(
+                f"{whole.name} is launched with no programs: its grid is {next(iter(grids.extents.values()))}",  # type: ignore[attr-defined]
+                hint="give the values that its grid follows from by --arg, such as ends=[0,16,64]:int32",
+            )
         values = {name: _example(value) for name, value in given.items()}
         return cls._at(whole, grids, values, kernel, launched=True)
 
@@ -172,8 +183,18 @@ class NotedOperation(Operation):
         return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
 
 
-def _not_reached(function: Callable[..., Any], kernel: Any, error: Exception | None) -> TargetError:
-    name = getattr(function, "__qualname__", str(function))
+def _tell_made_up(function: Callable[..., Any], errors: Sequence[BaseException]) -> None:
+    reason = next((f" ({CandidateError.one_line(one)})" for one in errors if not isinstance(one, SystemExit)), "")
+    why = f"{_name_of(function)} cannot be run on tensors without values{reason}"
+    tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", function))
+
+
+def _not_reached(function: Callable[..., Any], kernel: Any, error: BaseException | None) -> TargetError:
+    name = _name_of(function)
     if error is None:
         return TargetError(
             f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
@@ -196,32 +217,6 @@ def _light(value: Any, memory: str) -> Any:
     if not isinstance(value, TensorSpec) or not _is_plain(value) or (memory != "meta" and "float" not in value.dtype):
         return value
     return replace(value, fill="zeros")
-
-
-class _Reached(BaseException):  # no code of the user's takes it for an error
-    """Ends a function at the launch that was asked for."""
-
-    def __init__(self, operation: NotedOperation) -> None:
-        super().__init__("the launch is reached")
-        self.operation = operation
-
-
-@contextmanager
-def _tuners_told(told: Callable[..., Any], kind_of_asked: type) -> Iterator[None]:
-    """Have `told` take each launch of a kernel under a decorator, inside of the block; classes may have their own."""
-
-    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        return None if warmup else told(self, grid, args, kwargs)
-
-    kinds = [AUTOTUNER, Tuned, *([kind_of_asked] if issubclass(kind_of_asked, AUTOTUNER) else [])]
-    before = {kind: kind.run for kind in kinds}
-    for kind in kinds:
-        kind.run = run
-    try:
-        yield
-    finally:
-        for kind, own in before.items():
-            kind.run = own
 
 
 def _decorated_at(

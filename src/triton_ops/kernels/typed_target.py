@@ -147,13 +147,11 @@ class TypedTarget:
         modules += [one for one in others if isinstance(one, ModuleType) and of_target & {
             (name, vars(one).get(name)) for name in ("__name__", "__file__")}]  # fmt: skip
         if function:
-            parts = function.split(".")
-            beside = (reduce(lambda owner, part: getattr(owner, part, None), parts, one) for one in modules)
-            launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
+            launcher, owner = (self._beside(modules, text) for text in (function, function.rpartition(".")[0]))
             if not callable(launcher):
                 raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
-            if hasattr(owner := getattr(launcher, "__self__", None), "forward"):  # it is `apply` of a class
-                return _of_class(owner)
+            if kind := next(filter(_is_differentiable, (launcher, owner)), None):
+                return _method(kind, function.rpartition(".")[2])
             nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
             return next((_plain(launcher, *place) for place in nodes), launcher)
         launchers = dict(each for module in modules for each in _launchers(module, kernel))
@@ -166,9 +164,14 @@ class TypedTarget:
             "--shape and --arg for its arguments; or have its program note calls, with TRITON_OPS_ON_MISS=queue",
         )
 
+    def _beside(self, modules: list[Any], text: str) -> Any:
+        """What a text names in one of these modules, or where the text itself says; None if there is no such thing."""
+        beside = (reduce(lambda owner, part: getattr(owner, part, None), text.split("."), one) for one in modules)
+        return self._named(text) if ":" in text else next(filter(None, beside), None)
+
 
 def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`.
+    """The functions of a module that name a kernel and are none, by their names; of a class its methods.
 
     Where there are none, the statements at the top of the file that launch it.
     """
@@ -178,9 +181,9 @@ def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., An
         value = vars(module).get(_name(node))
         if isinstance(node, ast.FunctionDef) and callable(value) and not hasattr(value, "arg_names"):
             functions |= {node.name: _plain(value, module, node)} if _names(node) & mine else {}
-        elif isinstance(node, ast.ClassDef) and hasattr(value, "apply") and hasattr(value, "forward"):
+        elif isinstance(node, ast.ClassDef) and isinstance(value, type):
             ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
-            functions |= {f"{node.name}.{way}": _of_class(value, backward=way == "backward") for way in ways}
+            functions |= {f"{node.name}.{way}": _method(value, way) for way in ways}
     if not functions:
         others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
         lines = (node for node in others for one in ast.walk(node)
@@ -225,8 +228,17 @@ def _names(tree: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
-    """A function of torch's with a gradient as a plain one, with the parameters of its `forward`."""
+def _is_differentiable(value: Any) -> bool:
+    """Tell whether something is a function of torch's with a gradient, which is a class."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, type) and issubclass(value, torch.autograd.Function)
+
+
+def _method(kind: Any, way: str) -> Callable[..., Any]:
+    """A method of a class; of a function of torch's with a gradient a plain function, as its `forward` is called."""
+    if not _is_differentiable(kind):
+        return getattr(kind, way)  # type: ignore[no-any-return]
+    backward = way == "backward"
     _, *parameters = inspect.signature(kind.forward).parameters.values()
 
     def launch(**values: Any) -> None:

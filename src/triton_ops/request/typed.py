@@ -139,7 +139,7 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
         return _shaped(typed, form, rest, dtype)
     if rest:
         value = named_object(text)
-        value = value() if callable(value) and not isinstance(value, type) else value
+        value = value() if inspect.isroutine(value) else value
         return replace(TensorSpec.of(value), fill=value) if Arguments.is_tensor(value) else value
     owner, _, name = text.partition(".")
     if owner in _DTYPES and name:
@@ -300,7 +300,7 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
     elif len(arguments) == 1:
         hint = f"give the extents of {arguments[0]}: --shape 64x128"
     else:
-        hint = "give one shape per argument, separated by commas: --shape 64x128,128"
+        hint = "give one shape per argument, separated by commas: --shape 64x128,128; --arg NAME=VALUE is for others"
     word = "argument" if len(arguments) == 1 else "arguments"
     return ShapeMismatchError(
         f"{name} needs {len(arguments)} {word} ({', '.join(arguments) or 'none'}); --shape gives {len(shapes)}",

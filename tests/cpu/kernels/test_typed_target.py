@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 import torch
 import triton
 
-from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
+from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.request import TypedProblem
 from triton_ops.values import TensorSpec
@@ -121,6 +121,48 @@ def test_the_function_is_named_after_an_at(tmp_path):
         loaded("plain@nobody")
     with pytest.raises(TargetError, match=r"double does not launch plain with these arguments"):
         loaded("listed@double")
+
+
+@pytest.mark.parametrize("function", ["plain@hidden", "threaded@in_a_thread", "plain@Tripled", "plain@Tripled.forward"])
+def test_a_launch_is_reached_whatever_is_around_it(function):
+    arg = ["scale=2.0"] if "Tripled" in function else None
+    assert loaded(function, arg=arg).values == loaded("plain@double").values
+
+
+def test_the_backward_of_a_class_is_named():
+    assert loaded("gradient@Tripled.backward", arg=["scale=2.0"]).values == loaded("gradient", arg=["scale=2.0"]).values
+
+
+def test_a_method_is_given_its_object():
+    assert loaded("of_method", arg=[f"self={FILE}:doubling"]).values["n"] == 1000
+    with pytest.raises(ShapeMismatchError, match=r"needs 2 arguments \(self, x\).* --arg NAME=VALUE is for others"):
+        loaded("of_method@Doubling.forward")
+
+
+def test_values_that_nobody_gave_are_told_and_launch_no_empty_grid(capfd):
+    assert loaded("valued@by_values", arg=["ends=3:int32"]).values["n"] == 1000
+    assert "note: by_values cannot be run on tensors without values" in capfd.readouterr().err
+    with pytest.raises(TargetError, match=r"plain is launched with no programs: its grid is \(0,\)"):
+        loaded("valued@by_values", shape="1000,3")
+
+
+def test_a_function_that_exits_is_an_error():
+    with pytest.raises(TargetError, match=r"exits cannot be run without a device up to its launch: SystemExit: 4"):
+        loaded("plain@exits")
+
+
+def test_an_address_has_64_bits_and_no_class_of_a_tuner_is_changed():
+    from triton_ops.backend import standing_in
+    from triton_ops.device import Target
+
+    class Own(triton.runtime.autotuner.Autotuner):
+        pass
+
+    with standing_in(Target.named("sm_90"), print, tuners=[Own]):
+        x = torch.empty(8, device="cuda")
+        assert x[4:].data_ptr() - x.data_ptr() == 16
+        assert x.data_ptr() >= 1 << 32
+    assert "run" not in vars(Own)
 
 
 def test_a_nested_decorator_is_named(tmp_path):
