@@ -24,7 +24,8 @@ from triton_ops.backend import Protection
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds, guard_for
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, sets_needed
-from triton_ops.timing.race_statistics import contrasts, robust_sigma
+from triton_ops.timing.race_statistics import robust_sigma
+from triton_ops.values import Measurement
 
 
 def tick_us() -> dict:
@@ -101,7 +102,7 @@ def paired(fast: list[Launch], timer, block: int, rounds: int = 60) -> dict:
     seconds = time.monotonic() - start
     rows = [arm.values_ms for arm in arms]
     centres = [statistics.median(column) for column in zip(*rows, strict=True)]
-    centred = [robust_sigma(contrasts(row, centres)) for row in rows]
+    centred = [robust_sigma(Measurement.contrasts(row, centres)) for row in rows]
     absolute = [robust_sigma([math.log(value) for value in row]) for row in rows]
     itself = Interval.of_gap(rows[-1], rows[0])
     level = [math.log(centre) for centre in centres]
@@ -112,7 +113,7 @@ def paired(fast: list[Launch], timer, block: int, rounds: int = 60) -> dict:
         "seconds": seconds,
         "sigma_absolute": statistics.median(absolute),
         "sigma_round_centred": statistics.median(centred),
-        "sigma_pair": statistics.median(robust_sigma(contrasts(row, rows[0])) for row in rows[1:]),
+        "sigma_pair": statistics.median(robust_sigma(Measurement.contrasts(row, rows[0])) for row in rows[1:]),
         "itself": [itself.low, itself.centre, itself.high],
         "level_lag1": lag1,
         "level_range": max(level) - min(level),

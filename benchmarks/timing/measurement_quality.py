@@ -37,8 +37,8 @@ from triton_ops.evaluation.station import Evaluator
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for
-from triton_ops.timing.race_statistics import contrasts, robust_sigma
-from triton_ops.values import Status
+from triton_ops.timing.race_statistics import robust_sigma
+from triton_ops.values import Measurement, Status
 
 EFFORT = Effort.named("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
@@ -109,7 +109,7 @@ class Ground:
             slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
             Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(1)).run(pair, 30)
-            difference = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
+            difference = statistics.median(Measurement.contrasts(pair[1].values_ms, pair[0].values_ms))
             if abs(difference - share) < 0.1 * share:
                 break
             cycles = max(int(cycles + (share - difference) * base_ms * 1.9e6), 1)
@@ -175,7 +175,7 @@ def graded(selections: list[dict], oracle: dict) -> dict:
     verdict = Standing(rows_ms=oracle, preference={text: (text,) for text in texts}).decision
     best = oracle[verdict.fastest]
     ties = set(verdict.ties)
-    regret = {text: math.expm1(statistics.median(contrasts(oracle[text], best))) for text in texts}
+    regret = {text: math.expm1(statistics.median(Measurement.contrasts(oracle[text], best))) for text in texts}
     regrets = sorted(regret[s["winner"]] for s in selections)
     good = sum(r <= 0.01 for r in regrets)
     counts = Counter(s["winner"] for s in selections)
@@ -204,7 +204,7 @@ def graded(selections: list[dict], oracle: dict) -> dict:
 def spread_of_short(oracle: dict) -> float:
     """Robust spread of a short kernel's round-centred medians."""
     centres = [statistics.median(column) for column in zip(*oracle.values(), strict=True)]
-    return statistics.median(robust_sigma(contrasts(row, centres)) for row in oracle.values())
+    return statistics.median(robust_sigma(Measurement.contrasts(row, centres)) for row in oracle.values())
 
 
 def child(*arguments: str) -> dict:
@@ -317,7 +317,7 @@ def process_sigma(parts: list[dict]) -> float:
     level = []
     for part in parts:
         centres = [statistics.median(column) for column in zip(*part.values(), strict=True)]
-        level.append({text: statistics.median(contrasts(part[text], centres)) for text in texts})
+        level.append({text: statistics.median(Measurement.contrasts(part[text], centres)) for text in texts})
     return statistics.median(statistics.stdev(medians[text] for medians in level) for text in texts)
 
 

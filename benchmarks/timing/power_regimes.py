@@ -27,8 +27,9 @@ from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Sampler, SharedTimer, Timer, guard_for
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
-from triton_ops.timing.race_statistics import contrasts, robust_sigma
+from triton_ops.timing.race_statistics import robust_sigma
 from triton_ops.timing.rounds import choose_timer, next_order, visit
+from triton_ops.values import Measurement
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {
@@ -108,10 +109,11 @@ def compared(rows: dict[str, list[float]]) -> dict:
     first = next(iter(rows.values()))
     half = len(first) // 2
     return {
-        "over_first_pct": {t: [round(100 * statistics.median(contrasts(part, first[a:b])), 2)
+        "over_first_pct": {t: [round(100 * statistics.median(Measurement.contrasts(part, first[a:b])), 2)
                            for a, b in ((0, half), (half, len(first))) for part in [row[a:b]]]
                            for t, row in rows.items()},
-        "pair_sigma_pct": 100 * statistics.median(robust_sigma(contrasts(a, b)) for a, b in pairwise(rows.values())),
+        "pair_sigma_pct": 100 * statistics.median(robust_sigma(Measurement.contrasts(a, b))
+                                                  for a, b in pairwise(rows.values())),
         "first_ms": [min(first), statistics.median(first), max(first)],
     }  # fmt: skip
 

@@ -33,6 +33,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any, ClassVar
 
 
@@ -203,6 +204,12 @@ class MissingDependencyError(TritonKernelError, ImportError):
         error = cls(f"{name} is needed for {purpose}, and is not installed", hint=hint)
         error.name = name
         return error
+
+    @classmethod
+    def of_extra(cls, extra: str, purpose: str) -> MissingDependencyError | None:
+        """The error for the first package of an extra that is not installed; None if all are."""
+        absent = (name for name in _EXTRAS[extra] if importlib.util.find_spec(name) is None)
+        return next((cls.absent(name, purpose) for name in absent), None)
 
     @classmethod
     def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:

@@ -129,9 +129,11 @@ def tune_command(
     asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg))
     _check(dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
+    with only_data_on_stdout():
+        loaded = asked.load()
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            operation, own_space, extents, element = asked.tuned(asked.load())
+            operation, own_space, extents, element = asked.tuned(loaded)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),

@@ -35,7 +35,7 @@ from triton_ops.dispatch.decision import (
     within,
     worth_text,
 )
-from triton_ops.exceptions import CacheError, LockfileError, SettingsError
+from triton_ops.exceptions import CacheError, LockfileError, MissingDependencyError, SettingsError
 from triton_ops.records import (
     RECORDS,
     FollowedLockfile,
@@ -49,7 +49,6 @@ from triton_ops.records import (
     store_in,
 )
 from triton_ops.request import TuneOptions, TuneRequest
-from triton_ops.search import Search
 from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult
 
@@ -517,7 +516,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
-    if asked == TUNE and (missing := Search.missing()):
+    if asked == TUNE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)

@@ -93,7 +93,8 @@ def lint_apart(target: Any, options: LintOptions) -> tuple[LintReport, Sources |
     surroundings = Surroundings.here()
     if isinstance(target, str):  # a file is read in the same way by every program
         surroundings = replace(surroundings, words=(target,))
-    packed = Packed.of(target, by_value=isinstance(target, Operation))  # its file may ask for a driver at its top
+    by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
+    packed = Packed.of(target, by_value=by_value)
     request = LintRequest(packed=packed.content, options=options, surroundings=surroundings)
     while True:
         try:

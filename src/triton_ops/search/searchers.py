@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from triton_ops.base import available, import_in_order
+from triton_ops.base import import_in_order
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import MissingDependencyError, SettingsError
 from triton_ops.space import Config, ConfigSpace
@@ -225,12 +225,6 @@ class Search:
         """True if its searcher takes priors."""
         return self.search in _USES_PRIORS
 
-    @staticmethod
-    def missing() -> MissingDependencyError | None:
-        """The error for the first package that a tune needs and that is not installed; None if all are."""
-        absent = (name for name in ("numpy", "scipy", "threadpoolctl") if not available(name))
-        return next((MissingDependencyError.absent(name, "a tune") for name in absent), None)
-
     def begin_imports(self, space: ConfigSpace) -> None:
         """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
 
@@ -241,7 +235,7 @@ class Search:
         joined = math.prod(len(tunable) for tunable in space.tunables.values())
         most = joined if space.listed is None else len(space.listed)
         if isinstance(search, str) and search in _IMPORTED_LATE and most > self.SMALL:
-            if (missing := self.missing()) is not None:
+            if (missing := MissingDependencyError.of_extra("tune", "a tune")) is not None:
                 raise missing
             threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 

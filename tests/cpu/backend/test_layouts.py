@@ -270,9 +270,10 @@ def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypa
 
 
 def test_all_that_the_package_declares_to_need_goes_by_name():
-    declared = Path(__file__).parents[3].joinpath("pyproject.toml").read_text().partition("\ndependencies = [")[2]
-    names = re.findall(r'^  "([a-z]+)', declared.partition("]")[0], flags=re.MULTILINE)
-    assert names
+    text = Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
+    lists = [text.partition(f"\n{name} = [")[2].partition("]")[0] for name in ("dependencies", "tune", "cli")]
+    names = [name for each in lists for name in re.findall(r'^  "([a-z]+)', each, flags=re.MULTILINE)]
+    assert all(lists)
     assert {*names, "torch", "triton"} == NEEDS
     assert all(Origin.is_installed(name) and Origin.is_found_again(name) for name in names)
 
