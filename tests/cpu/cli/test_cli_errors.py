@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,12 @@ SHIPPED = [
     (["matmul", "--shape", HUGE + "x99999999"], 2, "a tile would span"),
     (["rmsnorm_rope", "--shape", "1x1x4095x4"], 2, "hidden size 4095 is no multiple of 4 heads"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _no_namesake(monkeypatch):
+    """Forget a `target.py` of another test, beside which a file of that name would be loaded under another one."""
+    monkeypatch.delitem(sys.modules, "target", raising=False)
 
 
 @pytest.fixture
