@@ -314,6 +314,19 @@ def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
     facts.table(header, rows, header[:4]).lines("").text(overlay.agreement)
 
 
+def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json: bool) -> None:
+    if html is not None and as_json:
+        raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    if html is not None and not html.expanduser().absolute().parent.is_dir():  # a page takes seconds to make
+        raise SettingsError(f"{html} cannot be written: its folder is not there", hint="choose another --html")
+    if serve and (html is not None or as_json):
+        raise SettingsError(
+            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
+        )
+    if port is not None and not serve:
+        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
+
+
 def simulate_command(
     workload: Annotated[
         str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
@@ -350,14 +363,7 @@ def simulate_command(
     shapes = TypedProblem.of(shape).shapes
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
-    if html is not None and as_json:
-        raise SettingsError("--html and --json exclude each other", hint="give one of them")
-    if serve and (html is not None or as_json):
-        raise SettingsError(
-            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
-        )
-    if port is not None and not serve:
-        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
+    _check_outputs(html, serve=serve, port=port, as_json=as_json)
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
     names = _names(
         workload, overlays, page=serve or html is not None, has_options=bool(shapes or config or space or whole or over)

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice, product
@@ -450,19 +450,33 @@ def _runs(
             pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
             stack.enter_context(pool)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until a child ignores it
-            stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-            runs = pool.map(run, jobs)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            with _interrupts_held():
+                futures = [pool.submit(run, job) for job in jobs]
+            # `pool.map` cancels futures itself, and a pool that lost its processes prints a trace for each of these.
+            runs = (future.result() for future in futures)
         done = iter(follow(runs, len(jobs)))
         for path, search in pairs:
             yield path, search, list(islice(done, plan.seeds))
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back inside of the block, also in processes that begin there; nothing is held back on Windows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _take_one_thread() -> None:
-    """Leave Ctrl-C to the parent, and take one thread: as many as there are cores in each process are slower."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    """End at Ctrl-C without a word, and take one thread: as many as there are cores in each process are slower."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     require("scipy.linalg", "the search `auto`")  # the limit affects only libraries that are loaded
     require("threadpoolctl", "the search `auto`").threadpool_limits(1)
 
