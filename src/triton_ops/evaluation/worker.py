@@ -31,6 +31,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -440,8 +441,8 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 class UsersModules:
     """The user's modules that tasks have imported: the next task has them as long as it would import the same.
 
-    They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something in one
-    of them or has imported another one, and where they hold memory of the GPU.
+    They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something
+    in one of them or has imported another one, and where they hold memory of the GPU.
     """
 
     def __init__(self) -> None:
@@ -474,7 +475,7 @@ class UsersModules:
 
 def _state_of_file(module: str) -> tuple[int, ...]:
     try:
-        status = os.stat(getattr(sys.modules[module], "__file__", None) or os.devnull)
+        status = Path(getattr(sys.modules[module], "__file__", None) or os.devnull).stat()
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_size, status.st_ino
