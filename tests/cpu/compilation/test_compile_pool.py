@@ -662,7 +662,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
         assert pool.submit(config("good")).result().launchable
     wanted = 5
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
-        future = pool.submit(config("good"))
+        future = pool.submit(config("good", block=64))
         with pytest.raises(TargetError, match=r"a compiling process did not start: .* ended by SIGKILL"):
             future.result()
     assert len(lost) == 5
