@@ -438,11 +438,14 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         send(answer)
 
 
+_MOST_HELD_BYTES = 64 << 20
+
+
 class UsersModules:
     """The user's modules that tasks have imported: the next task has them as long as it would import the same.
 
     They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something
-    in one of them or has imported another one, and where they hold memory of the GPU.
+    in one of them or has imported another one, and where they hold much memory of the GPU.
     """
 
     def __init__(self) -> None:
@@ -482,10 +485,10 @@ def _state_of_file(module: str) -> tuple[int, ...]:
 
 
 def _give_up(modules: UsersModules) -> None:
-    """Free the GPU's memory, and forget modules of the user's that hold some."""
+    """Free the GPU's memory, and forget modules of the user's that hold much of it."""
     gc.collect()
     if "torch" in sys.modules and (cuda := require("torch", "freeing memory").cuda).is_initialized():
-        if cuda.memory_allocated():
+        if cuda.memory_allocated() > _MOST_HELD_BYTES:
             modules.forget()
             gc.collect()
         cuda.empty_cache()

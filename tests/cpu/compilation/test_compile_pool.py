@@ -149,6 +149,7 @@ def test_what_was_compiled_before_is_known_also_for_other_sizes_of_the_same_kind
             assert bool(started()) == processes, n
         assert compiled.resources is not None
 
+
 def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
