@@ -177,7 +177,7 @@ class Host:
 class Process:
     """A process of this machine by its number, which may be gone."""
 
-    PLACE: ClassVar = "/proc"
+    PLACE: ClassVar[str] = "/proc"
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -87,11 +87,11 @@ class Failure:
 class Record:
     """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
-    ALONE: ClassVar = "no other config ran, so that nothing was compared"
+    ALONE: ClassVar[str] = "no other config ran, so that nothing was compared"
     """The confidence where a single program ran; it is the winner of a search that has come to its end."""
-    INTERPRETED: ClassVar = "Python was timed, by Triton's interpreter, and no GPU"
+    INTERPRETED: ClassVar[str] = "Python was timed, by Triton's interpreter, and no GPU"
     """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
-    ENDS: ClassVar = {
+    ENDS: ClassVar[dict[str, str]] = {
         "complete": "every config tried",
         "settled": "too little left to gain",
         "trials": "limit of trials reached",

@@ -416,7 +416,7 @@ class TuneOptions:
     patience: Patience | None = None
     keep: bool = True
 
-    OF_A_CALL: ClassVar = ("listener",)
+    OF_A_CALL: ClassVar[tuple[str, ...]] = ("listener",)
     """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
 
     def __post_init__(self) -> None:
