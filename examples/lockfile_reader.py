@@ -281,8 +281,8 @@ def _outside(entry: Facts, arguments: Facts, ranges: list[Facts], identity: Fact
         if not each["low"] <= extents[first] <= each["high"]:
             span = f"{'='.join(each['extents'])} from {each['low']} to {each['high']}"
             return f"{first} is {extents[first]}, and the range goes {span}"
+    free = {extent for each in ranges for extent in each["extents"]} & _extents(mine).keys()
     for name in mine:
-        free = {extent for each in ranges for extent in each["extents"]}
         one, other = _rest(name, mine[name], free), _rest(name, theirs[name], free)
         both = isinstance(one, dict) and isinstance(other, dict)
         if _canonical(one) != _canonical(other) if both else type(one) is not type(other) or one != other:

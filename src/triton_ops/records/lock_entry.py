@@ -178,7 +178,7 @@ def why_outside(
             return f"{', '.join(each.extents)} are not one whole number, but {' and '.join(texts)}"
         if not each.low <= extents[each.extents[0]] <= each.high:
             return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
-    free = {name for each in ranges for name in each.extents}
+    free = {name for each in ranges for name in each.extents} & Mapper.extents_of(mine).keys()
     mine, theirs = Mapper.rest_of(mine, free), Mapper.rest_of(theirs, free)
     different = [name for name, value in mine.items() if not _same(value, theirs[name])]
     return f"{different[0]} is {theirs[different[0]]}, not {mine[different[0]]}" if different else None

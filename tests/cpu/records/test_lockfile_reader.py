@@ -144,3 +144,11 @@ def test_the_deepest_and_largest_values_are_taken_by_both():
     content["entries"][0]["config"] = {"BLOCK": json.loads("[" * 16 + "]" * 16), "SEED": 2**64 - 1}
     assert reader_says(sealed(content), key(16)) == package_says(sealed(content), key(16))
     assert package_says(sealed(content), key(16))[1] == "exact"
+
+
+def test_a_range_of_what_is_no_number_in_the_entry_holds_for_no_call():
+    new = replace(entry(16, ranges=(Range(("eps",), 0, 64),)), problem={**entry(16).problem, "eps": None})
+    for eps, says in ((1, "none of 1 entries of add answers: eps is 1, not None"), (None, "not one whole number")):
+        asked = key(16, eps=eps)
+        assert says in package_says(lock(new).text, asked)
+        assert reader_says(lock(new).text, asked) == package_says(lock(new).text, asked)
