@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.terminal.completion import completion_command as completion_command
     from triton_ops.terminal.console import ExitCode as ExitCode
+    from triton_ops.terminal.console import followed as followed
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
     from triton_ops.terminal.guards import folder_of as folder_of

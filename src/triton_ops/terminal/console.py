@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import escaped, storable
+from triton_ops.base import bar_console, escaped, require, storable
 
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 
@@ -102,6 +102,14 @@ def write_to_stderr(text: str) -> None:
     """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+def followed(items: Iterable[Any], count: int, what: str) -> Iterator[Any]:
+    """Pass items on, with a bar in a terminal that says how many have come."""
+    if (console := bar_console()) is not None:
+        track = require("rich.progress", "a progress bar").track
+        items = track(items, f"{count} {what}", count, console=console, transient=True)
+    yield from items
 
 
 def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:

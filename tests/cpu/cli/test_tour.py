@@ -58,7 +58,7 @@ def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_
     assert "from the cache, not measured again" in done.stdout
     assert "left out: triton is needed for the shipped kernels" in done.stderr
     assert f"open {(folder / 'report.html').as_uri()} in a browser" in done.stdout
-    assert "nearest:nearest" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.triton
