@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -65,7 +66,7 @@ def tour_command(context: typer.Context) -> Facts:
     return facts.text("Next: `triton-ops tune FILE.py:NAME` with your own. The folder of this tour can be deleted.")
 
 
-def _run(program: typer.Context, words: str) -> None:
+def _run(program: Any, words: str) -> None:
     """Run a command as it would be typed; a step whose package is missing is left out, and another failure ends it."""
     try:
         with program.command.make_context(program.info_name, words.split(), obj=program.obj) as context:
