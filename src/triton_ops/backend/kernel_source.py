@@ -104,21 +104,26 @@ class KernelSource:
         return {name: each.default for name, each in declared.items() if each.default is not each.empty}
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of its syntax."""
+        return tuple(ast.walk(self.node))
+
+    @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
         """All calls in it."""
-        return tuple(node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+        return tuple(node for node in self.nodes if isinstance(node, ast.Call))
 
     @cached_property
     def stores(self) -> Mapping[str, int]:
         """The names that it gives a value, each with how often."""
-        nodes = (node for node in ast.walk(self.node) if isinstance(node, ast.Name))
-        return Counter(node.id for node in nodes if isinstance(node.ctx, ast.Store))
+        names = (node for node in self.nodes if isinstance(node, ast.Name))
+        return Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
 
     @cached_property
     def assignments(self) -> dict[str, list[ast.expr]]:
         """The expressions that each local name is given, wherever that is."""
         values: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(self.node):
+        for node in self.nodes:
             for target, value in _bindings(node):
                 values.setdefault(target, []).append(value)
         return values
@@ -141,6 +146,21 @@ class KernelSource:
             if keyword.arg in names:
                 return keyword.value
         return call.args[place] if 0 <= place < len(call.args) else None
+
+    @staticmethod
+    def expressions(
+        node: ast.expr, values: Mapping[str, Sequence[ast.expr]], names: set[str] | None = None
+    ) -> Iterator[ast.expr]:
+        """An expression, and what the names in it are given, through other names; `names` are followed already."""
+        names = set() if names is None else names
+        queue = [node]
+        while queue:
+            one = queue.pop()
+            yield one
+            for inner in ast.walk(one):
+                if isinstance(inner, ast.Name) and inner.id not in names:
+                    names.add(inner.id)
+                    queue += values.get(inner.id, ())
 
     def is_language(self, call: ast.Call) -> bool:
         """Check whether a call is of Triton's language, or a method of one of its values."""
@@ -203,10 +223,15 @@ class KernelSource:
         """The parameters to which a pointer that it returns may point."""
         if self._returned is None:
             self._returned = ()  # what a function that calls itself returns is what it returns anyway
-            returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
-            names = [name for value in returns if value is not None for name in self.pointers(value)]
+            names = [name for value in self.results for name in self.pointers(value)]
             self._returned = tuple(dict.fromkeys(names))
         return self._returned
+
+    @cached_property
+    def results(self) -> tuple[ast.expr, ...]:
+        """The expressions that it returns."""
+        returns = (node.value for node in self.nodes if isinstance(node, ast.Return))
+        return tuple(value for value in returns if value is not None)
 
     @cached_property
     def written_only(self) -> tuple[str, ...]:

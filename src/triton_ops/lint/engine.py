@@ -68,6 +68,8 @@ class Comment(NamedTuple):
 @lru_cache(maxsize=256)
 def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a file's text; none if it is no Python."""
+    if _COMMENT.search(text) is None:
+        return ()
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         tree = ast.parse(text)

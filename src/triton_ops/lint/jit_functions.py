@@ -142,8 +142,7 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
 
 def _helps(kernel: KernelSource, helpers: set[int]) -> bool:
     """Check whether a function is there for kernels to call: others call it, or it returns something."""
-    returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
-    return id(kernel.function) in helpers or returns
+    return id(kernel.function) in helpers or bool(kernel.results)
 
 
 def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
@@ -198,15 +197,8 @@ class SourceLaunch:
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
-        names: set[str] = set()
-        queue: list[ast.AST] = [node]
-        while queue:
-            for one in ast.walk(queue.pop()):
-                if isinstance(one, ast.expr):
-                    yield one
-                if isinstance(one, ast.Name) and one.id not in names:
-                    names.add(one.id)
-                    queue += self.names.get(one.id, ())
+        parts = (part for one in KernelSource.expressions(node, self.names) for part in ast.walk(one))
+        return (part for part in parts if isinstance(part, ast.expr))
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
         """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""

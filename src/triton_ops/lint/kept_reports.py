@@ -68,8 +68,9 @@ class Recorder:
         folders = [place for place in packages.values() if _is_installed(place)]
         folders += [sysconfig.get_path("stdlib"), _OWN_TREE, compiled, tempfile.gettempdir()]
         modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        paths = {os.path.abspath(path) for path in (*self._files, *modules) if path}  # noqa: PTH100
         others = (*_VIRTUAL, *folders)
+        rest = {path for path in (*self._files, *modules) if path and not path.startswith(others)}
+        paths = {os.path.abspath(path) for path in rest}  # noqa: PTH100
         own = (path for path in sorted(paths) if not path.startswith(others) and not path.endswith(".pyc"))
         absent = sorted(self._absent - sys.stdlib_module_names - set(packages))
         files = tuple(path for path in own if StoredFile(path).exists)

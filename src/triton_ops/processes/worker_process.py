@@ -8,6 +8,7 @@ which then ends the worker; and it dies with its caller, however the caller ends
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import subprocess
@@ -116,23 +117,31 @@ class Child:
             os._exit(1)
         self._end.send(message)
 
-    def send_from_copy(self, answer: Callable[[], object]) -> None:
-        """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy."""
+    @staticmethod
+    def ended(code: int) -> CopyEnded:
+        """The message that a copy has ended without an answer."""
+        return CopyEnded(code)
+
+    def send_from_copy(self, answer: Callable[[], object]) -> int | None:
+        """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy.
+
+        Returns the exit code of a copy that has ended without an answer.
+        """
+        answered = mmap.mmap(-1, 1)  # shared, since the user's code may end the copy with any code, 0 too
         parent, pid = os.getpid(), os.fork()
         if not pid:
-            code = 1
             try:
                 die_with(parent, expendable=True)
                 self._pid = os.getpid()
                 self.send(answer())
-                code = 0
+                answered[0] = True
             except BaseException:  # noqa: BLE001 - whatever it is, the copy ends here and does not go on as its parent
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
-                os._exit(code)
-        if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-            self.send(CopyEnded(code))
+                os._exit(not answered[0])
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return None if answered[0] else code
 
     def serve(self, answer: Callable[[Any], object]) -> None:
         """Answer each question until the pipe is closed."""
