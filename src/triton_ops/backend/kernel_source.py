@@ -104,26 +104,21 @@ class KernelSource:
         return {name: each.default for name, each in declared.items() if each.default is not each.empty}
 
     @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        """All nodes of its syntax."""
-        return tuple(ast.walk(self.node))
-
-    @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
         """All calls in it."""
-        return tuple(node for node in self.nodes if isinstance(node, ast.Call))
+        return tuple(node for node in ast.walk(self.node) if isinstance(node, ast.Call))
 
     @cached_property
     def stores(self) -> Mapping[str, int]:
         """The names that it gives a value, each with how often."""
-        names = (node for node in self.nodes if isinstance(node, ast.Name))
-        return Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
+        nodes = (node for node in ast.walk(self.node) if isinstance(node, ast.Name))
+        return Counter(node.id for node in nodes if isinstance(node.ctx, ast.Store))
 
     @cached_property
     def assignments(self) -> dict[str, list[ast.expr]]:
         """The expressions that each local name is given, wherever that is."""
         values: dict[str, list[ast.expr]] = {}
-        for node in self.nodes:
+        for node in ast.walk(self.node):
             for target, value in _bindings(node):
                 values.setdefault(target, []).append(value)
         return values
@@ -230,7 +225,7 @@ class KernelSource:
     @cached_property
     def results(self) -> tuple[ast.expr, ...]:
         """The expressions that it returns."""
-        returns = (node.value for node in self.nodes if isinstance(node, ast.Return))
+        returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
         return tuple(value for value in returns if value is not None)
 
     @cached_property

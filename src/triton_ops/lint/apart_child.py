@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.machinery import PathFinder
 from typing import Any
 
 from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, TritonProcess
@@ -184,13 +182,14 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 def main() -> None:
     """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run.
 
-    A copy of this process reads each file, so that no file changes how another one is read.
+    A copy of this process reads each file, so that no file changes how another one is read. Once a copy has imported
+    torch, which takes a second, or that is asked for, this process has it for all others.
     """
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         child.import_heavy(child.packages, "reading kernels")
     STEPS.tell = lambda step: child.send(child.step(step))
-    recorder, torch = Recorder(), _ImportedOnce("torch")
+    recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
     while True:
         try:
             request = child.receive()
@@ -199,50 +198,13 @@ def main() -> None:
         if isinstance(request, WatchRequest):
             child.send(run_here(request))
             continue
-        code = child.send_from_copy(partial(_reply, request, recorder))
-        if code is not None and torch.is_wanted:
-            torch.stop()
-            child.import_heavy(("torch",), "reading kernels")
-            code = child.send_from_copy(partial(_reply, request, recorder))
-        if code is not None:
-            child.send(child.ended(code))
+        with contextlib.suppress(MissingDependencyError):
+            child.import_heavy(("torch",) if with_torch[0] or request.with_torch else (), "reading kernels")
+        child.send_from_copy(partial(_reply, request, recorder, with_torch))
 
 
-class _ImportedOnce:
-    """Ends a copy of this process that begins to import a package, which takes a second: this process then has it.
-
-    A package of the same name that lies elsewhere, as beside the file that a copy reads, is the copy's own.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name, self._pid, self._flag = name, os.getpid(), mmap.mmap(-1, 1)
-        self._place = self._origin()
-        if self._place is not None:
-            sys.meta_path.insert(0, self)
-
-    def _origin(self) -> str | None:
-        spec = PathFinder.find_spec(self._name)
-        return None if spec is None else spec.origin
-
-    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> None:
-        """End a copy that looks for the package."""
-        if name == self._name and os.getpid() != self._pid and self._origin() == self._place:
-            self._flag[0] = True
-            os._exit(0)
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a copy was ended."""
-        return bool(self._flag[0])
-
-    def stop(self) -> None:
-        """End no further copy."""
-        self._flag[0] = False
-        sys.meta_path.remove(self)
-
-
-def _reply(request: LintRequest, recorder: Recorder) -> LintReply:
-    """The reply of a copy of this process."""
+def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
+    """The reply of a copy of this process, which says whether torch was imported in it."""
     STEPS.omissions = request.omissions
     request.surroundings.take()
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
@@ -254,4 +216,5 @@ def _reply(request: LintRequest, recorder: Recorder) -> LintReply:
     except (RecursionError, MemoryError) as error:
         why = f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}"
         return LintReply(TargetError(why))
+    with_torch[0] |= hasattr(sys.modules.get("torch"), "Tensor")
     return LintReply(report, recorder.sources(str(require("triton.knobs", "reading kernels").cache.dir)))

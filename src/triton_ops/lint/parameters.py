@@ -71,7 +71,7 @@ class _UsageReader:
         if self._depth > _DEEPEST:
             return self._uses
         accesses = []
-        for node in self._function.nodes:
+        for node in ast.walk(self._function.node):
             if isinstance(node, ast.Call):
                 accesses += self._call(node)
             elif isinstance(node, (ast.If, ast.IfExp, ast.While)):

@@ -60,22 +60,6 @@ class _FrontEnd:
             return str(stages["ttir"](module, {}))
 
 
-def binary_of(
-    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
-) -> Built:
-    """The compiled kernel, with pointers and whole numbers as multiples of 16; raises whatever the compiler does.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-    """
-    compiler, goal = _compiler(target)
-    even = [["tt.divisibility", 16]]
-    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
-    with _quiet():
-        kernel = compiler.compile(source, target=goal, options=dict(options))
-    return Built.of(kernel, target)
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Print nothing and warn of nothing: `static_print`, what is deprecated, an assembler's whole input."""
@@ -283,11 +267,6 @@ class KernelReading:
         """The variants that could be read."""
         return self.lowered[0]
 
-    def lowered_without(self, name: str) -> Variant | None:
-        """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
-        plain = self.without(self.variants[0], name) if self.variants else ""
-        return plain if isinstance(plain, Variant) else None
-
     def without(self, variant: Variant, name: str) -> Variant | str:
         """A variant with one of its constants as a plain whole number, or why it cannot be read so."""
         guess = variant.guess
@@ -306,17 +285,10 @@ class KernelReading:
         variant = self._variant(guess)
         return variant if isinstance(variant, Variant) else None
 
-    @cached_property
-    def _by_element(self) -> dict[str, Variant | None]:
-        return {}
-
     def with_element(self, element: str) -> Variant | None:
         """The first variant with tensors of this element; None if there is none that can be read."""
-        if element not in self._by_element:
-            candidates = guesses(self.function, self.source_values, self._deciders)
-            variants = (self._read(one) for one in candidates if one.element == element)
-            self._by_element[element] = next(filter(None, variants), None)
-        return self._by_element[element]
+        candidates = guesses(self.function, self.source_values, self._deciders)
+        return next(filter(None, (self._read(one) for one in candidates if one.element == element)), None)
 
     @cached_property
     def with_wide_types(self) -> Variant | None:
@@ -370,10 +342,20 @@ WARPS = 4  # Triton's default
 
 
 def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
-    """Compile a variant with the launch options of a config; cost and errors are those of `binary_of`."""
-    options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+    """Compile a variant with the launch options of a config; raises whatever the compiler does.
+
+    Pointers and whole numbers are taken as multiples of 16.
+
+    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
+    """
+    compiler, goal = _compiler(kernel.target)
     types, constants = variant.guess.specialised
-    return binary_of(kernel.function.function, types, constants, kernel.target, options)
+    even = [["tt.divisibility", 16]]
+    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
+    source = compiler.ASTSource(kernel.function.function, types, constants, whole)
+    with _quiet():
+        options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:

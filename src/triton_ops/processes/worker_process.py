@@ -88,6 +88,7 @@ class Child:
 
     import_heavy = staticmethod(import_heavy)
     strays = staticmethod(Leftovers.strays)
+    step = StepStarted  # the message that a step begins
 
     @staticmethod
     def die_with(parent: int) -> None:
@@ -106,27 +107,14 @@ class Child:
             env=settings.for_child({}, new_mark()),
         )  # fmt: skip
 
-    @staticmethod
-    def step(name: str) -> StepStarted:
-        """The message that a step begins."""
-        return StepStarted(name)
-
     def send(self, message: object) -> None:
         """Send a message; a copy of this process, which code of the user's has forked, ends here."""
         if os.getpid() != self._pid:
             os._exit(1)
         self._end.send(message)
 
-    @staticmethod
-    def ended(code: int) -> CopyEnded:
-        """The message that a copy has ended without an answer."""
-        return CopyEnded(code)
-
-    def send_from_copy(self, answer: Callable[[], object]) -> int | None:
-        """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy.
-
-        Returns the exit code of a copy that has ended without an answer.
-        """
+    def send_from_copy(self, answer: Callable[[], object]) -> None:
+        """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy."""
         answered = mmap.mmap(-1, 1)  # shared, since the user's code may end the copy with any code, 0 too
         parent, pid = os.getpid(), os.fork()
         if not pid:
@@ -140,8 +128,9 @@ class Child:
             finally:
                 sys.stderr.flush()
                 os._exit(not answered[0])
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return None if answered[0] else code
+        status = os.waitpid(pid, 0)[1]
+        if not answered[0]:
+            self.send(CopyEnded(os.waitstatus_to_exitcode(status)))
 
     def serve(self, answer: Callable[[Any], object]) -> None:
         """Answer each question until the pipe is closed."""

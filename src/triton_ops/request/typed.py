@@ -423,32 +423,23 @@ def _tell(failures: list[_Failure]) -> None:
         tell(f"{one.file}, line {one.line}: {what} is left out: {type(one.cause).__name__}: {reason}", "note", "yellow")
 
 
-def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
-    try:
-        with _exit_refused():
-            return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
-    except _ExitError as error:
-        hint = "keep it in a function, or below `if __name__ == '__main__':`"
-        raise TargetError(f"{place} ends every process that imports it, by {error}", hint=hint) from error
-
-
 class _ExitError(BaseException):
     """A call of `os._exit`, which no `except Exception` of the user's may take."""
 
 
-@contextlib.contextmanager
-def _exit_refused() -> Iterator[None]:
-    """Inside, `os._exit` raises: with a code of 0 a command that did nothing would look like a success."""
+def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
     leave, pid = os._exit, os.getpid()
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != pid:  # a process that the user's code has forked
             leave(status)
-        raise _ExitError(f"os._exit({status})")
+        raise _ExitError(f"{place} ends every process that imports it, by os._exit({status})")
 
-    os._exit = refuse
+    os._exit = refuse  # with a code of 0 a command that did nothing would look like a success
     try:
-        yield
+        return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+    except _ExitError as error:
+        raise TargetError(str(error), hint="keep it in a function") from error
     finally:
         os._exit = leave
 
