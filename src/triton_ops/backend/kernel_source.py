@@ -218,15 +218,10 @@ class KernelSource:
         """The parameters to which a pointer that it returns may point."""
         if self._returned is None:
             self._returned = ()  # what a function that calls itself returns is what it returns anyway
-            names = [name for value in self.results for name in self.pointers(value)]
+            returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
+            names = [name for value in returns if value is not None for name in self.pointers(value)]
             self._returned = tuple(dict.fromkeys(names))
         return self._returned
-
-    @cached_property
-    def results(self) -> tuple[ast.expr, ...]:
-        """The expressions that it returns."""
-        returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
-        return tuple(value for value in returns if value is not None)
 
     @cached_property
     def written_only(self) -> tuple[str, ...]:

@@ -142,7 +142,8 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
 
 def _helps(kernel: KernelSource, helpers: set[int]) -> bool:
     """Check whether a function is there for kernels to call: others call it, or it returns something."""
-    return id(kernel.function) in helpers or bool(kernel.results)
+    returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
+    return id(kernel.function) in helpers or returns
 
 
 def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:

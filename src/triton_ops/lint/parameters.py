@@ -273,8 +273,9 @@ class _UsageReader:
         if callee is None or self._depth >= _DEEPEST:
             return
         reader = _UsageReader(callee, self._depth + 1)
-        for value in callee.results:
-            reader._offsets(value)
+        for one in ast.walk(callee.node):
+            if isinstance(one, ast.Return) and one.value is not None:
+                reader._offsets(one.value)
         for name, value in callee.bound(node):
             if name in reader._uses.numbers:
                 self._number(value)
