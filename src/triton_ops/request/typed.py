@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -423,7 +424,11 @@ def _tell(failures: list[_Failure]) -> None:
 
 
 def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
-    return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+    end, os._exit = os._exit, sys.exit  # type: ignore[assignment]  # it would end the command without a word, as if all were well
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+    finally:
+        os._exit = end
 
 
 def _from_file(path: Path) -> tuple[ModuleType, list[_Failure]]:
