@@ -10,9 +10,9 @@ as in attention, or for arithmetic on what was loaded, a block does one after an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.cost_model.blocks import Wave, chained_footprint, overlap_ns, schedule, tile_footprint
 from triton_ops.device import Machine
@@ -30,8 +30,7 @@ from triton_ops.values import (
 _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileLoop:
+class TileLoop(NamedTuple):
     """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for `store_bytes`."""
 
     blocks: int
@@ -111,7 +110,7 @@ _ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such
 _SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GemmTiles:
     """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]: one of C per program, in steps along `inner`.
 
@@ -130,10 +129,9 @@ class GemmTiles:
         batch: Number of such products.
     """
 
-    rows: int
-    columns: int
-    inner: int
-    _: KW_ONLY
+    rows: int = field(kw_only=False)
+    columns: int = field(kw_only=False)
+    inner: int = field(kw_only=False)
     dtype: str
     out_dtype: str
     tile_rows: Tile
@@ -161,8 +159,7 @@ def check_matrix_units(machine: Machine, dtype: str) -> None:
         raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileBlock:
+class TileBlock(NamedTuple):
     """The tile of one program, and how the program runs."""
 
     rows: int
@@ -318,7 +315,7 @@ _SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maxim
 _SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionTiles:
     """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
 
@@ -333,11 +330,10 @@ class AttentionTiles:
         causal: Whether a query sees only the keys up to its own position, which halves the steps.
     """
 
-    heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    _: KW_ONLY
+    heads: int = field(kw_only=False)
+    queries: int = field(kw_only=False)
+    keys: int = field(kw_only=False)
+    head_dim: int = field(kw_only=False)
     dtype: str
     tile_queries: Tile
     tile_keys: Tile
@@ -364,7 +360,7 @@ class AttentionTiles:
 def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
     """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
-    values = replace(scores, columns=dim, step=keys)  # P @ V
+    values = scores._replace(columns=dim, step=keys)  # P @ V
     loads = _step_bytes(scores)
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
     per_head = ceil(tiles.queries / queries)

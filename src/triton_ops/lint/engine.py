@@ -28,7 +28,7 @@ from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.island import Island, island_of, parsed_file, root_of, source_text, used_names
+from triton_ops.lint.island import island_of, parsed_file, root_of, source_text, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
@@ -46,11 +46,7 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-def rule_named(name: str) -> Rule | None:
-    """The rule of an id; None if there is none."""
-    return next((rule for rule in RULES if rule.id == name), None)
-
-
+_IDS = {rule.id for rule in RULES}
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
@@ -68,6 +64,8 @@ class Comment(NamedTuple):
 @lru_cache(maxsize=256)
 def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a file's text; none if it is no Python."""
+    if _COMMENT.search(text) is None:
+        return ()
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         tree = ast.parse(text)
@@ -110,7 +108,7 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
 def bad_comments(file: str) -> Iterator[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
     for one in _comments_of(file):
-        unknown = [name for name in one.rules if rule_named(name) is None]
+        unknown = [name for name in one.rules if name not in _IDS]
         what = "" if one.reason else "gives no reason"
         what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
         if what := what if one.rules else "names no rule":
@@ -183,12 +181,13 @@ def checked_options(
     rules: Sequence[str] | None, gpu: str | None, run: bool, shape: Sequence[int] | None = None
 ) -> LintOptions:
     """The options of a lint; raises TargetError or DeviceError for a rule or a GPU that is not known."""
-    unknown = [name for name in rules or () if rule_named(name) is None]
+    unknown = [name for name in rules or () if name not in _IDS]
     if unknown:
         raise TargetError(
             f"there is no rule {', '.join(unknown)}", hint=f"rules are {', '.join(rule.id for rule in RULES)}"
         )
-    compile_target(gpu)
+    gpu = COMPILED_FOR if gpu is None else gpu
+    Target.named(gpu)
     return LintOptions(
         rules=None if rules is None else tuple(rules), gpu=gpu, run=run, shape=None if shape is None else tuple(shape)
     )
@@ -238,7 +237,7 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
     before, colon, name = target.rpartition(":")
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
-        if not name and file.is_file() and not _names_triton(file):
+        if not name and file.is_file() and not _names(file, b"triton"):
             return lint_here(target, options)  # it is parsed, and nothing of it is run
         if options.run or not file.is_file():
             return lint_apart(target, options)[0]
@@ -247,7 +246,7 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
         place = kept.place(target, root, options)
         report = kept.read(place, file, root)
         if report is None:
-            report, sources = lint_apart(target, options)
+            report, sources = lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
             if sources is not None:
                 kept.write(place, file, root, report, sources)
         return report
@@ -257,10 +256,10 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
         return LintReport(unread={target: error.message})  # the others are read
 
 
-def _names_triton(file: Path) -> bool:
-    """Check whether a file may have kernels; one that cannot be opened may, so that its reading says why it cannot."""
+def _names(file: Path, package: bytes) -> bool:
+    """Check whether a file may use a package; one that cannot be opened may, so that its reading says why it cannot."""
     try:
-        return b"triton" in NamedFile(file).read()
+        return package in NamedFile(file).read()
     except OSError:
         return True
 
@@ -273,25 +272,19 @@ def lint_here(target: Any, options: LintOptions) -> LintReport:
     usable_names = {usable.name for usable in readings}
     failures += [(one.name, _INTERPRETED) for one in all_readings if one.name not in usable_names]
     run_record = _run_record(target, options.shape) if options.run and readings else None
-    gpu_target = compile_target(options.gpu)
-    findings: dict[tuple[str, str, int], Finding] = {}
-    undecided: list[Undecided] = []
-    for name, why in failures:
-        undecided += (replace(rule.undecided(name, why), file=files[0]) for rule in chosen_rules)
+    gpu_target = Target.named(options.gpu)
+    undecided = [replace(rule.undecided(*one), file=files[0]) for one in failures for rule in chosen_rules]
+    findings: list[Finding] = []
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
         for one in _statements(chosen_rules, reading):
-            if isinstance(one, Finding):  # each once, where several kernels call the function that has it
-                findings.setdefault((one.rule, one.file, one.line), one)
+            if isinstance(one, Finding):
+                findings.append(one)
             else:
                 undecided.append(replace(one, file=reading.file))
-    open_findings, answers = split_suppressed(findings.values())
+    open_findings, answers = split_suppressed(findings)
     open_findings += [one for file in files for one in bad_comments(file)]
-    return LintReport(
-        findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
-        undecided=tuple(undecided),
-        kernels=(*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures)),
-        suppressed=tuple(answers),
-    )
+    kernels = (*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures))
+    return merge_reports([LintReport(tuple(open_findings), tuple(undecided), kernels, tuple(answers))])
 
 
 def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
@@ -300,7 +293,7 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
         return reading
     try:
         return next(iter(_readings_in(Path(reading.file), reading.name)[0]), None)
-    except TargetError:
+    except (TargetError, OSError):  # OSError: a notebook's cell is no file
         return None
 
 
@@ -314,11 +307,6 @@ def _run_record(target: Any, shape: tuple[int, ...] | None) -> RunRecord:
         return run_watched(runs)
     why = "its arguments are not known: to run it, name an Operation, or a function without parameters"
     return RunRecord(whole=why)
-
-
-def compile_target(gpu: str | None) -> Target:
-    """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    return Target.named(COMPILED_FOR if gpu is None else gpu)
 
 
 def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Finding | Undecided]:
@@ -394,33 +382,23 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     island = island_of(file.resolve())
     defined = defined_kernels(island)
     if only and not (defined := [one for one in defined if one.name == only]):
-        value = _value_in(island, file, only)
-        if innermost_kernel(value) is None and _kernels_of(value):
+        try:
+            value = island.value(only)
+        except LookupError as error:
+            raise TargetError(f"{file} has no {only}: {error}", hint="correct the name after the colon") from error
+        if (inner := innermost_kernel(value)) is not None:
+            defined = [DefinedKernel(only, KernelSource.read(inner), value)]
+        elif _kernels_of(value):
             return readings_of(value)
-        defined = [_single(value, file, only)]
+        else:
+            what = f"{only} in {file} is no Triton kernel and holds none"
+            raise TargetError(what, hint="name a function with @triton.jit, or an Operation")
     readings = [
         _reading(one.kernel, one.decorated, str(island.path), island.tree, island.failures, one.name)
         for one in defined
         if one.kernel is not None
     ]
     return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
-
-
-def _value_in(island: Island, file: Path, name: str) -> Any:
-    try:
-        return island.value(name)
-    except LookupError as error:
-        raise TargetError(f"{file} has no {name}: {error}", hint="correct the name after the colon") from error
-
-
-def _single(decorated: Any, file: Path, name: str) -> DefinedKernel:
-    inner = innermost_kernel(decorated)
-    if inner is None:
-        raise TargetError(
-            f"{name} in {file} is no Triton kernel and holds none",
-            hint="name a function with @triton.jit, or an Operation",
-        )
-    return DefinedKernel(name, KernelSource.read(inner), decorated)
 
 
 def _reading(

@@ -55,9 +55,6 @@ def was_interrupted() -> bool:
     return _state.first_s is not None
 
 
-_END = os._exit  # itself: while a file of the user's is imported, an exit by that name is an error there
-
-
 def _deaf() -> None:
     """Block Ctrl-C while Python takes itself apart, when it handles none any more; its work is done."""
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
@@ -88,7 +85,7 @@ def _is_the_same() -> bool:
 def _exit(line: str) -> None:
     with contextlib.suppress(OSError):
         os.write(2, (_SHOWN_CURSOR if os.isatty(2) else b"") + line.encode())
-    _END(INTERRUPTED)
+    os._exit(INTERRUPTED)
 
 
 def _within_import(frame: FrameType | None) -> bool:

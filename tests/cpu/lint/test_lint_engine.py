@@ -1,15 +1,19 @@
 """How the lint goes through files: as they are read, several at a time, kept, ended, and for other programs."""
 
 import json
+import linecache
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from triton_ops.exceptions import TargetError
 from triton_ops.lint import engine
 from triton_ops.lint.engine import lint
 from triton_ops.lint.sarif import as_sarif
@@ -166,6 +170,18 @@ of_ours = autotune(configs=LISTED, key=["n"])(targets)
 """
 
 
+def test_a_kernel_of_a_notebooks_cell_is_read_as_it_was_typed(tmp_path, monkeypatch):
+    cell, text = str(tmp_path / "ipykernel_1" / "7.py"), f"{HEAD}{KERNEL.format(name='k', mask='<=', value='v')}"
+    monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+    names = {}
+    exec(compile(text, cell, "exec"), names)
+    (finding,) = lint(names["k"], rules=["wrong-mask"]).findings
+    assert (finding.file, finding.line, finding.kernel) == (cell, text.count("\n"), "k")
+    monkeypatch.delitem(linecache.cache, cell)
+    with pytest.raises(TargetError, match="cannot be read"):
+        lint(names["k"], rules=["wrong-mask"])
+
+
 def test_a_kernel_with_or_without_an_autotuner_and_an_operation_are_targets(cli, tmp_path):
     head = "from triton_ops import Operation, TensorSpec, TritonKernel, autotune\n"
     path = written(tmp_path / "targets.py", head=head, tail=TARGETS)
@@ -202,6 +218,26 @@ def test_sarif_has_addresses_below_the_folder_and_fingerprints_that_lines_above_
     (moved,) = as_sarif(lint(path, rules=["wrong-mask"]), "0.1")["runs"][0]["results"]
     assert moved["locations"][0]["physicalLocation"]["region"]["startLine"] == place["region"]["startLine"] + 1
     assert moved["partialFingerprints"] == result["partialFingerprints"]
+
+
+def test_a_file_of_any_name_is_named_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path / "k.py").rename(tmp_path / "C:\\größe 20%.py")
+    report = lint(path, rules=["wrong-mask"])
+    assert [one.file for one in report.findings] == [str(path)]
+    bytes_name = replace(report.findings[0], file=str(tmp_path / os.fsdecode(b"\xff.py")))
+    results = as_sarif(replace(report, findings=(*report.findings, bytes_name)), "0.1")["runs"][0]["results"]
+    uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results]
+    assert uris == ["C%3A%5Cgr%C3%B6%C3%9Fe%2020%25.py", "%FF.py"]
+
+
+def test_a_file_that_ends_the_process_with_success_is_no_success(cli, tmp_path):
+    path = written(tmp_path / "ends.py", head="import os\nW = os._exit(0)\n", value="v * W")
+    (one,) = lint(path, rules=["wrong-mask"]).undecided
+    assert "line 4 fails: its process exited with code 0" in one.why
+    ran = cli("lint", "--run", path, *ONE_RULE)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{path} ends every process that imports it, by os._exit(0)" in ran.err
 
 
 def test_sarif_says_what_could_not_be_read(files):
