@@ -298,14 +298,6 @@ def standing_in(
         def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
-        run = threading.Thread.run
-
-        def run_too(thread: threading.Thread) -> None:  # what a thread of the user's launches counts as well
-            _taking.set(take)
-            with _as_on_gpu(memory):
-                run(thread)
-
-        stack.enter_context(_replaced(threading.Thread, {"run": run_too}))
         stack.enter_context(_replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))

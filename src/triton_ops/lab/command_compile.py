@@ -161,7 +161,7 @@ def compile_command(
         start = time.perf_counter()
         expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
         elapsed_s = time.perf_counter() - start
-    by_arch = {arch: list(_results(several).values()) for arch, several in expected.items()}
+    by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
     first = goals[0][0]
     tell_left_out(question.space, typed.space, [result.config for result in by_arch[first.arch]])
     facts = Facts("compile", [row for arch, several in expected.items() for row in _compiled_json(several, arch)])
@@ -238,12 +238,8 @@ def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
     yield from track(futures, f"{len(futures)} configs", console=console, transient=True)
 
 
-def _results(expectations: Sequence[Expectation]) -> dict[Config, Compiled]:
-    return {one.config: one.compiled for one in expectations if one.compiled}
-
-
 def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:
-    by_config = _results(expectations)
+    by_config = {one.config: one.compiled for one in expectations if one.compiled}
     for config, one in by_program(expectations).items():
         result = by_config[config]
         resources = result.resources or Resources()
@@ -260,7 +256,7 @@ def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[d
 def _add_compiled(
     facts: Facts, problem: Problem, target: Target, expectations: Sequence[Expectation], elapsed_s: float
 ) -> Facts:
-    by_config = _results(expectations)
+    by_config = {one.config: one.compiled for one in expectations if one.compiled}
     times = {config: one.finite_ms for config, one in by_program(expectations).items()}
     results = sorted(by_config.values(), key=lambda result: result.status.facts.listed)
     rows = [

@@ -289,8 +289,6 @@ def rank_command(
     """
     typed = TypedProblem.of(shape, dtype, space, arg)
     asked = TypedTarget(target, cache_dir, typed, gpu)
-    if every and top is not None:
-        raise SettingsError("--all and --top exclude each other", hint="give one of them")
     with only_data_on_stdout():
         whole = asked.operation("; its space and its problem are not known")
         operation, own_space, extents, element = asked.tuned(whole)
@@ -304,7 +302,7 @@ def rank_command(
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
-    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
+    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:most]])
     if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +72,11 @@ class ModelQuestion:
     def readings(
         self, configs: Sequence[Config], pool: CompilePool, machine: Machine | None, survey: Survey | None = None
     ) -> Readings:
-        """The work of configs that a pool reads, by the values of small tensors where data decide it.
-
-        Where work is declared, one config is read for the dtype of products; a survey of the caller's reads all.
-        """
-        if self.declared and survey is None:
-            configs = configs[:1]
-        contents = partial(Survey.contents, self.arguments.by_name(self.kernel).keyword)
+        """The work of configs; where it is declared, of one for the dtype of products, unless a survey is given."""
+        configs = configs[:1] if self.declared and survey is None else configs
         if machine is None:
-            return (survey or UNHURRIED).read(configs, pool.read, contents)
-        return (survey or UNHURRIED).readings(configs, machine, pool, contents)
+            return (survey or UNHURRIED).read(configs, pool.read)
+        return (survey or UNHURRIED).readings(configs, machine, pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +321,7 @@ def rank(
     question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
     configs = Survey.considered(question.space)
+    most = top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST)
     expecter = Expecter(question, spec, calibration)
     answers = {config: expecter.of(config) for config in configs}
     try:
@@ -339,23 +334,18 @@ def rank(
                 raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
             expecter = Expecter(question, spec, calibration, readings)
             answers = {config: expecter.of(config, refused.get(config)) for config in configs}
-            _compile_fastest(answers, expecter, pool, top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST))
+            for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then
+                able = [one for one in answers.values() if one.forecast is not None]
+                fastest = sorted(able, key=lambda one: one.finite_ms or math.inf)[:most]
+                known = {config: one.compiled for config, one in answers.items() if one.compiled is not None}
+                todo = [one.config for one in fastest if one.config not in known]
+                answers.update((one.config, one) for one in expecter.all(todo, pool, known))
     except (KernelTypeError, TargetError, MissingDependencyError):
         if not question.declared:  # what is declared needs no compiler
             raise
     if ranking := ranked(answers.values()):
         return ranking
     raise TargetError("the model makes no forecast for any config", hint=_HINT)
-
-
-def _compile_fastest(answers: dict[Config, Expectation], expecter: Expecter, pool: CompilePool, top: int) -> None:
-    """Compile the fastest, and what is the fastest then, until the first `top` are compiled or too many were."""
-    for _ in range(_ROUNDS):
-        able = [one for one in answers.values() if one.forecast is not None]
-        fastest = sorted(able, key=lambda one: one.finite_ms or math.inf)[:top]
-        known = {config: one.compiled for config, one in answers.items() if one.compiled is not None}
-        todo = [one.config for one in fastest if one.config not in known]
-        answers.update((one.config, one) for one in expecter.all(todo, pool, known))
 
 
 def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:

@@ -38,17 +38,7 @@ from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import (
-    ITEM_BYTES,
-    Compiled,
-    Key,
-    Mapper,
-    Measurement,
-    Status,
-    TensorSpec,
-    Trial,
-    contiguous_stride,
-)
+from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
@@ -271,17 +261,6 @@ class Survey:
         rng = random.Random(0)
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
-    @staticmethod
-    def contents(arguments: Mapping[str, Any]) -> Contents:
-        """The elements of small tensors of whole numbers, and of specs with values, by their parameters' names."""
-        small: dict[str, Sequence[int]] = {}
-        for name, value in arguments.items():
-            if isinstance(value, TensorSpec) and not isinstance(value.fill, str) and _is_small(value):
-                small[name] = value.own_values("cpu").flatten().tolist()
-            elif Arguments.is_tensor(value) and not value.is_meta and _is_small(TensorSpec.of(value)):
-                small[name] = value.flatten().tolist()
-        return small
-
     def read(
         self,
         configs: Sequence[Config],
@@ -292,8 +271,8 @@ class Survey:
         """The work of the configs, as far as it can be read in time.
 
         `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked
-        if the kernel's loops or addresses depend on data. `expected` leads from what was read to the expected times of
-        configs; None reads no promising ones.
+        if the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs;
+        None reads no promising ones.
         """
         reader = _SurveyReader(ask, self.seconds)
         readings = reader.begun(configs, contents)
@@ -335,10 +314,8 @@ class _SurveyReader:
         ]
         probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
         works = self._first_answers(probed)
-        launches = [launch for work in works.values() for launch in work.launches]
-        by_data = any(loop.by_data for launch in launches for loop in launch.loops)
-        unknown = any(not access.known for launch in launches for access in launch.accesses)
-        if (by_data or unknown) and (small_tensors := contents()):
+        loops = (loop for work in works.values() for launch in work.launches for loop in launch.loops)
+        if any(loop.by_data for loop in loops) and (small_tensors := contents()):
             self._contents = small_tensors
             works = self._first_answers(probed)
         if (first := works.get(configs[0])) is None:
@@ -389,7 +366,7 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
 
 
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
-_MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops or addresses depend on data
+_MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data
 
 
 def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[list[Prior]]:
@@ -410,8 +387,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         priors.set_result([])
         return priors
 
-    arguments = {} if task.originals is None else task.originals.by_name(task.kernel).keyword
-    contents = Survey.contents(arguments)  # a copy from the GPU in the thread would end a graph captured meanwhile
+    contents = small_contents(task)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> None:
         try:
@@ -426,6 +402,15 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
     return priors
 
 
-def _is_small(spec: TensorSpec) -> bool:
-    whole = spec.dtype in _WHOLE_NUMBERS and spec.stride in (None, contiguous_stride(spec.shape))
-    return whole and spec.numel * ITEM_BYTES[spec.dtype] <= _MOST_BYTES
+def small_contents(task: Task) -> Contents:
+    """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
+    if task.originals is None:
+        return {}
+    arguments = task.originals.by_name(task.kernel).keyword
+    small = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and _is_small(value)}
+    return {name: value.flatten().tolist() for name, value in small.items()}
+
+
+def _is_small(tensor: Any) -> bool:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return kind in _WHOLE_NUMBERS and tensor.numel() * tensor.element_size() <= _MOST_BYTES and tensor.is_contiguous()
