@@ -48,7 +48,7 @@ def done(words: list[str], folder: str, **environment: str) -> dict[str, Any]:
     lines = (process.stdout + process.stderr).replace(folder, "FOLDER").splitlines()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, words, "\n".join(lines))
-    command = " ".join(words).replace(folder, "FOLDER").replace(str(PROJECT), "CLONE")
+    command = " ".join(["python", *words[1:]]).replace(folder, "FOLDER").replace(str(PROJECT), "CLONE")
     return {"command": command, "seconds": round(seconds, 1), "output": lines[-12:]}
 
 
