@@ -16,6 +16,7 @@ from triton_ops.cli.tour import _STEPS as STEPS
 
 PROJECT = Path(__file__).parents[3]
 NO_TORCH = "import sys; sys.modules['torch'] = sys.modules['triton'] = None\n"
+DEMO = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 TOUR = "from triton_ops.cli.app import main; sys.exit(main(sys.argv[1:]))"
 PARTS = """
 import numpy as np
@@ -41,7 +42,7 @@ def without_torch(tmp_path):
         return subprocess.run(
             [sys.executable, "-c", NO_TORCH + code, *arguments],
             cwd=tmp_path, text=True, capture_output=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(tmp_path),
+            env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}", "TMPDIR": str(tmp_path),
                  "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")},
         )  # fmt: skip
 
@@ -59,6 +60,16 @@ def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_
     assert "left out: triton is needed for the shipped kernels" in done.stderr
     assert f"open {(folder / 'report.html').as_uri()} in a browser" in done.stdout
     assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_main_job_needs_no_torch(without_torch, tmp_path):
+    done = without_torch(DEMO, str(PROJECT / "examples" / "demo.py"))
+    assert done.returncode == 0, done.stderr
+    assert "Trials: 6: 6 ok" in done.stdout
+    assert "Verified: results compared with the reference" in done.stdout
+    assert "from its record in" in done.stdout
+    assert "$ triton-ops cache show" in done.stdout
+    assert f"file://{tmp_path}/build/demo/report.html" in done.stdout
 
 
 @pytest.mark.triton
