@@ -66,7 +66,8 @@ def test_the_steps_on_kernels_find_the_bug_and_rank_for_another_gpu(cli, shared_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "doubled.py").write_text(FILES["doubled.py"], encoding="utf-8")
     lint, rank = (words.split() for _, words in STEPS[2:4])
-    linted, ranked = cli(*lint), cli(*rank)
+    linted, ranked = cli(*lint, columns=60), cli(*rank)
+    assert max(map(len, linted.out.splitlines())) <= 60, "no word of a finding is cut in a narrow window"
     assert (linted.code, ranked.code) == (5, 0)
     assert "1 finding in 1 kernel, 0 undecided" in linted.out
     assert "missing-mask in doubled" in linted.out
