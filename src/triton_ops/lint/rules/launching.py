@@ -35,7 +35,7 @@ def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
         if isinstance(refused, Variant):
             continue
         line = deciders[name] or kernel.line
-        extent = "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
+        extent = "the iterations of an unrolled loop" if name in uses.ranges - set(uses.tiles) else "a block's extent"
         what = "an element type" if name in uses.types else extent
         if accepted:
             yield Seen(line, f"{name} decides {what}, and is no tl.constexpr: {refused}")
@@ -78,8 +78,8 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
     """Check whether a plain argument would do that is work of a call: neither a width of rows nor a table's length."""
-    plain = kernel.lowered_without(name)
-    if plain is None or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
+    plain = kernel.without(kernel.variants[0], name)
+    if not isinstance(plain, Variant) or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
         return False
     is_pitch = any(
         any(one.name in _PLACES for one in monomial)
