@@ -195,10 +195,12 @@ class RunOptions:
         as each thread has a current one of its own. None takes the problem's.
         """
         options = self.each if place.cache_dir is None else replace(self.each, cache_dir=place.cache_dir)
+        request = problem.measurable(place.device or own_device, options.seed)
+        if place.early:
+            Stations(problem=request, options=options).start_worker()  # it imports while the first configs compile
         return RequestedTune(
-            request=problem.measurable(place.device or own_device, options.seed), options=options,
-            listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus,
-        ).result()  # fmt: skip
+            request=request, options=options, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus
+        ).result()
 
 
 def as_problem(item: Any) -> TuneProblem:
@@ -232,7 +234,6 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        start_worker=Stations(problem=request, options=each).start_worker,
     )  # fmt: skip
 
 

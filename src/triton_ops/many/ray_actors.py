@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import queue
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from triton_ops import settings
 from triton_ops.backend import Packed
 from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
-from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.many.executor import JobPlace
+from triton_ops.many.executor import Call, ChildExecutor, JobPlace
 from triton_ops.records import Quarantine, Runs
-from triton_ops.tuner import Gate, RunPlan, RunProgress, Silent
+from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
@@ -126,29 +126,12 @@ def facts_here(model: str | None = None) -> HostFacts:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentWork:
-    """One problem as it is sent to a measurer.
-
-    `turn` counts how often problems were sent; of two measurers that have the same problem, the later may write.
-    `pieces` are its files, and those of other problems that may guide its search.
-    """
-
-    name: str
-    turn: int
-    tune: bytes
-    pieces: Sequence[Piece]
-    limit_s: float | None
-    cpus: int
-
-
 class Keeper:
     """Writes what measurers find into the cache folder of the run, on the driver's host, in several threads."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._turns: dict[str, int] = {}
-        self._last_news: dict[int, float] = {}
         self._guard = threading.Lock()
         self._writing: dict[str, threading.Lock] = {}
 
@@ -156,7 +139,6 @@ class Keeper:
         """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
         with self._of(name):
             self._turns[name] = turn
-            self._last_news[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
         """Write pieces, and return whether the measurer may go on; an `OSError` if a file cannot be written."""
@@ -164,34 +146,63 @@ class Keeper:
             if self._turns.setdefault(name, turn) != turn:
                 return False
             apply(self._folder, pieces)
-            self._last_news[turn] = time.monotonic()
             return True
-
-    def silent_s(self, turns: Sequence[int]) -> list[float]:
-        """For how many seconds nothing was heard of some turns, at most since this was first asked."""
-        now = time.monotonic()
-        return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
         with self._guard:
             return self._writing.setdefault(name, threading.Lock())
 
 
-class Measurer:
-    """Tunes one problem after the other on the GPU that this process sees.
+@dataclass(frozen=True, kw_only=True)
+class CopiedTune:
+    """A job's `tune` as it is sent to an actor: it works in a folder there, from which the keeper gets each trial.
 
-    `keep` has the keeper write pieces, and returns whether to go on. Ray sets an `OMP_NUM_THREADS` of its own, by which
-    records of a CPU would differ, so that `threads` is the driver's.
+    `turn` counts how often problems were sent; of two actors that have the same problem, the later may write. `pieces`
+    are its files, and those of other problems that may guide its search. `keep` has the keeper write pieces, and
+    returns whether to go on.
     """
 
-    def __init__(
-        self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None, threads: str | None = None
-    ) -> None:
+    name: str
+    turn: int
+    tune: Callable[[JobPlace], TuningResult]
+    pieces: Sequence[Piece]
+    keep: Callable[[str, int, Sequence[Piece]], bool]
+
+    def __call__(self, place: JobPlace) -> TuningResult:
+        """The result of the tune; every trial is with the keeper before the next one begins."""
+        folder, watched = _own_folder()
+        apply(folder, self.pieces)
+        watched.changes()  # these are known there
+
+        def send() -> None:
+            if (pieces := watched.changes()) and not self.keep(self.name, self.turn, pieces):
+                place.gate.end()  # another actor has the problem
+
+        try:
+            return self.tune(replace(place, cache_dir=folder, listener=_Sends(place.listener, send)))
+        finally:
+            send()
+
+
+@cache
+def _own_folder() -> tuple[Path, WatchedFolder]:
+    """The cache folder of this process, which nothing has to last in: the keeper has what is to last."""
+    Folder.skip_syncs()
+    folder = TemporaryFolder.own()
+    return folder, WatchedFolder(folder)
+
+
+class Measurer:
+    """Measures on the GPU that this process sees, as ordered.
+
+    Ray sets an `OMP_NUM_THREADS` of its own, by which records of a CPU would differ, so that `threads` is the driver's.
+    """
+
+    def __init__(self, model: str | None = None, threads: str | None = None) -> None:
         settings.set_openmp_text(threads)
-        self._keep, self._model = keep, model
-        Folder.skip_syncs()  # the keeper has what is to last
-        self._folder = TemporaryFolder.own()
-        self._watched = WatchedFolder(self._folder)
+        self._model = model
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._executor: ChildExecutor | None = None
 
     def facts(self) -> HostFacts:
         """The facts of this process; a `DeviceError` if there is no GPU."""
@@ -209,35 +220,31 @@ class Measurer:
             return error.message
         return ""
 
-    def measure(self, work: SentWork) -> TuningResult | BaseException:
-        """Tune a problem, or give its exception; every trial is with the keeper before the next one begins."""
-        apply(self._folder, work.pieces)
-        self._watched.changes()  # these are known there
-        gate = Gate()
-        gate.let_in(work.limit_s, overlaps=False)
-        place = JobPlace(
-            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
-            listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
-        )  # fmt: skip
-        try:
-            result: TuningResult = Packed.loaded(work.tune)(place)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return error
-        finally:
-            self._send(work, gate)
-        return result
+    def begin(self, cpus: int, level: int) -> None:
+        """Begin with so many CPUs for compilers, and what is logged from a level on."""
+        self._executor = ChildExecutor(self._calls.put, None, cpus, overlaps=False, level=level)
 
-    def _send(self, work: SentWork, gate: Gate) -> None:
-        if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
-            gate.end()  # another measurer has the problem
+    def tell(self, call: Call) -> None:
+        """Make a call of the driver's."""
+        assert self._executor is not None
+        self._executor.take(call)
+
+    def hear(self) -> Call:
+        """The next call for the driver, which this waits for."""
+        return self._calls.get()
 
 
-class _Sends(Silent):
-    def __init__(self, send: Callable[[], None]) -> None:
-        self._send = send
+class _Sends:
+    """A listener that is followed by what it has sent."""
 
-    def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
+    def __init__(self, listener: Listener, send: Callable[[], None]) -> None:
+        self._listener, self._send = listener, send
+        self.ended = listener.ended
+
+    def started(self, plan: RunPlan) -> None:
         self._send()
+        self._listener.started(plan)
 
-    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
+    def tried(self, trial: Trial, progress: RunProgress) -> None:
         self._send()
+        self._listener.tried(trial, progress)

@@ -1,8 +1,8 @@
 """Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
 
-Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it, hence
-one call in flight; a method that runs cannot be cancelled, hence `kill`; the methods of an actor with
-`max_concurrency` run in threads; an actor dies with its driver.
+Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it; a
+method that runs cannot be cancelled, hence `kill`; the methods of an actor with `max_concurrency` run in threads; an
+actor dies with its driver.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import pickletools
 import re
 import socket
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,39 +23,43 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Origin, Packed
 from triton_ops.base import Folder, require
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
-from triton_ops.many.executor import Executor, ExecutorLostError, Job
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.many.executor import Call, Executor, ExecutorLostError, Job, RemoteExecutor
 from triton_ops.many.ray_actors import (
     SIMULATED,
+    CopiedTune,
     HostFacts,
     Keeper,
     Measurer,
     Piece,
-    SentWork,
     facts_here,
     files_of_problem,
 )
+from triton_ops.processes import WorkerLostError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.request import Effort, TuneOptions
-from triton_ops.values import TuningResult
+from triton_ops.tuner import Listener
 
-_log = logging.getLogger("triton_ops")
 _MOST_GUIDES = 8  # problems whose files are sent along: the nearest four guide a search
 _MOST_READ = 64  # problems whose files are held in memory
-_LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """State that the executors of a run share; an actor of which nothing is heard for `patience_s` has hung."""
+    """State that the executors of a run share."""
 
-    def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
-        self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
+    def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]]) -> None:
+        self.ray, self.keeper, self.folder = ray, keeper, folder
         self._problems = problems
         self._turns = itertools.count(1)
         self._sent: set[str] = set()
         self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
 
-    def begin(self, job: Job) -> int:
+    def sent(self, job: Job) -> CopiedTune:
+        """What is sent of a job."""
+        pieces, keep = self._pieces_for(job), _Keep(self.keeper)
+        return CopiedTune(name=job.name, turn=self._begin(job), tune=job.tune, pieces=pieces, keep=keep)
+
+    def _begin(self, job: Job) -> int:
         """The turn of a problem that is about to be sent, of which the keeper hears before if it was sent before."""
         turn = next(self._turns)
         if job.name not in self._sent:
@@ -66,10 +68,10 @@ class Ledger:
         try:
             self.ray.get(self.keeper.begin.remote(job.name, turn))
         except self.ray.exceptions.RayError as error:
-            raise ExecutorLostError(f"what writes the run logs is gone: {_line(error)}") from error
+            raise _without_keeper(error) from error
         return turn
 
-    def pieces_for(self, job: Job) -> list[Piece]:
+    def _pieces_for(self, job: Job) -> list[Piece]:
         """The files of a problem, and of the last problems of its kernel."""
         guides = [name for name in self._problems.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
         pieces = {piece.path: piece for name in guides for piece in self._of_guide(name)}
@@ -89,90 +91,36 @@ class Ledger:
         self._problems.setdefault(job.kernel, []).append(job.name)
 
 
-class ActorExecutor:
-    """Measures jobs in an actor of Ray, which has a GPU of its own, with so many `cpus` to compile."""
+class ActorLink:
+    """The link to an actor."""
 
-    def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
-        self._actor, self._ledger, self._cpus = actor, ledger, cpus
-        self._closed = threading.Event()
-        self._ended = threading.Event()
-        self._turn = 0
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self._call: Any = None
 
-    def prepare(self, jobs: Sequence[Job]) -> None:
-        """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
+    def tell(self, message: Call) -> None:
+        """Send a call; that the actor is gone is heard."""
+        self._actor.tell.remote(message)
 
-    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Send a job; an `ExecutorLostError` if the keeper is gone."""
-        future: Future[TuningResult] = Future()
+    def hear(self, seconds: float) -> Call | None:
+        """The next call; None if there is none in so many seconds, and a `WorkerLostError` if the actor is gone."""
         try:
-            content = Packed.of(job.tune).content
-        except KernelTypeError as error:
-            future.set_exception(error)
-            return future
-        self._turn = self._ledger.begin(job)
-        work = SentWork(
-            name=job.name, turn=self._turn, tune=content, pieces=self._ledger.pieces_for(job), limit_s=limit_s,
-            cpus=self._cpus,
-        )  # fmt: skip
-        self._ended = threading.Event()
-        sent = self._actor.measure.remote(work).future()
-        sent.add_done_callback(lambda call: self._take(job, call, future, self._ended))
-        return future
+            self._call = self._call or self._actor.hear.remote()
+            if not self._ray.wait([self._call], timeout=seconds)[0]:
+                return None
+            call, self._call = self._call, None
+            heard: Call = self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLostError(_line(error), "") from error
+        return heard
 
-    def hung(self) -> int | None:
-        """The turn of what is being measured; None if nothing is."""
-        return None if self._ended.is_set() or not self._turn else self._turn
-
-    def end(self) -> None:
-        """End the actor's process from outside; what it measures is lost there."""
-        self._ledger.ray.kill(self._actor)
-
-    def close(self) -> None:
-        """End the actor: every finished trial is with the keeper."""
-        self._closed.set()
-        self.end()
-
-    def _take(
-        self, job: Job, call: Future[TuningResult | BaseException], future: Future[TuningResult], ended: threading.Event
-    ) -> None:
-        ended.set()
-        error = call.exception()
-        if error is not None:
-            future.set_exception(self._of_call(error))
-            return
-        answer = call.result()
-        if isinstance(answer, BaseException):
-            future.set_exception(self._of_tune(answer))
-            return
-        self._ledger.ended(job)
-        future.set_result(answer)
-
-    def _of_call(self, error: BaseException) -> BaseException:
-        if self._closed.is_set():
-            return KeyboardInterrupt()
-        if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives
-            return self._of_tune(getattr(error, "cause", None) or error)
-        return ExecutorLostError(_line(error))
-
-    def _of_tune(self, error: BaseException) -> BaseException:
-        """The exception of a future, for what was raised in the actor, which calls no other actor than the keeper."""
-        if isinstance(error, self._ledger.ray.exceptions.RayActorError):
-            return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
-        return error
+    def kill(self) -> None:
+        """End the actor's process from outside."""
+        self._ray.kill(self._actor)
 
 
-def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
-    """End actors of which nothing was heard for too long, until the run is over."""
-    while not over.wait(_LOOK_S):
-        turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
-        try:
-            silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)
-        except ledger.ray.exceptions.RayError:
-            continue  # a busy keeper; that it is gone is said where something is to be kept
-        for (_, executor), silent_s in zip(turns.items(), silences, strict=True):
-            if silent_s > ledger.patience_s:
-                _log.warning("an actor is ended: nothing was heard of it for %.0f s", silent_s)
-                executor.end()
+def _without_keeper(error: BaseException) -> ExecutorLostError:
+    return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
 
 
 def _line(error: BaseException) -> str:
@@ -182,7 +130,7 @@ def _line(error: BaseException) -> str:
 
 _ANSWERS_S = 5.0  # for a host to take a connection
 _READY_S = 300.0  # for all actors to start, code and packages included
-_SILENCE_S = 120.0  # over what a step of a tune may take
+_CALLS = 2  # of an actor at a time: for what it has to tell, which waits, and for what it is told
 _AT_ONCE = 32  # calls of the keeper: they wait for the disk
 _PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
@@ -204,25 +152,22 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: TuneOptions) -> Iterator[Mapping[str, Executor]]:
+    def executors(
+        self, jobs: Sequence[Job], options: TuneOptions, listener_of: Callable[[Job], Listener]
+    ) -> Iterator[Mapping[str, Executor]]:
         """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
         packed = {job.kernel: Packed.of(job.tune).content for job in jobs}
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
-        over = threading.Event()
         try:
             ledger = _ledger(ray, options)
-            actors = _actors(ray, ledger.keeper, self.simulated)
+            actors = _actors(ray, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
-            executors = _executors(ray, actors, facts, ledger)
-            watched = lambda: list(executors.values())  # noqa: E731 - one line
-            threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
-            yield dict(executors)
+            yield _executors(ray, actors, facts, ledger, listener_of, Effort.of(options))
         finally:
-            over.set()
             ray.shutdown()
 
 
@@ -307,19 +252,17 @@ def _ledger(ray: Any, options: TuneOptions) -> Ledger:
     problems: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
         problems.setdefault(record.key.kernel, []).append(record.id)
-    plan = Effort.of(options)
-    silence_s = _SILENCE_S + plan.patience.setup_s + plan.patience.trial_s + plan.race.seconds
-    return Ledger(ray, keeper, folder, problems, silence_s)
+    return Ledger(ray, keeper, folder, problems)
 
 
-def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
+def _actors(ray: Any, simulated: int | None) -> list[Any]:
     count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
-    remote_class = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
+    remote_class = ray.remote(Measurer).options(max_concurrency=_CALLS, max_restarts=0, max_task_retries=0, **needs)
     model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
-    return [remote_class.remote(_Keep(keeper), model, threads) for _ in range(count)]
+    return [remote_class.remote(model, threads) for _ in range(count)]
 
 
 @dataclass(frozen=True)
@@ -330,7 +273,10 @@ class _Keep:
 
     def __call__(self, name: str, turn: int, pieces: Any) -> bool:
         ray = require("ray", "an actor of a run")
-        return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+        try:
+            return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+        except ray.exceptions.RayActorError as error:
+            raise _without_keeper(error) from error
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
@@ -370,13 +316,19 @@ def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], 
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
 
 
-def _executors(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
+def _executors(
+    ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger,
+    listener_of: Callable[[Job], Listener], effort: Effort,
+) -> dict[str, RemoteExecutor]:  # fmt: skip
     on_host = Counter(facts.host for facts in hosts)
     cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
+    shares = [max(1, usable // on_host[facts.host]) for usable, facts in zip(cpus, hosts, strict=True)]
+    level = logging.getLogger("triton_ops").getEffectiveLevel()
+    ray.get([actor.begin.remote(share, level) for actor, share in zip(actors, shares, strict=True)])
     numbers: Counter[str] = Counter()
     executors = {}
-    for actor, facts, usable in zip(actors, hosts, cpus, strict=True):
+    for actor, facts in zip(actors, hosts, strict=True):
         name = f"{facts.host}:{numbers[facts.host]}"
         numbers[facts.host] += 1
-        executors[name] = ActorExecutor(actor, ledger, max(1, usable // on_host[facts.host]))
+        executors[name] = RemoteExecutor(ActorLink(ray, actor), listener_of, effort, tune_of=ledger.sent)
     return executors

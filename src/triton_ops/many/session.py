@@ -18,7 +18,7 @@ from triton_ops.base import Folder, Host, bar_console, gain_text, is_positive, r
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
+from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor, TellsReady
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
@@ -122,7 +122,7 @@ class ManyRun:
     def run(self) -> None:
         """Measure what there is time for, and close all executors; Ctrl-C ends the run, to be gone on with later."""
         try:
-            self._join()
+            self._join(self._executors)
             while self._running or self._schedule.waits:
                 self._hear()
         except KeyboardInterrupt:
@@ -134,11 +134,11 @@ class ManyRun:
         elif self.stopped == "complete" and self._schedule.waiting:
             self.stopped = "no device"
 
-    def _join(self) -> None:
-        telling = {device: each for device, each in self._executors.items() if isinstance(each, TellsReady)}
+    def _join(self, executors: Mapping[str, Executor]) -> None:
+        telling = {device: each for device, each in executors.items() if isinstance(each, TellsReady)}
         for device, executor in telling.items():
             executor.tell_ready(partial(self._say_ready, device))
-        self._do(self._schedule.joined(self._executors, self._now_s(), telling))
+        self._do(self._schedule.joined(executors, self._now_s(), telling))
 
     def _say_ready(self, device: str, name: str, whole: bool) -> None:
         self._messages.put((name, device, whole))
@@ -156,6 +156,8 @@ class ManyRun:
             self._do(self._schedule.ready(device, name, self._now_s(), whole=whole))
 
     def _close(self) -> None:
+        for executor in self._executors.values():
+            executor.end()
         for executor in self._executors.values():
             executor.close()
         until_s = self._now_s() + _GATHERED_S
@@ -225,6 +227,9 @@ class ManyRun:
             self.ended[name] = outcome_of(self._jobs[name], device=device, error=why, ended_s=now_s)
             self._follower.ended(self.ended[name])
         self._do(orders)
+        if isinstance(why, ExecutorLostError) and why.renew is not None:
+            self._executors[device] = why.renew()
+            self._join({device: self._executors[device]})
 
     def _now_s(self) -> float:
         return time.monotonic() - self._start_s
@@ -312,7 +317,6 @@ ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
 AHEAD = 3
 """How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
-_SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -459,18 +463,17 @@ def _run(
     jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
     with TerminatedError.cleaned_up():
-        count = max(1, len(options.devices))
-        shared_cpus = SharedCpus(Host.usable_cpus(), _SPARED * count, count)
+        shared_cpus = SharedCpus(Host.usable_cpus(), SPARED)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options.each))
+                executors = stack.enter_context(cluster.executors(jobs, options.each, view.listener))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
-                executors = _executors(jobs, options.devices, shared_cpus, view)
+                executors = _executors(jobs, options, shared_cpus, view)
             stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more
             run = ManyRun(jobs, executors, schedule, view)
             run.run()
@@ -478,13 +481,22 @@ def _run(
 
 
 def _executors(
-    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
+    jobs: Iterable[Job], options: RunOptions, shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices."""
+    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices.
+
+    Of several GPUs each has a process of its own, with its share of the CPUs.
+    """
+    devices = options.devices
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
-    others = {place for job in jobs for place in job.devices or ()}.difference(devices)
-    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(others))}
+    apart = devices if len(devices) > 1 else ()
+    cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
+    executors: dict[str, Executor] = {
+        name: RemoteExecutor.of_device(name, cpus, view.listener, effort) for name in apart
+    }
+    here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
+    return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 
 
 def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:

@@ -88,24 +88,26 @@ class Channel:
         self._arrived.register(incoming, select.POLLIN)
         self._room.register(outgoing, select.POLLOUT)
 
-    def send(self, message: Any, clock: AwakeClock, until: float) -> None:
+    def send(self, message: Any, clock: AwakeClock, until: float, *, question: bool = True) -> None:
         """Send a message; a pipe holds only some KiB, so that the other process has to read it meanwhile.
 
         Raises as `begin` and `finish`.
         """
-        self.begin(message)
+        self.begin(message, question=question)
         self.finish(clock, until)
 
-    def begin(self, message: Any) -> None:
+    def begin(self, message: Any, *, question: bool = True) -> None:
         """Send as much of a message as the connection takes at once; `finish` sends the rest.
 
-        `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
+        `OSError` if the other process is gone. A `question` is answered before the next message is sent;
+        `GarbledError` if the other process has written something that nobody asked for.
         """
         self._open()
-        if self._arrived_bytes or self._part():
+        if question and (self._arrived_bytes or self._part()):
             raise GarbledError("bytes that nobody had asked for")
         content = pickle.dumps(message)
-        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._put_into_file(content) else _frame(content)
+        in_file = question and self._put_into_file(content)
+        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if in_file else _frame(content)
         self._unsent = [memoryview(part) for part in parts]
         self._write()
 

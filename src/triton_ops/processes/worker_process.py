@@ -41,6 +41,7 @@ from triton_ops.processes.child import (
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_TAKES_S = 60.0  # for a message to be read
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
 _LINES_S = 0.05  # until the last lines of a copy that has ended are read
 
@@ -268,6 +269,29 @@ class WorkerProcess:
             else:
                 self._lines.clear()  # they say nothing of how the next question may end
                 return answer
+
+    def tell(self, message: Any) -> None:
+        """Send a message that is no question; one thread sends, and another one may `hear` meanwhile.
+
+        Raises `WorkerLostError` if the process is gone, or does not read it.
+        """
+        try:
+            self._channel.send(message, AwakeClock(), _TAKES_S, question=False)
+        except TimeoutError as error:
+            raise WorkerLostError(f"it did not take a message within {_TAKES_S:g} s", self.step, hung=True) from error
+        except OSError as error:
+            raise self._dead(self.step) from error
+
+    def hear(self, seconds: float) -> Any:
+        """The next message of the process, or None if there is none in so many seconds; `WorkerLostError` as `ask`."""
+        try:
+            return self._channel.receive(AwakeClock(), seconds)
+        except TimeoutError:
+            return None
+        except GarbledError as error:
+            raise self._garbled_error(error, outside=False) from error
+        except (EOFError, OSError) as error:
+            raise self._dead(self.step) from error
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""

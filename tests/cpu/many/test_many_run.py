@@ -36,7 +36,7 @@ class ScriptedExecutor:
 
     def __init__(self, script=None, at_prepare=None):
         self.script, self.at_prepare = script or {}, at_prepare
-        self.prepared, self.measured, self.closed = [], [], 0
+        self.prepared, self.measured, self.closed, self.ended = [], [], 0, False
 
     def prepare(self, jobs):
         self.prepared.append([job.name for job in jobs])
@@ -52,6 +52,9 @@ class ScriptedExecutor:
         elif found is not None:
             future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete", unproven=""))
         return future
+
+    def end(self):
+        self.ended = True
 
     def close(self):
         self.closed += 1
