@@ -17,7 +17,7 @@ import pytest
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError, TuningFailedError
 from triton_ops.many import Job, RunOptions, run_jobs
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.remote import ChildExecutor, RemoteExecutor
+from triton_ops.many.executor import ChildExecutor, RemoteExecutor
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
