@@ -488,6 +488,9 @@ class TuningResult:
         lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(filter(None, lines))
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))  # the last line of a notebook's cell; the `repr` of all samples fills a screen
+
     def _gain_line(self) -> str:
         if self.default is not None and self.default.config == Config(self.best_config):
             return "Gain: none, the default is kept" if self.unproven else "Gain: none, the default won"
