@@ -16,8 +16,10 @@ from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from logging.handlers import QueueHandler
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, ScratchAllocator
 from triton_ops.compilation import SharedCpus
@@ -72,11 +74,18 @@ class Job:
     devices: frozenset[str] | None = None
 
 
+Ready: TypeAlias = "Callable[[str, bool], None]"
+"""Is told the name of a job of which enough is prepared, and whether all is; in any thread, and returns at once."""
+
+
 class Executor(Protocol):
     """Measures jobs on one device, one at a time; its methods return at once, and are called by one thread.
 
     An executor that is lost raises an `ExecutorLostError`, at once or as the exception of its future.
     """
+
+    def tell_ready(self, call: Ready) -> None:
+        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin with what jobs need before they are measured, the next one first; drop what others needed."""
@@ -96,18 +105,6 @@ class Executor(Protocol):
         """End as `end`, wait some seconds until everything has ended, and end all processes."""
 
 
-Ready: TypeAlias = "Callable[[str, bool], None]"
-"""Is told the name of a job of which enough is prepared, and whether all is; in any thread, and returns at once."""
-
-
-@runtime_checkable
-class TellsReady(Protocol):
-    """An executor that can tell when a job is prepared so far that measuring it need not wait."""
-
-    def tell_ready(self, call: Ready) -> None:
-        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
-
-
 _log = logging.getLogger("triton_ops")
 
 _HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so long to that which has just been let in
@@ -116,19 +113,18 @@ _HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so 
 class _Tune:
     """One job in its thread."""
 
-    def __init__(self, job: Job, tuned: Callable[[Gate], TuningResult], ready: Ready, held_s: float = 0.0) -> None:
-        self.job, self.gate = job, Gate(partial(ready, job.name))
-        self._tuned, self._ready, self._held_s = tuned, ready, held_s
+    def __init__(self, job: Job, place: JobPlace, ready: Ready, held_s: float) -> None:
+        self.job, self.gate, self._ready = job, place.gate, ready
         self.future: Future[TuningResult] = Future()
-        run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
+        run = partial(copy_context().run, self._run, place, held_s)  # what is set for launches holds for these too
         self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
         Threads.begin(self.thread)
 
-    def _run(self) -> None:
+    def _run(self, place: JobPlace, held_s: float) -> None:
         try:
-            self.gate.hold(self._held_s)
+            self.gate.hold(held_s)
             self.gate.check()
-            result = self._tuned(self.gate)
+            result = self.job.tune(place)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self.future.set_exception(error)
         else:
@@ -195,31 +191,16 @@ class LocalExecutor:
         return [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
 
     def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
-        listener = self._listener_of(job)
-        return _Tune(
-            job,
-            lambda gate: job.tune(
-                JobPlace(
-                    device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener, early=early
-                )
-            ),
-            self._ready,
-            held_s,
+        place = JobPlace(
+            device=self._device, gate=Gate(partial(self._ready, job.name)), shared_cpus=self._shared_cpus,
+            listener=self._listener_of(job), early=early,
         )  # fmt: skip
+        return _Tune(job, place, self._ready, held_s)
 
 
 SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 _LOOK_S = 5.0  # between two looks for a process that hangs
 _SILENCE_S = 120.0  # over what a step of a tune may take
-
-
-@dataclass(frozen=True)
-class SentJob:
-    """A job as it is sent, with its packed `tune`; None if the process has it."""
-
-    name: str
-    label: str
-    tune: bytes | None
 
 
 class Call(NamedTuple):
@@ -238,28 +219,28 @@ class _Forwards:
         self.ended = partial(send, "follow", name, "ended")
 
 
-class _SentLogs(logging.Handler):
-    def __init__(self, send: Callable[..., None]) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._send("log", record.levelno, record.getMessage())
+def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
+    result: TuningResult = Packed.loaded(packed)(place)
+    return result
 
 
 class ChildExecutor:
-    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there."""
+    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there.
+
+    `tuned` has the result of what was sent of a job, in the thread of the job, since that may import modules.
+    """
 
     def __init__(
-        self, send: Callable[[Call], None], device: str | None, cpus: int, *, overlaps: bool, level: int
-    ) -> None:
-        self._send_one, self._guard = send, threading.Lock()
+        self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, overlaps: bool = True,
+        tuned: Callable[[bytes, JobPlace], TuningResult] = _tuned,
+    ) -> None:  # fmt: skip
+        self._send_one, self._guard, self._tuned = send, threading.Lock(), tuned
         self._jobs: dict[str, Job] = {}
         self._executor = LocalExecutor(
             SharedCpus(cpus, SPARED), device, lambda job: _Forwards(job.name, self._send), overlaps=overlaps
         )
         self._executor.tell_ready(partial(self._send, "ready"))
-        _log.addHandler(_SentLogs(self._send))
+        _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
         _log.propagate = False
 
@@ -267,26 +248,23 @@ class ChildExecutor:
         """Make a call from elsewhere."""
         getattr(self, call.method)(*call.arguments)
 
-    def prepare(self, *jobs: SentJob) -> None:
-        """Prepare these jobs and no others."""
-        self._jobs = {sent.name: self._job(sent) for sent in jobs}
-        self._executor.prepare(list(self._jobs.values()))
+    def know(self, name: str, label: str, content: bytes) -> None:
+        """Take what is sent of a job, until it has been measured."""
+        self._jobs[name] = Job(
+            name=name, label=label, kernel="", problem=None, tune=lambda place: self._tuned(content, place)
+        )
 
-    def measure(self, sent: SentJob, limit_s: float | None) -> None:
+    def prepare(self, *names: str) -> None:
+        """Prepare these jobs and no others."""
+        self._executor.prepare([self._jobs[name] for name in names])
+
+    def measure(self, name: str, limit_s: float | None) -> None:
         """Measure a job."""
-        future = self._executor.measure(self._job(sent), limit_s)
-        self._jobs.pop(sent.name, None)
-        future.add_done_callback(partial(self._ended, sent.name))
+        self._executor.measure(self._jobs.pop(name), limit_s).add_done_callback(partial(self._ended, name))
 
     def end(self) -> None:
         """Have all jobs end."""
         self._executor.end()
-
-    def _job(self, sent: SentJob) -> Job:
-        if sent.tune is None:
-            return self._jobs[sent.name]
-        tune = partial(_tuned, sent.tune)  # loaded in the thread of the job, since that may import modules
-        return Job(name=sent.name, label=sent.label, kernel="", problem=None, tune=tune)
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
         error = future.exception()
@@ -295,11 +273,6 @@ class ChildExecutor:
     def _send(self, method: str, *arguments: Any) -> None:
         with self._guard:
             self._send_one(Call(method, arguments))
-
-
-def _tuned(packed: bytes, place: Any) -> TuningResult:
-    result: TuningResult = Packed.loaded(packed)(place)
-    return result
 
 
 def _sendable(error: BaseException) -> BaseException:
@@ -311,32 +284,18 @@ def _sendable(error: BaseException) -> BaseException:
     return error
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Setup:
-    """The first message to the process; `allocator` is the one that the user has given to Triton, packed."""
-
-    surroundings: Surroundings
-    device: str
-    cpus: int
-    level: int
-    allocator: bytes | None
-
-
 def main() -> None:
-    """Measure as asked until the pipe is closed."""
+    """Measure as asked until the pipe is closed; the first message is what `RemoteExecutor.of_device` sends."""
     child = Child()
-    setup = child.receive()
+    surroundings, allocator, *place = child.receive()
     child.import_heavy(child.packages, "what is going to be tuned")
-    setup.surroundings.take()
-    if setup.allocator is not None:
-        ScratchAllocator.take(setup.allocator)
-    executor = ChildExecutor(child.send, setup.device, setup.cpus, overlaps=True, level=setup.level)
-    while True:
-        try:
-            call = child.receive()
-        except EOFError:
-            return
-        executor.take(call)
+    surroundings.take()
+    if allocator is not None:
+        ScratchAllocator.take(allocator)
+    executor = ChildExecutor(child.send, *place)
+    with contextlib.suppress(EOFError):
+        while True:
+            executor.take(child.receive())
 
 
 class Link(Protocol):
@@ -355,36 +314,33 @@ class Link(Protocol):
 class RemoteExecutor:
     """Has a process of its own measure jobs.
 
-    A process of which nothing is heard for longer than a step of a tune may take has hung, and is ended. `tune_of` has
-    what is sent of a job, and `renew` makes an executor in place of one that is lost.
+    A process of which nothing is heard for longer than a step of a tune may take has hung, and is ended. `content_of`
+    has what is sent of a job, and `renew` makes an executor in place of one that is lost.
     """
 
     def __init__(
         self, link: Link, listener_of: Callable[[Job], Listener], effort: Effort, *,
-        renew: Callable[[], RemoteExecutor] | None = None, tune_of: Callable[[Job], Any] = lambda job: job.tune,
+        renew: Callable[[], RemoteExecutor] | None = None, content_of: Callable[[Job], Any] = lambda job: job.tune,
     ) -> None:  # fmt: skip
-        self._link, self._listener_of, self._renew, self._tune_of = link, listener_of, renew, tune_of
+        self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
         self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
         self._ready: Ready = lambda *_: None
-        self._there: dict[str, Listener] = {}  # of the jobs that the process has
+        self._there: dict[str, Listener] = {}  # of the jobs that the process knows
         self._now: tuple[str, Future[TuningResult]] | None = None
         self._gone: ExecutorLostError | None = None
         self._closed, self._guard = False, threading.RLock()
-        Threads.begin(threading.Thread(target=self._listen, name="triton-ops executor", daemon=True))
+        self._listener = threading.Thread(target=self._listen, name="triton-ops executor", daemon=True)
+        Threads.begin(self._listener)
 
     @classmethod
     def of_device(
         cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
     ) -> RemoteExecutor:
         """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
-        process = WorkerProcess(program=__name__)
+        process = WorkerProcess(program=__name__, duplex=True)
         process.step = "tune"
-        process.tell(
-            _Setup(
-                surroundings=Surroundings.here(), device=device, cpus=cpus, level=_log.getEffectiveLevel(),
-                allocator=ScratchAllocator.packed(),
-            )
-        )  # fmt: skip
+        allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
+        process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
         return cls(process, listener_of, effort, renew=partial(cls.of_device, device, cpus, listener_of, effort))
 
     def tell_ready(self, call: Ready) -> None:
@@ -393,64 +349,61 @@ class RemoteExecutor:
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
-        sent = []
+        refused = {job.name for job in jobs if self._refused(job) is not None}
+        self._tell("prepare", *(job.name for job in jobs if job.name not in refused))
         for job in jobs:
-            try:
-                sent.append(self._sent(job))
-            except KernelTypeError:  # noqa: PERF203 - each may fail for itself
-                self._ready(job.name, True)
-        names = {job.name for job in sent} | ({self._now[0]} if self._now is not None else set())
-        self._there = {name: listener for name, listener in self._there.items() if name in names}
-        try:
-            self._link.tell(Call("prepare", tuple(sent)))
-        except WorkerLostError:  # whoever measures next hears of it
-            for job in jobs:
+            if job.name in refused or self._gone is not None:
                 self._ready(job.name, True)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Send a job; an `ExecutorLostError` if the process is gone."""
         future: Future[TuningResult] = Future()
-        try:
-            sent = self._sent(job)
-        except KernelTypeError as error:
+        if (error := self._refused(job)) is not None:
             future.set_exception(error)
             return future
         with self._guard:
             if self._gone is not None:
                 raise self._gone
             self._now = job.name, future
-        try:
-            self._link.tell(Call("measure", (sent, limit_s)))
-        except WorkerLostError as error:
-            self._lose(error)
+        self._tell("measure", job.name, limit_s)
         return future
 
     def end(self) -> None:
         """Have the process end all jobs after the step that each is at."""
         self._closed = True
-        with contextlib.suppress(WorkerLostError):  # it has ended
-            self._link.tell(Call("end"))
+        self._tell("end")
 
     def close(self) -> None:
         """End all jobs, for which this waits some seconds, and the process."""
         if not self._closed:
             self.end()
-        if self._now is not None:
-            wait([self._now[1]], timeout=Gate.GRACE_S)
+        if (now := self._now) is not None:
+            wait([now[1]], timeout=Gate.GRACE_S)
         self._link.kill()
-        self._lose(WorkerLostError("it was ended", ""))
+        self._listener.join(Gate.GRACE_S)
 
-    def _sent(self, job: Job) -> SentJob:
+    def _tell(self, method: str, *arguments: Any) -> None:
+        try:
+            self._link.tell(Call(method, arguments))
+        except WorkerLostError as error:
+            self._lose(error)
+
+    def _refused(self, job: Job) -> KernelTypeError | None:
+        """Send what the process must know of a job, unless it does; the reason why it cannot be sent."""
         if job.name in self._there:
-            return SentJob(job.name, job.label, None)
-        packed = Packed.of(self._tune_of(job))
+            return None
+        try:
+            packed = Packed.of(self._content_of(job))
+        except KernelTypeError as error:
+            return error
         if packed.drawn:
-            raise KernelTypeError(
+            return KernelTypeError(
                 f"its tensors are too large to be sent to the process of a GPU: {', '.join(packed.drawn)}",
                 hint="tune it on one GPU, or as an operation that makes its arguments from a shape",
             )
         self._there[job.name] = self._listener_of(job)
-        return SentJob(job.name, job.label, packed.content)
+        self._tell("know", job.name, job.label, packed.content)
+        return None
 
     def _listen(self) -> None:
         silent_s = 0.0
@@ -466,22 +419,21 @@ class RemoteExecutor:
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self._lose(error)
 
-    def _take_log(self, level: int, text: str) -> None:
-        _log.log(level, "%s", text)
+    def _take_log(self, record: logging.LogRecord) -> None:
+        _log.handle(record)
 
     def _take_ready(self, name: str, whole: bool) -> None:
         self._ready(name, whole)
 
     def _take_follow(self, name: str, method: str, *arguments: Any) -> None:
-        if (listener := self._there.get(name)) is not None:
-            getattr(listener, method)(*arguments)
+        getattr(self._there[name], method)(*arguments)
 
     def _take_ended(self, name: str, outcome: TuningResult | BaseException) -> None:
         with self._guard:
             if self._now is None or self._now[0] != name:
                 return
             future, self._now = self._now[1], None
-        self._there.pop(name, None)
+        del self._there[name]
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
         else:

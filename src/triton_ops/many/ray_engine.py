@@ -1,13 +1,12 @@
 """Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
 
 Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it; a
-method that runs cannot be cancelled, hence `kill`; the methods of an actor with `max_concurrency` run in threads; an
-actor dies with its driver.
+method that runs cannot be cancelled, hence `kill`; each concurrency group of an actor has a thread of its own; an actor
+dies with its driver.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import pickletools
 import re
@@ -17,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,8 @@ from triton_ops import settings
 from triton_ops.backend import Origin, Packed
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError
-from triton_ops.many.executor import Call, Executor, ExecutorLostError, Job, RemoteExecutor
-from triton_ops.many.ray_actors import (
-    SIMULATED,
-    CopiedTune,
-    HostFacts,
-    Keeper,
-    Measurer,
-    Piece,
-    facts_here,
-    files_of_problem,
-)
+from triton_ops.many.executor import Call, Executor, Job, RemoteExecutor
+from triton_ops.many.ray_actors import SIMULATED, HostFacts, Measurer, Piece, apply, facts_here, files_of_problem
 from triton_ops.processes import WorkerLostError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.request import Effort, TuneOptions
@@ -44,58 +36,33 @@ _MOST_GUIDES = 8  # problems whose files are sent along: the nearest four guide 
 _MOST_READ = 64  # problems whose files are held in memory
 
 
-class Ledger:
-    """State that the executors of a run share."""
+class Guides:
+    """What is sent of a job: its tune, its files, and those of other problems of its kernel, which guide the search."""
 
-    def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]]) -> None:
-        self.ray, self.keeper, self.folder = ray, keeper, folder
-        self._problems = problems
-        self._turns = itertools.count(1)
-        self._sent: set[str] = set()
-        self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = lru_cache(_MOST_READ)(partial(files_of_problem, folder))
+        self._problems: dict[str, list[str]] = {}
+        for record in store_in(str(folder)):
+            self._problems.setdefault(record.key.kernel, []).append(record.id)
 
-    def sent(self, job: Job) -> CopiedTune:
-        """What is sent of a job."""
-        pieces, keep = self._pieces_for(job), _Keep(self.keeper)
-        return CopiedTune(name=job.name, turn=self._begin(job), tune=job.tune, pieces=pieces, keep=keep)
-
-    def _begin(self, job: Job) -> int:
-        """The turn of a problem that is about to be sent, of which the keeper hears before if it was sent before."""
-        turn = next(self._turns)
-        if job.name not in self._sent:
-            self._sent.add(job.name)
-            return turn
-        try:
-            self.ray.get(self.keeper.begin.remote(job.name, turn))
-        except self.ray.exceptions.RayError as error:
-            raise _without_keeper(error) from error
-        return turn
-
-    def _pieces_for(self, job: Job) -> list[Piece]:
-        """The files of a problem, and of the last problems of its kernel."""
-        guides = [name for name in self._problems.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
-        pieces = {piece.path: piece for name in guides for piece in self._of_guide(name)}
-        pieces.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
-        return list(pieces.values())
-
-    def _of_guide(self, name: str) -> list[Piece]:
-        """The files of a problem that has ended, which are read once for all that it guides."""
-        if name not in self._guides:
-            if len(self._guides) >= _MOST_READ:
-                del self._guides[next(iter(self._guides))]
-            self._guides[name] = files_of_problem(self.folder, name)
-        return self._guides[name]
-
-    def ended(self, job: Job) -> None:
-        """A problem has a record, which guides the others of its kernel."""
-        self._problems.setdefault(job.kernel, []).append(job.name)
+    def content(self, job: Job) -> tuple[Any, list[Piece]]:
+        """The content for a job, of whose kernel the last problems that have a record are sent along."""
+        names = self._problems.setdefault(job.kernel, [])
+        recorded = (name for name in reversed(names) if (self._folder / f"{name}.record.json").exists())
+        guides = list(islice((name for name in recorded if name != job.name), _MOST_GUIDES))
+        pieces = {piece.path: piece for name in guides for piece in self._files(name)}
+        pieces.update((piece.path, piece) for piece in files_of_problem(self._folder, job.name))
+        if job.name not in names:
+            names.append(job.name)
+        return job.tune, list(pieces.values())
 
 
 class ActorLink:
-    """The link to an actor."""
+    """The link to an actor, whose files are written into a folder as they are heard of."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self._actor = ray, actor
+    def __init__(self, ray: Any, actor: Any, folder: Path) -> None:
+        self._ray, self._actor, self._folder = ray, actor, folder
         self._call: Any = None
 
     def tell(self, message: Call) -> None:
@@ -105,22 +72,19 @@ class ActorLink:
     def hear(self, seconds: float) -> Call | None:
         """The next call; None if there is none in so many seconds, and a `WorkerLostError` if the actor is gone."""
         try:
-            self._call = self._call or self._actor.hear.remote()
+            self._call = self._call or self._actor.hear.options(concurrency_group=_HEARING).remote()
             if not self._ray.wait([self._call], timeout=seconds)[0]:
                 return None
-            call, self._call = self._call, None
-            heard: Call = self._ray.get(call)
+            call, pieces = self._ray.get(self._call)
         except self._ray.exceptions.RayError as error:
             raise WorkerLostError(_line(error), "") from error
-        return heard
+        self._call = None
+        apply(self._folder, pieces)
+        return Call(*call)
 
     def kill(self) -> None:
         """End the actor's process from outside."""
         self._ray.kill(self._actor)
-
-
-def _without_keeper(error: BaseException) -> ExecutorLostError:
-    return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
 
 
 def _line(error: BaseException) -> str:
@@ -130,8 +94,7 @@ def _line(error: BaseException) -> str:
 
 _ANSWERS_S = 5.0  # for a host to take a connection
 _READY_S = 300.0  # for all actors to start, code and packages included
-_CALLS = 2  # of an actor at a time: for what it has to tell, which waits, and for what it is told
-_AT_ONCE = 32  # calls of the keeper: they wait for the disk
+_HEARING = "hear"  # the group of calls that wait in a thread of their own; all others are made in their order
 _PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
 _ADDRESS = re.compile(r"\[?[^\s/]+\]?:\d{1,5}")
@@ -162,11 +125,11 @@ class RayEngine:
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
         try:
-            ledger = _ledger(ray, options)
+            folder = Folder(cache_folder(options.cache_dir)).ensure().resolve()
             actors = _actors(ray, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
-            yield _executors(ray, actors, facts, ledger, listener_of, Effort.of(options))
+            yield _executors(ray, actors, facts, folder, listener_of, Effort.of(options))
         finally:
             ray.shutdown()
 
@@ -243,40 +206,14 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, options: TuneOptions) -> Ledger:
-    folder = Folder(cache_folder(options.cache_dir)).ensure().resolve()
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
-    keeper = (
-        ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
-    )
-    problems: dict[str, list[str]] = {}
-    for record in store_in(str(folder)):
-        problems.setdefault(record.key.kernel, []).append(record.id)
-    return Ledger(ray, keeper, folder, problems)
-
-
 def _actors(ray: Any, simulated: int | None) -> list[Any]:
     count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
-    remote_class = ray.remote(Measurer).options(max_concurrency=_CALLS, max_restarts=0, max_task_retries=0, **needs)
+    remote_class = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={_HEARING: 1}, **needs)(Measurer)
     model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
     return [remote_class.remote(model, threads) for _ in range(count)]
-
-
-@dataclass(frozen=True)
-class _Keep:
-    """The keeper as a measurer sees it: a call that returns when the pieces are on disk."""
-
-    keeper: Any
-
-    def __call__(self, name: str, turn: int, pieces: Any) -> bool:
-        ray = require("ray", "an actor of a run")
-        try:
-            return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
-        except ray.exceptions.RayActorError as error:
-            raise _without_keeper(error) from error
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
@@ -317,18 +254,16 @@ def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], 
 
 
 def _executors(
-    ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger,
+    ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], folder: Path,
     listener_of: Callable[[Job], Listener], effort: Effort,
 ) -> dict[str, RemoteExecutor]:  # fmt: skip
-    on_host = Counter(facts.host for facts in hosts)
-    cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
-    shares = [max(1, usable // on_host[facts.host]) for usable, facts in zip(cpus, hosts, strict=True)]
+    on_host, numbers, guides = Counter(facts.host for facts in hosts), Counter[str](), Guides(folder)
     level = logging.getLogger("triton_ops").getEffectiveLevel()
-    ray.get([actor.begin.remote(share, level) for actor, share in zip(actors, shares, strict=True)])
-    numbers: Counter[str] = Counter()
     executors = {}
     for actor, facts in zip(actors, hosts, strict=True):
+        actor.begin.remote(max(1, facts.cpus // on_host[facts.host]), level)
         name = f"{facts.host}:{numbers[facts.host]}"
         numbers[facts.host] += 1
-        executors[name] = RemoteExecutor(ActorLink(ray, actor), listener_of, effort, tune_of=ledger.sent)
+        link = ActorLink(ray, actor, folder)
+        executors[name] = RemoteExecutor(link, listener_of, effort, content_of=guides.content)
     return executors

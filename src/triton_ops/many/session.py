@@ -18,7 +18,7 @@ from triton_ops.base import Folder, Host, bar_console, gain_text, is_positive, r
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor, TellsReady
+from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
@@ -135,10 +135,9 @@ class ManyRun:
             self.stopped = "no device"
 
     def _join(self, executors: Mapping[str, Executor]) -> None:
-        telling = {device: each for device, each in executors.items() if isinstance(each, TellsReady)}
-        for device, executor in telling.items():
+        for device, executor in executors.items():
             executor.tell_ready(partial(self._say_ready, device))
-        self._do(self._schedule.joined(executors, self._now_s(), telling))
+        self._do(self._schedule.joined(executors, self._now_s(), executors))
 
     def _say_ready(self, device: str, name: str, whole: bool) -> None:
         self._messages.put((name, device, whole))

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import queue
-import signal
-import threading
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError, TuningFailedError
-from triton_ops.many import Job, RunOptions, run_jobs
-from triton_ops.many.executor import ExecutorLostError
+from triton_ops.many import Job
 from triton_ops.many.executor import ChildExecutor, RemoteExecutor
 from triton_ops.processes import WorkerLostError
-from triton_ops.request import Effort, TuneOptions
+from triton_ops.request import Effort
 from triton_ops.tuner import Silent
 
 QUICK = Effort.named("quick")
