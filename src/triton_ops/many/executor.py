@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from logging.handlers import QueueHandler
 from pathlib import Path
@@ -68,8 +68,8 @@ class Job:
     label: str
     kernel: str
     problem: Any
-    tune: Callable[[JobPlace], TuningResult]
-    recall: Callable[[], TuningResult | None] = field(default=lambda: None)
+    tune: Any
+    recall: Callable[[], TuningResult | None] | None = None
     weight: float = 1.0
     devices: frozenset[str] | None = None
 
@@ -213,58 +213,31 @@ class Call(NamedTuple):
 class _Forwards:
     """The listener of one job, whose events are sent."""
 
-    def __init__(self, name: str, send: Callable[..., None]) -> None:
-        self.started = partial(send, "follow", name, "started")
-        self.tried = partial(send, "follow", name, "tried")
-        self.ended = partial(send, "follow", name, "ended")
-
-
-def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
-    result: TuningResult = Packed.loaded(packed)(place)
-    return result
+    def __init__(self, send: Callable[..., None], job: Job) -> None:
+        self.started = partial(send, "follow", job.name, "started")
+        self.tried = partial(send, "follow", job.name, "tried")
+        self.ended = partial(send, "follow", job.name, "ended")
 
 
 class ChildExecutor:
-    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there.
-
-    `tuned` has the result of what was sent of a job, in the thread of the job, since that may import modules.
-    """
+    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there."""
 
     def __init__(
-        self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, overlaps: bool = True,
-        tuned: Callable[[bytes, JobPlace], TuningResult] = _tuned,
-    ) -> None:  # fmt: skip
-        self._send_one, self._guard, self._tuned = send, threading.Lock(), tuned
-        self._jobs: dict[str, Job] = {}
-        self._executor = LocalExecutor(
-            SharedCpus(cpus, SPARED), device, lambda job: _Forwards(job.name, self._send), overlaps=overlaps
-        )
+        self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, overlaps: bool = True
+    ) -> None:
+        self._send_one, self._guard = send, threading.Lock()
+        shared_cpus = SharedCpus(cpus, SPARED)
+        self._executor = LocalExecutor(shared_cpus, device, partial(_Forwards, self._send), overlaps=overlaps)
         self._executor.tell_ready(partial(self._send, "ready"))
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
         _log.propagate = False
 
     def take(self, call: Call) -> None:
-        """Make a call from elsewhere."""
-        getattr(self, call.method)(*call.arguments)
-
-    def know(self, name: str, label: str, content: bytes) -> None:
-        """Take what is sent of a job, until it has been measured."""
-        self._jobs[name] = Job(
-            name=name, label=label, kernel="", problem=None, tune=lambda place: self._tuned(content, place)
-        )
-
-    def prepare(self, *names: str) -> None:
-        """Prepare these jobs and no others."""
-        self._executor.prepare([self._jobs[name] for name in names])
-
-    def measure(self, name: str, limit_s: float | None) -> None:
-        """Measure a job."""
-        self._executor.measure(self._jobs.pop(name), limit_s).add_done_callback(partial(self._ended, name))
-
-    def end(self) -> None:
-        """Have all jobs end."""
-        self._executor.end()
+        """Make a call from elsewhere, of a method of the executor; the other side hears how a job ended."""
+        future = getattr(self._executor, call.method)(*call.arguments)
+        if future is not None:
+            future.add_done_callback(partial(self._ended, call.arguments[0].name))
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
         error = future.exception()
@@ -273,6 +246,12 @@ class ChildExecutor:
     def _send(self, method: str, *arguments: Any) -> None:
         with self._guard:
             self._send_one(Call(method, arguments))
+
+
+def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
+    """The result of what was sent of a job; it is loaded in the job's thread, since that may import modules."""
+    result: TuningResult = Packed.loaded(packed)(place)
+    return result
 
 
 def _sendable(error: BaseException) -> BaseException:
@@ -349,23 +328,26 @@ class RemoteExecutor:
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
-        refused = {job.name for job in jobs if self._refused(job) is not None}
-        self._tell("prepare", *(job.name for job in jobs if job.name not in refused))
-        for job in jobs:
-            if job.name in refused or self._gone is not None:
-                self._ready(job.name, True)
+        sent = {job.name: self._sent(job) for job in jobs}
+        there = {*sent, "" if self._now is None else self._now[0]}
+        self._there = {name: listener for name, listener in self._there.items() if name in there}
+        self._tell("prepare", [each for each in sent.values() if isinstance(each, Job)])
+        for name, each in sent.items():
+            if isinstance(each, KernelTypeError) or self._gone is not None:
+                self._ready(name, True)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Send a job; an `ExecutorLostError` if the process is gone."""
         future: Future[TuningResult] = Future()
-        if (error := self._refused(job)) is not None:
-            future.set_exception(error)
+        sent = self._sent(job)
+        if isinstance(sent, KernelTypeError):
+            future.set_exception(sent)
             return future
         with self._guard:
             if self._gone is not None:
                 raise self._gone
             self._now = job.name, future
-        self._tell("measure", job.name, limit_s)
+        self._tell("measure", sent, limit_s)
         return future
 
     def end(self) -> None:
@@ -388,10 +370,11 @@ class RemoteExecutor:
         except WorkerLostError as error:
             self._lose(error)
 
-    def _refused(self, job: Job) -> KernelTypeError | None:
-        """Send what the process must know of a job, unless it does; the reason why it cannot be sent."""
+    def _sent(self, job: Job) -> Job | KernelTypeError:
+        """A job as it is sent, without its `tune` if the process has that; or the reason why it cannot be."""
+        sent = Job(name=job.name, label=job.label, kernel=job.kernel, problem=None, tune=None)
         if job.name in self._there:
-            return None
+            return sent
         try:
             packed = Packed.of(self._content_of(job))
         except KernelTypeError as error:
@@ -402,8 +385,7 @@ class RemoteExecutor:
                 hint="tune it on one GPU, or as an operation that makes its arguments from a shape",
             )
         self._there[job.name] = self._listener_of(job)
-        self._tell("know", job.name, job.label, packed.content)
-        return None
+        return replace(sent, tune=partial(_tuned, packed.content))
 
     def _listen(self) -> None:
         silent_s = 0.0
@@ -426,14 +408,15 @@ class RemoteExecutor:
         self._ready(name, whole)
 
     def _take_follow(self, name: str, method: str, *arguments: Any) -> None:
-        getattr(self._there[name], method)(*arguments)
+        if (listener := self._there.get(name)) is not None:
+            getattr(listener, method)(*arguments)
 
     def _take_ended(self, name: str, outcome: TuningResult | BaseException) -> None:
         with self._guard:
             if self._now is None or self._now[0] != name:
                 return
             future, self._now = self._now[1], None
-        del self._there[name]
+        self._there.pop(name, None)
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
         else:

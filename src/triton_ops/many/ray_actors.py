@@ -8,18 +8,18 @@ Run logs only grow, so that their new lines are a piece; any other file is a pie
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import queue
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from triton_ops import settings
 from triton_ops.backend import Packed
-from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
+from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder, installed_version
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import Call, ChildExecutor, JobPlace
@@ -45,15 +45,15 @@ class WatchedFolder:
     """Finds what changes in a cache folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._states: dict[str, tuple[int, int]] = {}
 
     def changes(self) -> list[Piece]:
         """Pieces that were added since the last call; what was there before the first is new."""
-        return [piece for path in _files_of(self._folder) if (piece := self._change(path)) is not None]
+        return [piece for path in _files_of(self.folder) if (piece := self._change(path)) is not None]
 
     def _change(self, path: Path) -> Piece | None:
-        name = path.relative_to(self._folder).as_posix()
+        name = path.relative_to(self.folder).as_posix()
         status = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
         at, changed_ns = self._states.get(name, (0, 0))
         if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
@@ -107,18 +107,39 @@ class HostFacts:
 
 def facts_here(model: str | None = None) -> HostFacts:
     """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = ""
     return HostFacts(
         host=socket.gethostname(), model=TorchDevice.gpus()[0].name if model is None else model,
-        python=platform.python_version(), triton=triton, cpus=Host.usable_cpus(),
+        python=platform.python_version(), triton=installed_version("triton") or "", cpus=Host.usable_cpus(),
     )  # fmt: skip
 
 
+@cache
+def _own_folder() -> WatchedFolder:
+    """The cache folder of this process, of which nothing has to last: the driver has what is to."""
+    Folder.skip_syncs()
+    return WatchedFolder(TemporaryFolder.own())
+
+
+@dataclass(frozen=True)
+class CopiedTune:
+    """A job's `tune` as it is sent to an actor, with its files, and those of other problems that may guide its search.
+
+    It works in the cache folder there.
+    """
+
+    tune: Callable[[JobPlace], TuningResult]
+    pieces: Sequence[Piece]
+
+    def __call__(self, place: JobPlace) -> TuningResult:
+        """The result of the tune."""
+        own = _own_folder()
+        apply(own.folder, self.pieces)
+        own.changes()  # these are known to the driver
+        return self.tune(replace(place, cache_dir=own.folder))
+
+
 class Measurer:
-    """Measures on the GPU that this process sees, in a cache folder of its own, as the driver calls.
+    """Measures on the GPU that this process sees, as the driver calls.
 
     Ray sets an `OMP_NUM_THREADS` of its own, by which records of a CPU would differ, so that `threads` is the driver's.
     """
@@ -126,12 +147,8 @@ class Measurer:
     def __init__(self, model: str | None = None, threads: str | None = None) -> None:
         settings.set_openmp_text(threads)
         self._model = model
-        Folder.skip_syncs()  # the driver has what is to last
-        self._folder = TemporaryFolder.own()
-        self._watched = WatchedFolder(self._folder)
         self._calls: queue.Queue[Call] = queue.Queue()
         self._heard = False
-        self._executor: ChildExecutor | None = None
 
     def facts(self) -> HostFacts:
         """The facts of this process; a `DeviceError` if there is no GPU."""
@@ -147,28 +164,16 @@ class Measurer:
 
     def begin(self, cpus: int, level: int) -> None:
         """Begin with so many CPUs for compilers, and what is logged from a level on."""
-        self._executor = ChildExecutor(self._send, None, cpus, level, overlaps=False, tuned=self._tuned)
-
-    def tell(self, call: Call) -> None:
-        """Make a call of the driver's."""
-        assert self._executor is not None
-        self._executor.take(call)
+        self.tell = ChildExecutor(self._send, None, cpus, level, overlaps=False).take
 
     def hear(self) -> tuple[Call, Sequence[Piece]]:
         """The next call for the driver, and what has changed in the cache folder; the driver has done the last one."""
         if self._heard:
             self._calls.task_done()
         self._heard = True
-        return self._calls.get(), self._watched.changes()
+        return self._calls.get(), _own_folder().changes()
 
     def _send(self, call: Call) -> None:
         """Have the driver make a call, and wait until it has: every trial is there before the next one begins."""
         self._calls.put(call)
         self._calls.join()
-
-    def _tuned(self, content: bytes, place: JobPlace) -> TuningResult:
-        tune, pieces = Packed.loaded(content)
-        apply(self._folder, pieces)
-        self._watched.changes()  # these are known there
-        result: TuningResult = tune(replace(place, cache_dir=self._folder))
-        return result

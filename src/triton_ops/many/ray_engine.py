@@ -26,7 +26,7 @@ from triton_ops.backend import Origin, Packed
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.many.executor import Call, Executor, Job, RemoteExecutor
-from triton_ops.many.ray_actors import SIMULATED, HostFacts, Measurer, Piece, apply, facts_here, files_of_problem
+from triton_ops.many.ray_actors import SIMULATED, CopiedTune, HostFacts, Measurer, apply, facts_here, files_of_problem
 from triton_ops.processes import WorkerLostError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.request import Effort, TuneOptions
@@ -46,7 +46,7 @@ class Guides:
         for record in store_in(str(folder)):
             self._problems.setdefault(record.key.kernel, []).append(record.id)
 
-    def content(self, job: Job) -> tuple[Any, list[Piece]]:
+    def content(self, job: Job) -> CopiedTune:
         """The content for a job, of whose kernel the last problems that have a record are sent along."""
         names = self._problems.setdefault(job.kernel, [])
         recorded = (name for name in reversed(names) if (self._folder / f"{name}.record.json").exists())
@@ -55,7 +55,7 @@ class Guides:
         pieces.update((piece.path, piece) for piece in files_of_problem(self._folder, job.name))
         if job.name not in names:
             names.append(job.name)
-        return job.tune, list(pieces.values())
+        return CopiedTune(job.tune, list(pieces.values()))
 
 
 class ActorLink:

@@ -440,7 +440,8 @@ def run_jobs(
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
-    results = {name: result for name, job in distinct.items() if (result := job.recall()) is not None}
+    known = {name: job.recall() for name, job in distinct.items() if job.recall is not None}
+    results = {name: result for name, result in known.items() if result is not None}
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:

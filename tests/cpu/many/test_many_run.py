@@ -38,10 +38,18 @@ class ScriptedExecutor:
         self.script, self.at_prepare = script or {}, at_prepare
         self.prepared, self.measured, self.closed, self.ended = [], [], 0, False
 
+    def tell_ready(self, call):
+        self.call = call
+
     def prepare(self, jobs):
         self.prepared.append([job.name for job in jobs])
         if self.at_prepare in self.prepared[-1]:
             raise ExecutorLostError("gone while it prepared")
+        self.tell()
+
+    def tell(self):
+        for name in self.prepared[-1]:
+            self.call(name, True)
 
     def measure(self, job, limit_s):
         self.measured.append(job.name)
@@ -67,11 +75,7 @@ class TellingExecutor(ScriptedExecutor):
         super().__init__(**more)
         self.order, self.told = order, False
 
-    def tell_ready(self, call):
-        self.call = call
-
-    def prepare(self, jobs):
-        super().prepare(jobs)
+    def tell(self):
         first = [] if self.told else self.order
         if set(first) <= set(self.prepared[-1]):
             self.told = True
