@@ -36,9 +36,7 @@ class ExecutorLostError(Exception):
     `renew` makes an executor of the same device; it is None where the device is gone too.
     """
 
-    def __init__(self, message: str, renew: Callable[[], Executor] | None = None) -> None:
-        super().__init__(message)
-        self.renew = renew
+    renew: Callable[[], Executor] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +82,7 @@ class Executor(Protocol):
     An executor that is lost raises an `ExecutorLostError`, at once or as the exception of its future.
     """
 
-    def tell_ready(self, call: Ready) -> None:
-        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
+    ready: Ready  # is called for each job once enough of it is prepared, once all is, or when it ended
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin with what jobs need before they are measured, the next one first; drop what others needed."""
@@ -133,25 +130,14 @@ class _Tune:
 
 
 class LocalExecutor:
-    """Measures jobs in this process, on a device of this machine, or on each job's own for None, as `tune` does.
+    """Measures jobs in this process, on a device of this machine, or on each job's own for None, as `tune` does."""
 
-    Without `overlaps` each trial is told of before the next one begins.
-    """
-
-    def __init__(
-        self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener], *,
-        overlaps: bool = True,
-    ) -> None:  # fmt: skip
+    def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
         self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
-        self._overlaps = overlaps
         self._ahead: dict[str, _Tune] = {}
         self._now: _Tune | None = None
         self._dropped: list[_Tune] = []
-        self._ready: Ready = lambda *_: None
-
-    def tell_ready(self, call: Ready) -> None:
-        """From now on have a function called with the name of each job, once enough or all of it is prepared."""
-        self._ready = call
+        self.ready: Ready = lambda *_: None
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Compile for jobs; what was prepared before for others is dropped."""
@@ -168,7 +154,7 @@ class LocalExecutor:
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job when the one before has ended."""
         self._now = self._ahead.pop(job.name, None) or self._begun(job, early=True)
-        self._now.gate.let_in(limit_s, overlaps=self._overlaps)
+        self._now.gate.let_in(limit_s)
         return self._now.future
 
     def end(self) -> None:
@@ -192,10 +178,10 @@ class LocalExecutor:
 
     def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
         place = JobPlace(
-            device=self._device, gate=Gate(partial(self._ready, job.name)), shared_cpus=self._shared_cpus,
+            device=self._device, gate=Gate(partial(self.ready, job.name)), shared_cpus=self._shared_cpus,
             listener=self._listener_of(job), early=early,
         )  # fmt: skip
-        return _Tune(job, place, self._ready, held_s)
+        return _Tune(job, place, self.ready, held_s)
 
 
 SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
@@ -222,13 +208,11 @@ class _Forwards:
 class ChildExecutor:
     """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there."""
 
-    def __init__(
-        self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, overlaps: bool = True
-    ) -> None:
+    def __init__(self, send: Callable[[Call], None], device: str | None, cpus: int, level: int) -> None:
         self._send_one, self._guard = send, threading.Lock()
         shared_cpus = SharedCpus(cpus, SPARED)
-        self._executor = LocalExecutor(shared_cpus, device, partial(_Forwards, self._send), overlaps=overlaps)
-        self._executor.tell_ready(partial(self._send, "ready"))
+        self._executor = LocalExecutor(shared_cpus, device, partial(_Forwards, self._send))
+        self._executor.ready = partial(self._send, "ready")
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
         _log.propagate = False
@@ -259,7 +243,7 @@ def _sendable(error: BaseException) -> BaseException:
     try:
         Packed.loaded(Packed.of(error).content)
     except TritonKernelError:
-        return TritonKernelError(f"{type(error).__name__}: {CandidateError.one_line(error)}")
+        return TritonKernelError(CandidateError.one_line(error))
     return error
 
 
@@ -303,7 +287,7 @@ class RemoteExecutor:
     ) -> None:  # fmt: skip
         self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
         self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
-        self._ready: Ready = lambda *_: None
+        self.ready: Ready = lambda *_: None
         self._there: dict[str, Listener] = {}  # of the jobs that the process knows
         self._now: tuple[str, Future[TuningResult]] | None = None
         self._gone: ExecutorLostError | None = None
@@ -322,10 +306,6 @@ class RemoteExecutor:
         process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
         return cls(process, listener_of, effort, renew=partial(cls.of_device, device, cpus, listener_of, effort))
 
-    def tell_ready(self, call: Ready) -> None:
-        """From now on have a function called with the name of each job, once enough or all of it is prepared."""
-        self._ready = call
-
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
         sent = {job.name: self._sent(job) for job in jobs}
@@ -334,7 +314,7 @@ class RemoteExecutor:
         self._tell("prepare", [each for each in sent.values() if isinstance(each, Job)])
         for name, each in sent.items():
             if isinstance(each, KernelTypeError) or self._gone is not None:
-                self._ready(name, True)
+                self.ready(name, True)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Send a job; an `ExecutorLostError` if the process is gone."""
@@ -388,35 +368,31 @@ class RemoteExecutor:
         return replace(sent, tune=partial(_tuned, packed.content))
 
     def _listen(self) -> None:
+        takes: dict[str, Callable[..., Any]] = {
+            "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish
+        }  # fmt: skip
         silent_s = 0.0
         try:
             while True:
                 call = self._link.hear(_LOOK_S)
                 silent_s = 0.0 if call is not None or self._now is None else silent_s + _LOOK_S
                 if call is not None:
-                    getattr(self, f"_take_{call.method}")(*call.arguments)
+                    takes[call.method](*call.arguments)
                 elif silent_s > self._silence_s:
                     self._link.kill()
                     raise WorkerLostError(f"nothing was heard of it for {self._silence_s:.0f} s", "", hung=True)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self._lose(error)
 
-    def _take_log(self, record: logging.LogRecord) -> None:
-        _log.handle(record)
-
-    def _take_ready(self, name: str, whole: bool) -> None:
-        self._ready(name, whole)
-
-    def _take_follow(self, name: str, method: str, *arguments: Any) -> None:
+    def _follow(self, name: str, method: str, *arguments: Any) -> None:
         if (listener := self._there.get(name)) is not None:
             getattr(listener, method)(*arguments)
 
-    def _take_ended(self, name: str, outcome: TuningResult | BaseException) -> None:
+    def _finish(self, name: str, outcome: TuningResult | BaseException) -> None:
         with self._guard:
             if self._now is None or self._now[0] != name:
                 return
             future, self._now = self._now[1], None
-        self._there.pop(name, None)
         if isinstance(outcome, BaseException):
             future.set_exception(outcome)
         else:
@@ -425,9 +401,10 @@ class RemoteExecutor:
     def _lose(self, error: BaseException) -> None:
         """Note that the process is gone, and tell whoever waits for it."""
         with self._guard:
-            first, self._gone = self._gone is None, self._gone or ExecutorLostError(str(error), self._renew)
+            first, self._gone = self._gone is None, self._gone or ExecutorLostError(str(error))
+            self._gone.renew = self._renew
             now, self._now = self._now, None
         if now is not None:
             now[1].set_exception(KeyboardInterrupt() if self._closed else self._gone)
         for name in list(self._there) if first else ():
-            self._ready(name, True)  # whoever measures it hears of the loss
+            self.ready(name, True)  # whoever measures it hears of the loss

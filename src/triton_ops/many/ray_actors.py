@@ -133,6 +133,7 @@ class CopiedTune:
     def __call__(self, place: JobPlace) -> TuningResult:
         """The result of the tune."""
         own = _own_folder()
+        place.gate.overlaps = False  # each trial is told of before the next one begins
         apply(own.folder, self.pieces)
         own.changes()  # these are known to the driver
         return self.tune(replace(place, cache_dir=own.folder))
@@ -144,15 +145,14 @@ class Measurer:
     Ray sets an `OMP_NUM_THREADS` of its own, by which records of a CPU would differ, so that `threads` is the driver's.
     """
 
-    def __init__(self, model: str | None = None, threads: str | None = None) -> None:
+    def __init__(self, threads: str | None = None) -> None:
         settings.set_openmp_text(threads)
-        self._model = model
         self._calls: queue.Queue[Call] = queue.Queue()
         self._heard = False
 
-    def facts(self) -> HostFacts:
-        """The facts of this process; a `DeviceError` if there is no GPU."""
-        return facts_here(self._model)
+    def facts(self, model: str | None) -> HostFacts:
+        """As `facts_here`."""
+        return facts_here(model)
 
     def loads(self, tune: bytes) -> str:
         """The reason why a packed tune cannot be loaded here; empty if it can."""
@@ -164,7 +164,11 @@ class Measurer:
 
     def begin(self, cpus: int, level: int) -> None:
         """Begin with so many CPUs for compilers, and what is logged from a level on."""
-        self.tell = ChildExecutor(self._send, None, cpus, level, overlaps=False).take
+        self._executor = ChildExecutor(self._send, None, cpus, level)
+
+    def tell(self, call: Call) -> None:
+        """Make a call of the driver's."""
+        self._executor.take(call)
 
     def hear(self) -> tuple[Call, Sequence[Piece]]:
         """The next call for the driver, and what has changed in the cache folder; the driver has done the last one."""

@@ -162,8 +162,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
     try:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        reason = " ".join(str(error).split()) if "ersion" in first else first
+        reason = " ".join(str(error).split()) if "ersion" in _line(error) else _line(error)
         raise SettingsError(
             f"Ray does not connect to {named or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
         ) from error
@@ -178,13 +177,11 @@ def check_answer(address: str) -> None:
                 return
             connection.sendall(_GREETING)
             answer = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
-    except TimeoutError as error:
-        raise SettingsError(
-            f"{address} does not answer within {_ANSWERS_S:g} s", hint="is Ray's head running there? `ray status`"
-        ) from error
     except OSError as error:
+        late = isinstance(error, TimeoutError)
+        how = f" within {_ANSWERS_S:g} s" if late else f": {error.strerror or error}"
         raise SettingsError(
-            f"{address} does not answer: {error.strerror or error}", hint="is Ray's head running there? `ray status`"
+            f"{address} does not answer{how}", hint="is Ray's head running there? `ray status`"
         ) from error
     if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS_FRAME:
         raise SettingsError(
@@ -212,20 +209,20 @@ def _actors(ray: Any, simulated: int | None) -> list[Any]:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
     remote_class = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={_HEARING: 1}, **needs)(Measurer)
-    model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
-    return [remote_class.remote(model, threads) for _ in range(count)]
+    return [remote_class.remote(settings.openmp_text()) for _ in range(count)]
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+    model = None if simulated is None else SIMULATED
     try:
-        facts: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
+        facts: list[HostFacts] = ray.get([actor.facts.remote(model) for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         raise SettingsError(
             f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}",
             hint="`ray status` says what is asked for and what is there",
         ) from error
-    check_alike(facts, facts_here(None if simulated is None else SIMULATED))
+    check_alike(facts, facts_here(model))
     return facts
 
 

@@ -9,18 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.base import Folder, Host, bar_console, gain_text, is_positive, require
+from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
-from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
@@ -136,11 +133,8 @@ class ManyRun:
 
     def _join(self, executors: Mapping[str, Executor]) -> None:
         for device, executor in executors.items():
-            executor.tell_ready(partial(self._say_ready, device))
+            executor.ready = lambda name, whole, device=device: self._messages.put((name, device, whole))
         self._do(self._schedule.joined(executors, self._now_s(), executors))
-
-    def _say_ready(self, device: str, name: str, whole: bool) -> None:
-        self._messages.put((name, device, whole))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
@@ -194,10 +188,8 @@ class ManyRun:
         if self._running.get(name, ("",))[0] != device:
             return  # the device was given up meanwhile
         error = self._running[name][2].exception()
-        if isinstance(error, ExecutorLostError):
-            self._lose(device, error)
-            return
-        if isinstance(error, DeviceError) and len(self._executors) > 1:  # the next ones would fail there too
+        apart = len(self._executors) > 1  # of a device with an error, where the next ones would fail too
+        if isinstance(error, ExecutorLostError) or (isinstance(error, DeviceError) and apart):
             self._lose(device, error)
             return
         outcome = self._gather(name, device)
@@ -411,7 +403,7 @@ def tune_many(
         effort=effort, search=search, trials=trials, budget_s=each_s, seed=seed, cache_dir=cache_dir, force=force,
         isolate=isolate, transfer=transfer, wait=wait,
     )  # fmt: skip
-    options = run_options(each, gpus=gpus, budget_s=budget_s, engine=engine)
+    options = RunOptions.of(each, gpus=gpus, budget_s=budget_s, engine=engine)
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
 
@@ -503,11 +495,10 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
-    nothing = Estimate()
     return [
         Planned(
             name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
-            gain=estimates.get(job.kernel, nothing).gain, seconds=estimates.get(job.kernel, nothing).seconds,
+            **asdict(estimates.get(job.kernel, Estimate())),
         )
         for job in jobs
     ]  # fmt: skip
@@ -518,22 +509,3 @@ def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
     if outcome is None:
         return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
     return replace(outcome, problem=job.problem, label=job.label)
-
-
-def run_options(
-    each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
-) -> RunOptions:
-    """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
-    plan = Effort.of(each)
-    if not (isinstance(plan.search, str) or callable(plan.search)):
-        raise SettingsError(
-            f"search is {plan.search!r}, one searcher for many spaces",
-            hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
-        )
-    cluster = engine_named(engine)
-    if cluster is not None and gpus is not None:
-        raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
-    if budget_s is not None and not is_positive(budget_s):
-        raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit")
-    limit_s = None if budget_s is None else float(budget_s)
-    return RunOptions(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)

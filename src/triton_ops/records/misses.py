@@ -86,7 +86,20 @@ class Harvest:
     def flush(self) -> None:
         """Write what is waiting; what cannot be written is lost, with one warning until something is written again."""
         with self._writing:
-            self._write()
+            now, lines = time_now(), []
+            while self._queue:
+                key, expected_ms, call = self._queue.popleft()
+                lines.append(Miss(key=key, count=1, expected_ms=expected_ms, last=now, call=call))
+            for miss in _together(lines):
+                try:
+                    self._file.append(_line(miss), durable=False)
+                except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
+                    _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
+            size = 0
+            with contextlib.suppress(OSError):  # it could not be written, or is being shortened
+                size = self.path.stat().st_size if lines else 0
+            if size > _LARGEST_BYTES:
+                Misses(self.path.parent).shorten()
 
     def _write_now_and_then(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -96,22 +109,6 @@ class Harvest:
             self._wake.clear()
             self.flush()
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-
-    def _write(self) -> None:
-        now, lines = time_now(), []
-        while self._queue:
-            key, expected_ms, call = self._queue.popleft()
-            lines.append(Miss(key=key, count=1, expected_ms=expected_ms, last=now, call=call))
-        for miss in _together(lines):
-            try:
-                self._file.append(_line(miss), durable=False)
-            except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
-                _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
-        size = 0
-        with contextlib.suppress(OSError):  # it could not be written, or is being shortened
-            size = self.path.stat().st_size if lines else 0
-        if size > _LARGEST_BYTES:
-            Misses(self.path.parent).shorten()
 
 
 _harvests: dict[Path, Harvest] = {}

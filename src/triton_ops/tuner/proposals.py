@@ -326,6 +326,7 @@ class Gate:
 
     A tune of one problem has no gate. Where many problems are tuned, the next one is compiled while one is measured,
     and waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
+    `overlaps` is that of `Leave`.
     """
 
     GRACE_S: ClassVar[float] = GRACE_S
@@ -333,7 +334,7 @@ class Gate:
     def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
         self._changed, self._ready = threading.Condition(), ready
         self._leave: Leave | None = None
-        self._ended = False
+        self._ended, self.overlaps = False, True
 
     def wait(self, prepared: FirstConfigs | None = None) -> Leave:
         """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
@@ -358,10 +359,10 @@ class Gate:
         if self._ended:
             raise KeyboardInterrupt
 
-    def let_in(self, limit_s: float | None, *, overlaps: bool = True) -> None:
+    def let_in(self, limit_s: float | None) -> None:
         """Let the tune have the device, for at most so many seconds."""
         with self._changed:
-            self._leave = Leave(time.monotonic(), limit_s, overlaps)
+            self._leave = Leave(time.monotonic(), limit_s, self.overlaps)
             self._changed.notify_all()
 
     def end(self) -> None:

@@ -256,18 +256,16 @@ class RequestedTune:
     def _alone(self, folder: Path | None) -> Iterator[tuple[Runs, Quarantine]]:
         """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
         key = self.key
-        if folder is None:
-            yield Runs(None, key.id), Quarantine(None)
-            return
-        place = folder / Runs.FOLDER
-        if not _make_folder(folder, place):
+        if folder is None or not _make_folder(folder, folder / Runs.FOLDER):
             yield Runs(None, key.id), Quarantine.of(folder, key)
             return
         label = f"{key.kernel} {key.label}".rstrip()
         waiting = partial(_log.warning, "another process is tuning %s; waiting for it", label)
         late = threading.Timer(_GIVEN_UP_S, waiting)
         late.daemon = True
-        with Folder(place).locked(f"{key.id}.lock", waiting=waiting if self.gate is None else late.start) as lock:
+        with Folder(folder / Runs.FOLDER).locked(
+            f"{key.id}.lock", waiting=waiting if self.gate is None else late.start
+        ) as lock:
             late.cancel()
             yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 

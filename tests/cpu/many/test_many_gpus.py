@@ -129,7 +129,7 @@ def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_
     (job,) = jobs_of([TuneProblem(target=add_up, shape=(64,))], RunOptions(each=TuneOptions(cache_dir=tmp_path)))
     ready = threading.Event()
     first, second = (LocalExecutor(SharedCpus(2), "cpu", lambda _: Silent()) for _ in range(2))
-    first.tell_ready(lambda *_: ready.set())
+    first.ready = lambda *_: ready.set()
     first.prepare([job])
     assert ready.wait(60)
     taken = second.measure(job, None)  # it waits, since the first one holds the problem's lock
@@ -195,7 +195,7 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     tunes = {"waits": waits, "at once": at_once, "fails": fails, "never waits": result}
     jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune) for name, tune in tunes.items()}
     executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
-    executor.tell_ready(lambda *said: told.put(said))
+    executor.ready = lambda *said: told.put(said)
     executor.prepare(list(jobs.values()))
     ready = {told.get(timeout=60) for _ in range(3)}
     assert ready == {("at once", True), ("fails", True), ("never waits", True)}

@@ -38,9 +38,6 @@ class ScriptedExecutor:
         self.script, self.at_prepare = script or {}, at_prepare
         self.prepared, self.measured, self.closed, self.ended = [], [], 0, False
 
-    def tell_ready(self, call):
-        self.call = call
-
     def prepare(self, jobs):
         self.prepared.append([job.name for job in jobs])
         if self.at_prepare in self.prepared[-1]:
@@ -49,7 +46,7 @@ class ScriptedExecutor:
 
     def tell(self):
         for name in self.prepared[-1]:
-            self.call(name, True)
+            self.ready(name, True)
 
     def measure(self, job, limit_s):
         self.measured.append(job.name)
@@ -80,7 +77,7 @@ class TellingExecutor(ScriptedExecutor):
         if set(first) <= set(self.prepared[-1]):
             self.told = True
             for name in dict.fromkeys([*first, *self.prepared[-1]]):
-                self.call(name, True)
+                self.ready(name, True)
 
 
 def jobs(count):
@@ -98,9 +95,9 @@ def ran(executors, count=4, **more):
 
 def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     executor = ScriptedExecutor()
-    run, told = ran({"a": executor}, ahead=2)
-    assert executor.measured == ["p0", "p1", "p2", "p3"]
-    assert executor.prepared == [["p1", "p2"], ["p2", "p3"]]
+    run, told = ran({"a": executor}, count=8, ahead=2)
+    assert executor.measured == [f"p{at}" for at in range(8)]
+    assert executor.prepared == [["p0", "p1", "p2", "p3", "p4"], ["p4", "p5"], ["p5", "p6", "p7"]]
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
     assert share_saved(run.ended["p0"].result) == pytest.approx(0.2)
