@@ -105,19 +105,19 @@ def _problem(line: ProblemLine, run: ListedTune, load: Loader) -> TuneProblem:
 
 def _facts(result: ManyResult) -> Facts:
     document = {"stopped": result.stopped, "elapsed_s": result.elapsed_s, "totals": result.totals}
-    facts = Facts("tune list", {**document, "problems": list(map(_outcome_json, result.outcomes))})
+    problems = [
+        {
+            "label": outcome.label, "status": outcome.status,
+            "reason": "" if outcome.error is None else str(outcome.error), "device": outcome.device,
+            "began_s": outcome.began_s, "ended_s": outcome.ended_s,
+            "result": None if outcome.result is None else outcome.result.as_json,
+        }
+        for outcome in result.outcomes
+    ]  # fmt: skip
+    facts = Facts("tune list", {**document, "problems": problems})
     facts.table(_HEADER, list(map(_row, result.outcomes)), _NUMBERS)
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     return facts.tell(f"{len(result.outcomes)} problems in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
-
-
-def _outcome_json(outcome: ProblemOutcome) -> dict[str, Any]:
-    return {
-        "label": outcome.label, "status": outcome.status,
-        "reason": "" if outcome.error is None else str(outcome.error), "device": outcome.device,
-        "began_s": outcome.began_s, "ended_s": outcome.ended_s,
-        "result": None if outcome.result is None else outcome.result.as_json,
-    }  # fmt: skip
 
 
 def _row(outcome: ProblemOutcome) -> list[str]:

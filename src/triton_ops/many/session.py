@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -133,8 +134,11 @@ class ManyRun:
 
     def _join(self, executors: Mapping[str, Executor]) -> None:
         for device, executor in executors.items():
-            executor.ready = lambda name, whole, device=device: self._messages.put((name, device, whole))
+            executor.ready = partial(self._say_ready, device)
         self._do(self._schedule.joined(executors, self._now_s(), executors))
+
+    def _say_ready(self, device: str, name: str, whole: bool) -> None:
+        self._messages.put((name, device, whole))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""

@@ -61,7 +61,13 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     here = place_of(key)
     if key.unknown is not None:
         return []
-    others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
+    # Of the same problem and device, with another source, version or cache state, the winner is tried as it stands.
+    same = dict(key.problem), key.device.get("name")
+    others = [
+        record
+        for record in records
+        if record.key.kernel == key.kernel and (dict(record.key.problem), record.key.device.get("name")) != same
+    ]
     others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     priors: list[Prior] = []
@@ -73,14 +79,6 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
         if len(priors) == _MOST:
             break
     return priors
-
-
-def _same_problem(one: Key, other: Key) -> bool:
-    """True if two keys have the same problem and device, and differ at most in source, versions or cache state.
-
-    The winner of such a record is tried as it stands, and is no prior.
-    """
-    return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
 
 def place_of(key: Key) -> ProblemPlace:

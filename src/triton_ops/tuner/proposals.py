@@ -242,7 +242,7 @@ class CompiledFeed(DirectFeed):
         Without `patient`, proposals that are not ready are forgotten, except those that are run anyway.
         """
         if not patient:
-            self._forget()
+            self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
         while self._waiting or self._last or self._deferred:
             if self._waiting:
                 ready = self._ready_of(*self._first_done())
@@ -256,9 +256,6 @@ class CompiledFeed(DirectFeed):
                 self._last.extend(_dropped(each, f"others worked: {each.reason}") for each in self._deferred)
                 self._deferred = []
         return None
-
-    def _forget(self) -> None:
-        self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
         start = time.monotonic()
