@@ -62,13 +62,9 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     if key.unknown is not None:
         return []
     # Of the same problem and device, with another source, version or cache state, the winner is tried as it stands.
-    same = dict(key.problem), key.device.get("name")
-    others = [
-        record
-        for record in records
-        if record.key.kernel == key.kernel and (dict(record.key.problem), record.key.device.get("name")) != same
-    ]
-    others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
+    same, kind = (dict(key.problem), key.device.get("name")), (key.kernel, None, key.interpreted)
+    others = [r for r in records if (r.key.kernel, r.key.unknown, r.key.interpreted) == kind]
+    others = [r for r in others if (dict(r.key.problem), r.key.device.get("name")) != same]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     priors: list[Prior] = []
     for record in others:
