@@ -228,7 +228,8 @@ def _gpus(options: argparse.Namespace) -> None:
             "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,
             "seconds": seconds, "problems": {_label(each): _row(each) for each in found.outcomes},
         })  # fmt: skip
-    rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
+    whole = all(row["totals"] == {"tuned": len(problems())} for row in rows.done.values())
+    rows.close(speedup=walls[1] / walls[options.gpus] if whole else None, stopped="complete" if whole else "failures")
 
 
 def _check_count(wanted: int) -> None:

@@ -210,8 +210,7 @@ class ChildExecutor:
 
     def __init__(self, send: Callable[[Call], None], device: str | None, cpus: int, level: int) -> None:
         self._send_one, self._guard = send, threading.Lock()
-        shared_cpus = SharedCpus(cpus, SPARED)
-        self._executor = LocalExecutor(shared_cpus, device, partial(_Forwards, self._send))
+        self._executor = LocalExecutor(SharedCpus(cpus, SPARED), device, partial(_Forwards, self._send))
         self._executor.ready = partial(self._send, "ready")
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
@@ -232,10 +231,14 @@ class ChildExecutor:
             self._send_one(Call(method, arguments))
 
 
+_loading = threading.Lock()  # threads that import modules which import each other find them half imported
+
+
 def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
     """The result of what was sent of a job; it is loaded in the job's thread, since that may import modules."""
-    result: TuningResult = Packed.loaded(packed)(place)
-    return result
+    with _loading:
+        tune: Callable[[JobPlace], TuningResult] = Packed.loaded(packed)
+    return tune(place)
 
 
 def _sendable(error: BaseException) -> BaseException:

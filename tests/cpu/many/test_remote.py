@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import pickle
 import queue
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from triton_ops.backend import Packed
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many import Job, RunOptions, run_jobs
-from triton_ops.many.executor import ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor
+from triton_ops.many.executor import ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor, _tuned
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
@@ -140,6 +144,27 @@ def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link, 
     with pytest.raises(ExecutorLostError):
         executor.measure(job("b", measured), None)
     executor.close()
+
+
+RING = {
+    "__init__": "import time\ntime.sleep(0.1)\nfrom ring.one import one",
+    "one": "def one(place): return 1\nfrom ring.two import two",
+    "two": "from ring.one import one\ndef two(place): return 2",
+}
+
+
+def test_jobs_whose_modules_import_each_other_are_loaded_one_after_the_other(tmp_path, monkeypatch):
+    (tmp_path / "ring").mkdir()
+    for name, text in RING.items():
+        (tmp_path / "ring" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    contents = [Packed.of(getattr(importlib.import_module(f"ring.{name}"), name)).content for name in ("one", "two")]
+    for name in ("ring", "ring.one", "ring.two"):
+        monkeypatch.delitem(sys.modules, name)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda content: _tuned(content, None), contents)) == [1, 2]
+    for name in ("ring", "ring.one", "ring.two"):
+        sys.modules.pop(name, None)
 
 
 @dataclass(frozen=True)
