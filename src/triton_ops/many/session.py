@@ -223,8 +223,9 @@ class ManyRun:
             self._follower.ended(self.ended[name])
         self._do(orders)
         if isinstance(why, ExecutorLostError) and why.renew is not None:
-            self._executors[device] = why.renew()
-            self._join({device: self._executors[device]})
+            with contextlib.suppress(DeviceError):  # no process can be started: the device stays lost
+                self._executors[device] = executor = why.renew()
+                self._join({device: executor})
 
     def _now_s(self) -> float:
         return time.monotonic() - self._start_s
@@ -436,8 +437,7 @@ def run_jobs(
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
-    known = {name: job.recall() for name, job in distinct.items() if job.recall is not None}
-    results = {name: result for name, result in known.items() if result is not None}
+    results = {name: result for name, job in distinct.items() if job.recall and (result := job.recall()) is not None}
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
