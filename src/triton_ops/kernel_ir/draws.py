@@ -25,6 +25,7 @@ _SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are 
 _CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
+_LARGE = 1 << 40
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
 
 
@@ -66,6 +67,17 @@ class Draw:
                     distance = self.at({monomial[0]: 0})(condition.operands[0])
                     return self.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
         return self
+
+    def with_data(self, terms: Sequence[Term], condition: Term) -> Draw:
+        """The same with large extents for the other conditions of a load, where these leave it no data in any draw."""
+        masks = [load.operands[3] for term in terms for load in term.named("load")]
+        masks = [mask for mask in masks if condition in mask.comparisons()]
+        if all(self(mask).any() for mask in masks):
+            return self
+        others = (one for mask in masks for one in mask.comparisons() if one.name == AT_LEAST_ZERO)
+        positive = (monomial for one in others for monomial, factor in one.operands[0].parts.items() if factor > 0)
+        ends = {monomial[0] for monomial in positive if len(monomial) == 1 and monomial[0].name == "argument"}
+        return self.at({one: _LARGE for one in ends if one.number not in condition.inside})
 
     def beyond(self, axis: Term, condition: Term) -> Draw:
         """The same at the first place that a condition leaves out, in each draw."""
@@ -321,9 +333,11 @@ def _lanes_carried(
                 yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)
 
 
-def _lanes(facts: Facts, axis: Term, condition: Term, padding: float, turns: int) -> tuple[Draw, Draw]:
+def _lanes(
+    facts: Facts, terms: Sequence[Term], axis: Term, condition: Term, padding: float, turns: int
+) -> tuple[Draw, Draw]:
     """A lane with data in the block in which a condition begins to fail, and the first lane that it leaves out."""
-    data = Draw(facts, {axis: _WITH_DATA}, padding, turns).at_the_edge(condition)
+    data = Draw(facts, {axis: _WITH_DATA}, padding, turns).at_the_edge(condition).with_data(terms, condition)
     return data, data.beyond(axis, condition)
 
 
@@ -353,8 +367,8 @@ def _combined(
 
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data, padded = _lanes(facts, axis, condition, padding, turns)
         inputs = [value.term for value in reduction.inputs]
+        data, padded = _lanes(facts, inputs, axis, condition, padding, turns)
         alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
         among = data.comparable(inputs, axis, condition)
@@ -375,7 +389,7 @@ def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers
 
 def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data, padded = _lanes(facts, product.bound, condition, padding, turns)
+        data, padded = _lanes(facts, product.factors, product.bound, condition, padding, turns)
         one, other = (padded(factor) for factor in product.factors)
         with_data = data.comparable(product.factors, product.bound, condition)
         usable = with_data & ~np.isnan(data(product.factors[0]) * data(product.factors[1]))
@@ -392,7 +406,7 @@ def _largest(numbers: Numbers) -> str:
 
 
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data, padded = _lanes(facts, axis, condition, padding, 0)
+    data, padded = _lanes(facts, [carried.next], axis, condition, padding, 0)
     before, after = padded(carried.symbol), padded(carried.next)
     if data.differ(before, after) >= _ENOUGH:
         return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)

@@ -246,6 +246,15 @@ class SourceLaunch:
         several = [set(self._given(self.resolved(one.elts[axis]))) for one in self._grids if axis < len(one.elts)]
         return set.intersection(*several) if several else set()
 
+    def may_follow(self, axis: int, name: str) -> bool:
+        """Check whether the extent of the grid along an axis may have to do with what a parameter is given."""
+        node = self.arguments.get(name)
+        if node is None or not self._grids:
+            return True
+        names = {one.id for one in self.inner(node) if isinstance(one, ast.Name)}
+        parts = (part for one in self._grids if axis < len(one.elts) for part in self.inner(one.elts[axis]))
+        return any(_config_key(one) == name or (isinstance(one, ast.Name) and one.id in names) for one in parts)
+
     @property
     def _grids(self) -> list[ast.Tuple]:
         """The grids that it may have, by the way that leads to it; empty if one of them is not seen as a tuple."""
@@ -526,15 +535,15 @@ def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
 
 
 def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
-    """The number of axes of a tensor, where its shape is taken apart; None if it is not."""
-    axes = [
-        axis.axis
-        for values in launch.names.values()
-        for one in values
-        if isinstance(one, ast.Subscript) and (axis := _axis_of(launch, one, "shape")) is not None
-        if axis.tensor == tensor and axis.axis >= 0
-    ]
-    return max(axes) + 1 if axes else None
+    """The number of axes of a tensor: where its shape is taken apart, or by the strides that are given; None if unseen.
+
+    A part of a tuple, as `_part` makes it, has no line.
+    """
+    values = (value for several in launch.names.values() for value in several if not hasattr(value, "lineno"))
+    parts = [_axis_of(launch, value, "shape") for value in values if isinstance(value, ast.Subscript)]
+    strides = [stride_of(launch, name) for name in launch.arguments]
+    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))
+    return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
 
 
 def tensor_of(launch: SourceLaunch, name: str) -> str | None:

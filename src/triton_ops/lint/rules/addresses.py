@@ -122,7 +122,7 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
                 continue
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
-            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access, program)
             if why:
                 yield f"line {kernel.place(access).line}: {what}; {why}"
             else:
@@ -133,14 +133,15 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         yield from _others_stores(kernel, variant)
 
 
-def _promise(kernel: KernelReading, access: AccessFact) -> str:
+def _promise(kernel: KernelReading, access: AccessFact, program: Term) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
-    place = kernel.place(access)
+    place, axis = kernel.place(access), program.operands[0]
     for node in ast.walk(kernel.function.node):
         inside = isinstance(node, ast.If) and node.lineno < place.line <= (node.end_lineno or 0)
         if isinstance(node, ast.If) and inside and place.file == kernel.file:
             names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
-            if names:
+            follow = (all(one.may_follow(axis, name) for one in kernel.launches) for name in names)
+            if any(follow):
                 return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
 
@@ -154,10 +155,10 @@ def _depends(facts: KernelFacts, term: Term, symbol: Term) -> bool:
                 return True
             if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
                 numbers.add(one.number)
-                loops = (loop for loop in facts.loops if loop.number == one.operands[0])
-                queue += [term for loop in loops for term in (loop.lower, loop.upper)]
-                carried = None if one.name in ("turn", "turns") else facts.carried.get(one.operands[:2])
-                queue += (carried.begin, carried.next) if carried else ()
+                loops = [loop for loop in (*facts.loops, *facts.whiles) if loop.number == one.operands[0]]
+                queue += [term for loop in loops for term in (loop.lower, loop.upper, *loop.ends)]
+                carried = (value for loop in loops for value in loop.carried if value.place == one.operands[:2])
+                queue += [term for value in carried for term in (value.begin, value.next)]
     return False
 
 
@@ -183,6 +184,8 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
         for store in stores:
             if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
+            if any(one.root is load.root and one.offset is load.offset for one in stores):
+                continue  # the program stores these elements too, so that they are its own
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             near = any(
                 one.stepping and abs(apart or 0) < one.reach and one.stride.constant == 1

@@ -129,12 +129,13 @@ def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> boo
 
 
 def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
-    """The parts of a size, through names and arithmetic, and not into the calls that made them."""
+    """The parts that a size grows with, through names and arithmetic, and not into the calls that made them."""
     node = launch.resolved(node)
     yield node
     if depth and isinstance(node, ast.BinOp):
         yield from _factors(launch, node.left, depth - 1)
-        yield from _factors(launch, node.right, depth - 1)
+        if not isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod)):
+            yield from _factors(launch, node.right, depth - 1)
 
 
 def _varies(launch: SourceLaunch, node: ast.expr) -> bool:

@@ -263,13 +263,15 @@ def _unused_extent(kernel: KernelReading) -> str:
 @in_each_variant
 def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Conditions that let an index pass that is no element's."""
-    exclusive = _exclusive(variant)
+    exclusive, terms = _exclusive(variant), variant.facts.terms
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
+            ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
             if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
                 yield Seen(
                     access,
@@ -295,8 +297,10 @@ def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) 
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
     if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
-    offsets = (one.offset for one in variant.facts.accesses if one.root is index.access.root)
+    offsets = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
     terms = variant.facts.terms
+    if index.access.kind == "store" and all(one is index.access.offset for one in offsets):
+        return True  # all that is known of the tensor is that it goes on after one element
     first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
     return first and variant.guess.types.get(root_name(index.access)) == "*i32"
 
