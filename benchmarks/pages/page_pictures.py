@@ -52,7 +52,7 @@ def main() -> None:
     """Write pictures of each page in light colours, in dark colours, and as a phone shows it."""
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
-            "simulate": simulator_page.page_of(simulate("gemm")),
+            "simulate": simulator_page.page_of(simulate("gemm"), simulator_page.grid_of(simulate("gemm"))),
             "report": report_page.page_of([Report(Run.read(replayed(Path(folder))))]),
         }.items():
             path = Path(folder) / f"{page}.html"

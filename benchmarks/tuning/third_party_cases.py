@@ -112,24 +112,29 @@ def milliseconds(run: Callable[[], Any]) -> float:
 
 
 def main(mode: str, folder: Path, *, inline: bool) -> None:
-    """Answer what is asked on stdin, one line after the other."""
-    run: Callable[[], Any] | None = None
+    """Answer what is asked on stdin with the operators above, with one tuner."""
     installed = triton_ops.install(isolate=False if inline else None) if mode == "ours" else contextlib.nullcontext()
     with installed:
-        for number, line in enumerate(sys.stdin):
-            word, name = line.split()
-            try:
-                if word == "first":
-                    run = runner_of(name)
-                    result = first_call(run)
-                else:
-                    result = {"ms": milliseconds(run)}
-            except Exception as error:  # noqa: BLE001 - a package that does not run here is told, and left out
-                result = {"error": f"{type(error).__name__}: {error}"[:400]}
-            rows = [{"kernel": row.kernel, "rung": row.rung, "why": row.why, "launches": row.launches,
-                     "problem": row.problem, "config": dict(row.config)} for row in triton_ops.launches()]  # fmt: skip
-            (folder / "unfinished").write_bytes(pickle.dumps({**result, "rows": rows, "tuned": tuned_kernels()}))
-            (folder / "unfinished").replace(folder / f"{number}.pickle")
+        answer(runner_of, folder)
+
+
+def answer(runner: Callable[[str], Callable[[], list[Any]]], folder: Path) -> None:
+    """Answer what is asked on stdin, one line after the other; `runner` gives what a name means."""
+    run: Callable[[], Any] | None = None
+    for number, line in enumerate(sys.stdin):
+        word, name = line.split()
+        try:
+            if word == "first":
+                run = runner(name)
+                result = first_call(run)
+            else:
+                result = {"ms": milliseconds(run)}
+        except Exception as error:  # noqa: BLE001 - a package that does not run here is told, and left out
+            result = {"error": f"{type(error).__name__}: {error}"[:400]}
+        rows = [{"kernel": row.kernel, "rung": row.rung, "why": row.why, "launches": row.launches,
+                 "problem": row.problem, "config": dict(row.config)} for row in triton_ops.launches()]  # fmt: skip
+        (folder / "unfinished").write_bytes(pickle.dumps({**result, "rows": rows, "tuned": tuned_kernels()}))
+        (folder / "unfinished").replace(folder / f"{number}.pickle")
 
 
 def tuned_kernels() -> list[str]:

@@ -9,8 +9,9 @@ deviation is ten registers. The shared memory of pipelined tiles is exact for po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
 from triton_ops.device import Machine
 from triton_ops.values import Footprint, Resources, Schedule
@@ -71,8 +72,7 @@ def _clamp(registers: float) -> int:
     return int(min(max(registers, 30), MOST_REGISTERS))
 
 
-@dataclass(frozen=True)
-class Wave:
+class Wave(NamedTuple):
     """Blocks that run at the same time."""
 
     time_ns: float  # from the first step to the last, with resources overlapped

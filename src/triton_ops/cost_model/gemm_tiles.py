@@ -10,9 +10,9 @@ as in attention, or for arithmetic on what was loaded, a block does one after an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.cost_model.blocks import Wave, chained_footprint, overlap_ns, schedule, tile_footprint
 from triton_ops.device import Machine
@@ -30,8 +30,7 @@ from triton_ops.values import (
 _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileLoop:
+class TileLoop(NamedTuple):
     """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for `store_bytes`."""
 
     blocks: int
@@ -161,8 +160,7 @@ def check_matrix_units(machine: Machine, dtype: str) -> None:
         raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileBlock:
+class TileBlock(NamedTuple):
     """The tile of one program, and how the program runs."""
 
     rows: int
@@ -364,7 +362,7 @@ class AttentionTiles:
 def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
     """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
-    values = replace(scores, columns=dim, step=keys)  # P @ V
+    values = scores._replace(columns=dim, step=keys)  # P @ V
     loads = _step_bytes(scores)
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
     per_head = ceil(tiles.queries / queries)

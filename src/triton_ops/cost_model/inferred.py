@@ -154,7 +154,7 @@ def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, d
         dram = dram_bytes(machine, at_once * machine.units)
         loop = _loop(step, main, machine, dram)
         if not step.links:  # the constants of chains hold such waits: most attention kernels have them
-            loop = replace(loop, lockstep=lockstep(machine, main, footprint.serialised))
+            loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
         return loop_schedule(loop, footprint, machine)
 
     return TilePlan(warps, _guess(step, main, grouped), schedule)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.cost_model.blocks import tile_footprint
 from triton_ops.cost_model.gemm_tiles import (
@@ -65,12 +65,12 @@ class ProductTiles:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
                 footprint = replace(footprint, serialised=False)
             loop = gemm_loop(product, block, machine, footprint)
-            loop = replace(loop, lines=0.0) if form.descriptors else loop
+            loop = loop._replace(lines=0.0) if form.descriptors else loop
             if form.sums > 1:  # matrix instructions are of the columns of one sum
-                one = replace(block, columns=block.columns // form.sums)
-                loop = replace(loop, lockstep=lockstep(machine, one, footprint.serialised))
+                one = block._replace(columns=block.columns // form.sums)
+                loop = loop._replace(lockstep=lockstep(machine, one, footprint.serialised))
             if self.promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
-                loop = replace(loop, mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
+                loop = loop._replace(mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
             waits_ns = 0.0
@@ -78,7 +78,8 @@ class ProductTiles:
                 waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            times = replace(times, time_ms=times.time_ms + (form.described_ns + waits_ns) / 1e6)
+            time_ms = times.time_ms + (form.described_ns + waits_ns) / 1e6
+            times = Schedule(time_ms, times.waves, times.alone_ms)
             return (
                 _with_second_launch(times, loop, block, form, machine)
                 if form.algorithm in ("split_k", "stream_k")
@@ -89,8 +90,7 @@ class ProductTiles:
         return TilePlan(block.warps, _guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Form:
+class _Form(NamedTuple):
     """The way in which a config's programs share out the tiles and load them."""
 
     algorithm: str
@@ -134,12 +134,12 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
     tiles, steps = loop.blocks, max(loop.steps, 1)
     part_bytes = block.rows * block.columns * _SUM_BYTES
     if form.algorithm == "split_k":
-        return replace(loop, blocks=tiles * form.parts, steps=ceil(steps / form.parts), store_bytes=part_bytes)
+        return loop._replace(blocks=tiles * form.parts, steps=ceil(steps / form.parts), store_bytes=part_bytes)
     programs = form.programs * machine.units
     if form.algorithm == "stream_k":
         blocks = int(min(programs, tiles * steps))
         turns = tiles / blocks
-        loop = loop if tiles % blocks == 0 else replace(loop, store_bytes=part_bytes)
+        loop = loop if tiles % blocks == 0 else loop._replace(store_bytes=part_bytes)
     elif form.algorithm == "persistent":
         blocks = min(programs, tiles)
         turns = ceil(tiles / blocks)
@@ -147,7 +147,7 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
         return loop
     refills = 1.0 if form.descriptors else turns  # copies of the next tile begin while this one is written
     dram_bytes = loop.dram_bytes + loop.store_bytes / steps
-    return replace(loop, blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0))
+    return loop._replace(blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0))
 
 
 def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form: _Form, machine: Machine) -> Schedule:

@@ -135,24 +135,21 @@ _SERVED_ROWS = 1000
 _MOST_FIELDS = 16  # of a question
 
 
-def page_of(first: Simulation, overlays: Sequence[Overlay] = (), *, on_recording: bool = False) -> str:
-    """The page, made in some four seconds, that needs no network: at most 2 MB, and 0.2 MB for each recording."""
-    return _page(first, overlays, grid_of(first), on_recording)
-
-
 def grid_of(first: Simulation) -> Grid:
-    """The rankings of a file, by workload, device and size: the sizes of every workload, and the one that was asked."""
+    """The rankings of a file, by workload, device and size: the sizes of every workload, and the one that was asked.
+
+    Cost: one to two seconds.
+    """
     devices = {**known_devices(), first.device: first.machine}
-    return {
-        workload.name: {
-            device: {
-                size: ranking(replace(simulation, device=device, machine=machine))
-                for size, simulation in _simulations(workload, first).items()
-            }
-            for device, machine in devices.items()
+    grid = {}
+    for workload in WORKLOADS.values():
+        simulations = _simulations(workload, first)
+        rankings = {  # devices with the same figures share one
+            machine: {size: ranking(replace(one, machine=machine)) for size, one in simulations.items()}
+            for machine in set(devices.values())
         }
-        for workload in WORKLOADS.values()
-    }
+        grid[workload.name] = {device: rankings[machine] for device, machine in devices.items()}
+    return grid
 
 
 def _simulations(workload: TextbookWorkload, first: Simulation) -> dict[str, Simulation]:
@@ -167,7 +164,7 @@ def answers_of(
     first: Simulation, overlays: Sequence[Overlay] = (), *, on_recording: bool = False
 ) -> Callable[[str], tuple[HTTPStatus, str, str] | None]:
     """The function by which a server answers for the page: path and query in; status, text and media type out."""
-    page = _page(first, overlays, None, on_recording)
+    page = page_of(first, None, overlays, on_recording=on_recording)
 
     def answer(question: str) -> tuple[HTTPStatus, str, str] | None:
         path, _, query = question.partition("?")
@@ -207,8 +204,13 @@ def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
     return list(map(int, texts))
 
 
-def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None, on_recording: bool) -> str:
-    """The page; without a grid it asks its server. It opens on the first recording, or on the workload."""
+def page_of(
+    first: Simulation, grid: Grid | None, overlays: Sequence[Overlay] = (), *, on_recording: bool = False
+) -> str:
+    """The page, at most 2 MB and 0.2 MB for each recording. It opens on the first recording, or on the workload.
+
+    With the rankings of `grid_of` it needs no network; without a grid it asks its server.
+    """
     data = {**_data(first, overlays, grid), "on_recording": on_recording}
     return Page(
         template=Page.part(_ASSETS, "page.html"),
@@ -379,7 +381,8 @@ def simulate_command(
         PageServer.serve(answers_of(simulations[0], overlays, on_recording=bool(overlays)), port or 0, tell)
         return Facts("simulate")
     if html is not None:
-        Facts.save(html, page_of(simulations[0], overlays, on_recording=bool(overlays)), "choose another --html")
+        page = page_of(simulations[0], grid_of(simulations[0]), overlays, on_recording=bool(overlays))
+        Facts.save(html, page, "choose another --html")
         return Facts("simulate").tell(f"{html} is the page; open it in a browser")
     facts = Facts("simulate", lambda: {
         "simulations": [one.as_json(over) for one in simulations],

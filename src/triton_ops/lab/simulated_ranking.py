@@ -107,7 +107,7 @@ def ranking_of(
 def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> PlacedConfig:
     """A config that has no place yet, with the arguments of `ranking_of`."""
     forecast, model = None, Model(work, machine)
-    if not (why_not := _ill_formed(config, sides)):
+    if not (why_not := ill_formed(config, sides)):
         forecast = model.explain(config)
         silent = "" if forecast else model.why_silent(config) or "the model makes no forecast for it"
         why_not = _too_large(forecast, machine) if forecast else silent
@@ -129,7 +129,7 @@ def _too_large(forecast: Forecast, machine: Machine) -> str:
     return "" if isfinite(forecast.expected_ms) else why_not
 
 
-def _ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:
+def ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:
     """The reason why Triton would not compile a config, as far as its values tell; else empty."""
     for name, least in [*sides.items(), ("num_warps", 1)]:
         value = config.get(name, WARPS if name == "num_warps" else None)

@@ -40,6 +40,7 @@ from triton_ops.lab.simulated_ranking import (
     advice,
     config_text,
     device_named,
+    ill_formed,
     least_sides,
     outcome_of,
     ranking_of,
@@ -218,9 +219,9 @@ class SizePoint:
 
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
-    """Problems that differ along one axis in round extents, three an octave, from a sixteenth of its extent on."""
+    """Problems that differ along one axis in round extents, two an octave, from a sixteenth of its extent on."""
     begin = 1 << max(extents[axis] // 16, 1).bit_length() - 1
-    values = [begin * 2 ** (at // 3) * (4 + at % 3) // 4 for at in range(count)]
+    values = [begin * 2 ** (at // 2) * (2 + at % 2) // 2 for at in range(count)]
     rising = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
     return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]
 
@@ -231,7 +232,7 @@ MOST_CONFIGS = 20_000  # ranked within two or three seconds
 LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
 _COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
 _OF_PRODUCTS = ("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES")
-SHAPES = 20  # of a series
+SHAPES = 13  # of a series: a table of them is no wider than a page
 COMPARED = 8  # configs that are compared over shapes
 
 
@@ -308,16 +309,19 @@ class Simulation:
                 extent,
                 hint="name one of them",
             )
+        configs = self.compared
+        able = [not ill_formed(config, self.sides) for config in configs]
         shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
-        return [self._at(extents) for extents in shapes]
+        return [self._at(extents, configs, able) for extents in shapes]
 
-    def _at(self, extents: Sequence[int]) -> SizePoint:
-        """The `compared` configs at another shape: one that wins at one may be slow at the next."""
-        work = textbook_work(self.workload.family, extents, self.dtype)
-        times = [outcome_of(work, self.machine, config, self.sides).expected_ms for config in self.compared]
-        best = min((time for time in times if time > 0), default=0.0)
-        winner = times.index(best) if best else -1
-        return SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times])
+    def _at(self, extents: Sequence[int], configs: Sequence[Mapping[str, Any]], able: Sequence[bool]) -> SizePoint:
+        """The configs at another shape, where one that wins here may be slow; only those that are `able` can run."""
+        model = Model(textbook_work(self.workload.family, extents, self.dtype), self.machine)
+        times = [model.expected_ms(config) if one else 0.0 for config, one in zip(configs, able, strict=True)]
+        finite = [time for time in times if 0 < time < math.inf]
+        best = min(finite, default=0.0)
+        winner = times.index(best) if finite else -1
+        return SizePoint(extents, best, winner, [time / best if time in finite else 0.0 for time in times])
 
     def as_json(self, over: str | None = None) -> dict[str, Any]:
         """Every config's place and reasons as plain values; with `over` also the configs along that extent."""

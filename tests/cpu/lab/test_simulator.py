@@ -198,10 +198,11 @@ def test_a_recording_of_unknown_work_is_refused(tmp_path):
 
 
 def test_a_series_of_shapes_changes_one_extent():
-    found = series((4096, 64, 64), 0, 20)
-    assert found[0] == [256, 64, 64]
+    found = series((4096, 64, 64), 0, 13)
+    assert [shape[0] for shape in found[:3]] == [256, 384, 512]
+    assert found[-1] == [16384, 64, 64]
     assert {tuple(shape[1:]) for shape in found} == {(64, 64)}
-    assert series((1, 2), 0, 3) == [[1, 2]]
+    assert series((1, 2), 0, 3) == [[1, 2], [2, 2]]
 
 
 def test_spearman_shares_ranks_among_ties():

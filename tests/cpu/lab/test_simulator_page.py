@@ -19,7 +19,7 @@ import pytest
 from tests.browser import opened_browser, serious_faults
 from tests.records import ENVIRONMENT
 from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
-from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices, reasons
+from triton_ops.lab.simulated_ranking import WORKLOADS, known_devices, reasons
 from triton_ops.lab.simulation import overlay_of, simulate, whole_space
 from triton_ops.terminal import PageServer
 
@@ -42,9 +42,14 @@ def overlays():
 
 
 @pytest.fixture(scope="module")
-def text(overlays):
-    """The text of a page, which takes seconds to make."""
-    return page_of(simulate("gemm"), overlays)
+def grid():
+    """The rankings of a file, which take seconds to make."""
+    return grid_of(simulate("gemm"))
+
+
+@pytest.fixture(scope="module")
+def text(grid, overlays):
+    return page_of(simulate("gemm"), grid, overlays)
 
 
 @pytest.fixture(scope="module")
@@ -160,20 +165,20 @@ def test_the_first_page_is_what_the_terminal_shows(kind, request):
             assert cell in row.inner_text()
 
 
-def test_a_file_has_what_the_model_says_of_every_workload_device_and_size():
-    first = simulate("gemm")
-    grid = grid_of(first)
+def test_a_file_has_what_the_model_says_of_every_workload_device_and_size(grid):
     assert list(grid) == list(WORKLOADS)
     for name, workload in WORKLOADS.items():
         assert list(grid[name]) == list(known_devices())
-        for device, sizes in grid[name].items():
-            assert set(sizes) == set(workload.sizes)
+        for at, (device, sizes) in enumerate(grid[name].items()):
+            assert list(sizes) == list(workload.sizes)
             for size, shown in sizes.items():
-                agrees(shown, simulate(name, shape=workload.sizes[size], gpu=device))
+                has_places(shown, simulate(name, shape=workload.sizes[size], gpu=device))
+            size = list(sizes)[at % len(sizes)]
+            agrees(sizes[size], simulate(name, shape=workload.sizes[size], gpu=device))
 
 
-def agrees(shown, simulation):
-    """A ranking of the page is that of the model, in the same words and figures."""
+def has_places(shown, simulation):
+    """The places of the page are those of the model, in the same words and figures."""
     standings = simulation.standings
     assert shown["advice"] == simulation.advice
     assert [row["config"] for row in shown["rows"]] == [one.text for one in standings]
@@ -182,6 +187,11 @@ def agrees(shown, simulation):
         assert row["cells"] == one.cells
         assert row["score"] == pytest.approx(one.score, rel=1e-4)
         assert list(map(tuple, row["reasons"])) == reasons(one, simulation.machine)
+
+
+def agrees(shown, simulation):
+    """A ranking of the page is that of the model, with its knobs and its other shapes."""
+    has_places(shown, simulation)
     for knob, dial in zip(shown["knobs"], simulation.dials, strict=True):
         assert (knob["name"], knob["range"]) == (dial.name, pytest.approx(dial.range, rel=1e-4))
         for turned, turn in zip(knob["turns"], dial.turns, strict=True):
@@ -193,9 +203,9 @@ def agrees(shown, simulation):
             assert slower == pytest.approx(point.slower, abs=0.006)
 
 
-def test_a_page_opens_on_the_recording_that_is_given_and_names_what_limits_it(browser, overlays, tmp_path):
+def test_a_page_opens_on_the_recording_that_is_given_and_names_what_limits_it(browser, grid, overlays, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(page_of(simulate("gemm"), overlays, on_recording=True), encoding="utf-8")
+    path.write_text(page_of(simulate("gemm"), grid, overlays, on_recording=True), encoding="utf-8")
     with seen(browser, path.as_uri()) as page:
         assert page.input_value("#workload") == "recording:0"
         assert not re.search(r"limited by\W*$", page.inner_text("#advice"))
@@ -221,25 +231,27 @@ def test_a_file_says_what_it_has_not_and_how_to_get_it(page):
         assert not page.locator(control).first.is_visible()
 
 
-def test_a_file_is_no_larger_than_two_megabytes_and_always_the_same(text, overlays):
-    whole = simulate("gemm", configs=whole_space(WORKLOADS["gemm"].space))
-    assert text == page_of(simulate("gemm"), overlays)
-    assert len(text) <= LARGEST_BYTES
-    assert len(page_of(whole)) <= LARGEST_BYTES
-
-
-def test_what_was_asked_stands_first_in_a_file(browser, tmp_path):
-    config = {"BM": 1, "BN": 512, "num_warps": 4}
-    asked = simulate("rmsnorm", shape=(100, 700), dtype="float16", gpu="H100", configs=[config])
+def test_the_command_writes_a_page_on_which_what_was_asked_stands_first(browser, cli, grid, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(page_of(asked), encoding="utf-8")
+    ran = cli("simulate", "gemm", "--shape", "100x700x96", "--gpu", "h100", "--whole", "--html", path)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{path} is the page; open it in a browser\n")
+    text = path.read_text(encoding="utf-8")
+    assert len(text) <= LARGEST_BYTES
+    data = json.loads(re.search(r"const DATA = (.*);</script>", text)[1])
+    others = {**data["grid"], "gemm": {name: {**sizes} for name, sizes in data["grid"]["gemm"].items()}}
+    assert [sizes.pop("as asked")["count"] for sizes in others["gemm"].values()] == [480] * len(known_devices())
+    assert others == json.loads(json.dumps(grid)), "the rankings of named sizes are always the same"
+    asked = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=whole_space(WORKLOADS["gemm"].space))
     with seen(browser, path.as_uri()) as page:
-        assert places(page) == [config_text(config)]
+        assert places(page) == [one.text for one in asked.standings[:30]]
         assert page.inner_text("#advice") == asked.advice
         assert page.input_value("#size") == "as asked"
         page.select_option("#size", "large")
-        large = simulate("rmsnorm", shape=(65536, 8192), dtype="float16", gpu="H100")
-        assert page.inner_text("#advice") == large.advice
+        assert page.inner_text("#advice") == simulate("gemm", shape=(16384, 16384, 16384), gpu="H100").advice
+
+
+def test_a_page_of_recordings_is_no_larger_than_two_megabytes(text):
+    assert len(text) <= LARGEST_BYTES
 
 
 def test_another_config_is_chosen_and_a_knob_turned_by_keyboard(served):
@@ -348,12 +360,7 @@ def test_texts_of_files_never_become_markup_and_nothing_is_fetched(text):
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", text)
 
 
-def test_the_command_writes_the_page(cli, tmp_path):
-    path = tmp_path / "page.html"
-    ran = cli("simulate", "attention", "--shape", "1x8x1024x128", "--gpu", "a100", "--html", path)
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == f"{path} is the page; open it in a browser\n"
-    assert '"first":{"workload":"attention","shape":[1,8,1024,128]' in path.read_text(encoding="utf-8")
+def test_a_page_for_a_folder_that_is_not_there_is_refused(cli, tmp_path):
     refused = cli("simulate", "gemm", "--html", tmp_path / "none" / "page.html")
     assert (refused.code, refused.out) == (2, "")
     assert "cannot be written" in refused.err

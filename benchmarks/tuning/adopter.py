@@ -1,0 +1,210 @@
+"""A public package before and after its decorators are those of this one: first calls, times, tests, its own benchmark.
+
+    pip download --no-deps --no-binary :all: late-interaction-kernels==0.4.5
+    mkdir before after; tar xzf *.tar.gz -C before --strip 1; tar xzf *.tar.gz -C after --strip 1
+    (cd after; patch -p1 < adopt.patch)      # the patch of docs/guides/adopt.md
+    python -m benchmarks.tuning.adopter before after --limit-s 230 --out benchmarks/results/nvidia-h200/adopter.json
+
+Both trees make the first calls of each case in processes of their own, in turn, and are then timed in alternate rounds:
+cold from empty disk caches, warm in new processes on what the first have left. The winners of the cold run become the
+lockfile of the patched package, and a process with empty caches makes the same calls from it. Then the package's own
+tests run in both trees on the caches as they are, each until its share of the time is over, and its own benchmark of a
+training step. The file is written after each step; what the limit cuts off is missing, and said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.document import headed, save
+from benchmarks.tuning.third_party import MODES, Contender, compared, side_by_side, tuned_seconds
+from benchmarks.tuning.third_party_cases import answer
+from triton_ops.records import Lockfile, lock_of, store_in
+
+PACKAGE = "late_interaction_kernels"
+LOCKFILE = f"{PACKAGE}/triton-ops.lock.json"
+# Queries, documents, tokens of each, their size, and whether gradients are asked for: as in the package's benchmarks.
+CASES = {
+    "train-64": (64, 64, 32, 128, 128, True),
+    "colpali": (1, 1000, 128, 1024, 128, False),
+    "text-short": (1, 1000, 32, 300, 128, False),
+    "train-256": (256, 256, 32, 128, 128, True),
+    "large-d-512": (1, 1000, 32, 300, 512, False),
+}
+TESTS = ("autotune_kwargs", "compile_cache", "backward_unified", "scatter", "varlen", "topk", "robustness", "forward")
+BENCHMARK = ("benchmarks/kernels/bench_backward_method.py", "--only", "train-64", "retrieval")
+FIRST_SHARE, TESTS_SHARE = 0.6, 0.75  # of the time that is left: cases against the rest, tests against the benchmark
+CASE_S = 60.0
+
+
+def runner_of(name: str) -> Callable[[], list[Any]]:
+    """A call of a case, with the inputs that every process draws alike."""
+    queries, documents, per_query, per_document, size, gradients = CASES[name]
+    from late_interaction_kernels import maxsim
+
+    torch.manual_seed(sum(map(ord, name)))
+    dtype = torch.float16 if gradients else torch.bfloat16
+    q = torch.randn(queries, per_query, size, device="cuda", dtype=dtype, requires_grad=gradients)
+    d = torch.randn(documents, per_document, size, device="cuda", dtype=dtype, requires_grad=gradients)
+
+    def run() -> list[Any]:
+        q.grad = d.grad = None
+        scores = maxsim(q, d)
+        if gradients:
+            scores.sum().backward()
+        return [scores, q.grad, d.grad]
+
+    return run
+
+
+def contender(tree: Path, folder: Path) -> Contender:
+    """A process of the package in a tree, with its caches in a folder."""
+    words = ["env", f"PYTHONPATH={searched(tree)}", sys.executable, "-m", "benchmarks.tuning.adopter", "--child"]
+    return Contender(words, folder)
+
+
+def searched(tree: Path) -> str:
+    """The folders in which modules are looked up, the tree first."""
+    return os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+
+
+def cases(contenders: dict[str, Contender], end: float) -> dict[str, Any]:
+    """The cases in new processes until a time: first calls, milliseconds, seconds of each kernel's tunes."""
+    rows: dict[str, Any] = {}
+    before = {mode: len(each.told()) for mode, each in contenders.items()}
+    for name in CASES:
+        if time.perf_counter() < end:
+            rows[name] = compared(name, contenders, lambda: max(1.0, min(CASE_S, end - time.perf_counter())))
+            print(f"{name}: {json.dumps(rows[name])}", flush=True)
+    for each in contenders.values():
+        each.close()
+    seconds = [tuned_seconds(each.told()[before[mode] :]) for mode, each in contenders.items()]
+    return {"cases": rows, "tuned": side_by_side(*seconds), "tunes_s": [total(each) for each in seconds],
+            "rungs": rungs(contenders["ours"])}  # fmt: skip
+
+
+def rungs(process: Contender) -> list[str]:
+    """Where the configs of each kernel came from, in the newest process."""
+    return sorted({f"{row['kernel']}: {row['rung']}" for rows in process.rows[-1:] for row in rows})
+
+
+def total(tunes: dict[str, dict[str, float]]) -> float:
+    """The seconds of all tunes."""
+    return round(sum(each["seconds"] for each in tunes.values()), 3)
+
+
+def locked(tree: Path, records: Path, folder: Path, end: float) -> dict[str, Any]:
+    """First calls with empty caches and the winners of the cold run in the package's lockfile."""
+    lock, left_out = lock_of(store_in(str(records)))
+    lock.write(tree / LOCKFILE)
+    process, rows = contender(tree, folder), {}
+    for name in CASES:
+        if time.perf_counter() < end:
+            first = process.ask("first", name, max(1.0, min(CASE_S, end - time.perf_counter())))
+            rows[name] = first.get("first_s", first.get("error"))
+    process.close()
+    return {"entries": len(lock.entries), "left_out": [str(each.reason) for each in left_out], "first_s": rows,
+            "tunes": tuned_seconds(process.told()), "rungs": rungs(process)}  # fmt: skip
+
+
+def own_tests(tree: Path, folder: Path, seconds: float) -> dict[str, Any]:
+    """How each of the package's tests ended, and what the whole took, as far as it came."""
+    files = [f"tests/test_{name}.py" for name in TESTS]
+    words = [sys.executable, "-m", "pytest", "-o", "addopts=", "-v", "--tb=line", "-p", "no:cacheprovider", *files]
+    start = time.perf_counter()
+    printed, whole = run_in(tree, folder, words, seconds)
+    return {"ends": ends_of(printed), "whole": whole, "wall_s": time.perf_counter() - start, "tail": printed[-3000:]}
+
+
+def ends_of(printed: str) -> dict[str, str]:
+    """By test: passed, failed, or skipped."""
+    return dict(re.findall(r"^(tests/\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)", printed, re.MULTILINE))
+
+
+def own_benchmark(tree: Path, folder: Path, seconds: float) -> Any:
+    """What the package's benchmark writes, or the end of what it printed."""
+    printed, _ = run_in(tree, folder, [sys.executable, *BENCHMARK, "--outdir", str(folder / "own")], seconds)
+    written = sorted((folder / "own").glob("*.json"))
+    return json.loads(written[0].read_text()) if written else printed[-1000:]
+
+
+def run_in(tree: Path, folder: Path, words: list[str], seconds: float) -> tuple[str, bool]:
+    """What a command in a tree prints, and whether it ended by itself."""
+    environment = {**os.environ, "PYTHONPATH": searched(tree), "TRITON_CACHE_DIR": f"{folder}/triton",
+                   "TRITON_OPS_CACHE_DIR": f"{folder}/ops", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    log = folder / "command.log"
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(words, cwd=tree, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            process.wait(max(1.0, seconds))
+            whole = True
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            whole = False
+    return log.read_text(encoding="utf-8", errors="replace"), whole
+
+
+def measured(options: argparse.Namespace, folder: Path) -> None:
+    """All steps, each as long as time is left, writing the file after each."""
+    end, facts = time.perf_counter() + options.limit_s, {"package": f"{PACKAGE} {options.version}"}
+    trees = dict(zip(MODES, (options.before.resolve(), options.after.resolve()), strict=True))
+    folders = {mode: folder / mode for mode in MODES}
+    Lockfile((), ()).write(trees["ours"] / LOCKFILE)
+
+    def share(part: float) -> float:
+        return part * (end - time.perf_counter())
+
+    def noted(**step: Any) -> None:
+        facts.update(step)
+        print(json.dumps(step)[:2000], flush=True)
+        if options.out is not None:
+            save(options.out, headed("python -m benchmarks.tuning.adopter", options.commit, **facts))
+
+    contenders = {mode: contender(trees[mode], folders[mode]) for mode in MODES}
+    with contextlib.ExitStack() as closing:
+        for each in contenders.values():
+            closing.callback(each.close)
+        noted(cold=cases(contenders, time.perf_counter() + share(FIRST_SHARE)))
+        noted(warm=cases(contenders, time.perf_counter() + share(FIRST_SHARE)))
+    locking = time.perf_counter() + share(1 / 3)
+    noted(locked=locked(trees["ours"], folders["ours"] / "ops", folder / "locked", locking))
+    for place, mode in enumerate(MODES):
+        seconds = share(TESTS_SHARE) / (len(MODES) - place)
+        noted(**{f"tests_{mode}": own_tests(trees[mode], folders[mode], seconds)})
+    for place, mode in enumerate(MODES):
+        noted(**{f"own_{mode}": own_benchmark(trees[mode], folders[mode], share(1) / (len(MODES) - place))})
+
+
+def main() -> None:
+    """Compare the two trees, or be the process of one."""
+    if sys.argv[1:2] == ["--child"]:
+        answer(runner_of, Path(sys.argv[2]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("before", type=Path, help="the package as it is")
+    parser.add_argument("after", type=Path, help="the package with the patch")
+    parser.add_argument("--version", default="0.4.5", help="of the package")
+    parser.add_argument("--limit-s", type=float, default=230.0, help="end after so many seconds")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        measured(options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
