@@ -91,13 +91,16 @@ class Draw:
         """The draws in which the lane here has data, in rows and columns that have some, and the lane beyond has none.
 
         It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left
-        out. The other has some where the kernel puts other data in the place of what the condition leaves out.
+        out. The other has some where the kernel puts other data in the place of what the condition leaves out, or where
+        a load of another condition goes on.
         """
         draws: Alive = np.ones(DRAWS, dtype=np.bool_)
         edge, padded = self._first_out(axis, condition), self.beyond(axis, condition)
         for one in {inner for term in operands for inner in term.inner()}:
             if one.name == INDEX and one is not axis:
                 draws &= self(self._facts.terms.whole(one)) < edge
+            elif one.name == "load" and axis.number in one.operands[3].inside:
+                draws &= (condition in one.operands[3].comparisons()) | ~padded(one.operands[3]).astype(np.bool_)
             elif one.name == "choose" and axis.number in one.operands[0].inside:
                 choice, *branches = one.operands
                 along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]

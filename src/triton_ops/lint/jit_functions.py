@@ -6,9 +6,10 @@ Names are followed to what they were last given within the launching function; n
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from triton_ops.backend import KernelSource, Layers, last_name
@@ -55,6 +56,12 @@ def dotted_name(node: ast.expr) -> str:
 
 
 _DEEPEST = 4
+_MOST_AXES = 8
+_ELEMENTS = {
+    "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
+    "torch.float8_e4m3fn": "fp8e4nv", "torch.float8_e5m2": "fp8e5", "torch.bool": "i1", "torch.uint8": "u8",
+    "torch.int8": "i8", "torch.int16": "i16", "torch.int32": "i32", "torch.int64": "i64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,19 +228,59 @@ class SourceLaunch:
         value = self.resolved(node)
         return value.value if isinstance(value, ast.Constant) else None
 
+    def element(self, node: ast.expr) -> str:
+        """The type of a tensor's elements as Triton writes it, where the launching function makes it of that type."""
+        call = self.resolved(node)
+        if not isinstance(call, ast.Call):
+            return ""
+        types = [one.value for one in call.keywords if one.arg == "dtype"]
+        types += call.args[:1] if last_name(call) == "to" else []
+        return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
+
     @property
     def inner_strides(self) -> frozenset[str]:
-        """The parameters that are given the stride of a tensor's last axis."""
+        """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
         last: dict[str, int] = {}
         for one in strides.values():
             axes = one.axis, last.get(one.tensor, 0)
             last[one.tensor] = -1 if -1 in axes else max(axes)
+        several = {one.tensor: self._asserted_axes(one.tensor) for one in strides.values()}
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis == last[one.tensor] != 0 and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+            if one.axis in several[one.tensor]
+            or (
+                not several[one.tensor]
+                and one.axis == last[one.tensor] != 0
+                and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+            )
         )
+
+    def _asserted_axes(self, tensor: str) -> set[int]:
+        """The axes of a tensor, or of one that it is made like, whose stride is asserted to be 1."""
+        value = self.resolved(ast.Name(tensor))
+        alike = isinstance(value, ast.Call) and last_name(value) == "empty_like"
+        owner = ast.unparse(value.args[0]) if isinstance(value, ast.Call) and alike else tensor
+        return {axis for axis in range(-1, _MOST_AXES) if f"{owner}.stride({axis}) == 1" in self._assertions}
+
+    @cached_property
+    def _assertions(self) -> set[str]:
+        """The conditions without which the function ends before it launches: of assertions, and of what it refuses."""
+        nodes = list(ast.walk(self.around))
+        queue = [one.test for one in nodes if isinstance(one, ast.Assert)]
+        tests = (one.test for one in nodes if isinstance(one, ast.If) and _leaves(one.body))
+        queue += [one.operand for one in tests if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
+        conditions: set[str] = set()
+        while queue:
+            node = self.resolved(queue.pop())
+            if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+                queue += node.values
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+                queue += [node.left, node.right]
+            else:
+                conditions.add(ast.unparse(node))
+        return conditions
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
@@ -284,8 +331,7 @@ class SourceLaunch:
 
     def _is_asserted_one(self, node: ast.expr) -> bool:
         """Check whether the launching function asserts that an expression is 1."""
-        tests = [ast.unparse(one.test) for one in ast.walk(self.around) if isinstance(one, ast.Assert)]
-        return f"{ast.unparse(node)} == 1" in tests
+        return f"{ast.unparse(node)} == 1" in self._assertions
 
 
 def _config_key(node: ast.expr) -> str:
@@ -416,7 +462,10 @@ def _words(node: ast.AST) -> frozenset[str]:
 
 
 def _leaves(block: list[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+    """Check whether what follows a block is not reached from it."""
+    last = block[-1] if block else None
+    fails = isinstance(last, ast.Assert) and isinstance(last.test, ast.Constant) and not last.test.value
+    return fails or isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _functions_in(node: ast.AST) -> Iterator[Any]:
@@ -530,7 +579,7 @@ def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     if argument is None:
         return []
     several = launch.names.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
-    axes = [_axis_of(launch, one, attribute) for one in several for attribute in ("shape", "size")]
+    axes = (_axis_of(launch, one, "shape", "size") for one in several)
     return [one for one in axes if one is not None]
 
 
@@ -552,28 +601,13 @@ def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     return None if argument is None else ast.unparse(argument)
 
 
-def _axis_of(launch: SourceLaunch, argument: ast.expr, attribute: str) -> AxisOf | None:
+_AXIS = re.compile(r"(?P<tensor>.+)\.(?P<attribute>stride|shape|size)(?:\(\))?[\[(](?P<axis>-?\d+)[\])]")
+
+
+def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> AxisOf | None:
+    """The axis that an expression asks a tensor about: `x.stride(0)`, `x.shape[0]`, or a part of what a name holds."""
     node = launch.resolved(argument)
-    if isinstance(node, ast.Subscript):  # x.stride()[0], x.shape[0], x.size()[0]
-        owner, place = node.value, node.slice
-        if isinstance(owner, ast.Name):
-            owner = launch.resolved(owner)
-        if isinstance(owner, ast.Call) and last_name(owner) == attribute and not owner.args:
-            return _axis(owner.func, place)
-        if isinstance(owner, ast.Attribute) and owner.attr == attribute:
-            return _axis(owner, place)
-    if isinstance(node, ast.Call) and last_name(node) == attribute and node.args:
-        return _axis(node.func, node.args[0])
-    return None
-
-
-def _axis(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
-    if not isinstance(accessor, ast.Attribute):
-        return None
-    if isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub) and isinstance(place.operand, ast.Constant):
-        axis = -int(str(place.operand.value))
-    elif isinstance(place, ast.Constant) and type(place.value) is int:
-        axis = place.value
-    else:
-        return None
-    return AxisOf(ast.unparse(accessor.value), axis)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        node = ast.Subscript(launch.resolved(node.value), node.slice, ast.Load())
+    match = _AXIS.fullmatch(ast.unparse(node))
+    return AxisOf(match["tensor"], int(match["axis"])) if match and match["attribute"] in attributes else None

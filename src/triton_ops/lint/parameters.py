@@ -445,7 +445,7 @@ def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, An
 
 
 def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str]:
-    """The types of the plain parameters whose values launches and defaults show."""
+    """The types of the plain parameters whose values launches and defaults show, and of tensors that they make."""
     types: dict[str, str] = {}
     for param in kernel.function.params:
         if param.has_default and not param.is_constexpr:
@@ -453,6 +453,10 @@ def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str
     for launch in source.launches:
         kinds = {name: _type_of(launch.literal(node)) for name, node in launch.arguments.items()}
         types.update({name: kind for name, kind in kinds.items() if kind})
+    for name in kernel.parameters:
+        nodes = ((launch, launch.arguments.get(name)) for launch in source.launches)
+        elements = {launch.element(node) for launch, node in nodes if node is not None} - {""}
+        types.update({name: f"*{min(elements)}"} if len(elements) == 1 else {})
     return {name: kind for name, kind in types.items() if kind}
 
 
@@ -490,7 +494,7 @@ def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], w
         return str(annotated)
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
-    if name in uses.pointers:
+    if name in uses.pointers and not whole.get(name, "").startswith("*"):
         return {"int": "*i32", "address": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
     if name in whole:
         return whole[name]

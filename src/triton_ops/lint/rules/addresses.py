@@ -10,7 +10,7 @@ from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
 from triton_ops.lint.indices import Index, indices, root_name
-from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.jit_functions import AxisOf, SourceLaunch, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -339,6 +339,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     wide = dict(_growing(variant, 64))
     chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
+    products = {product for product, _ in _growing(variant, 32)}
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         if not accesses or (kernel.place(one), product.words) in chosen - own:
@@ -350,8 +351,8 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if product in wide and not counts:
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
-        elif product.named("load"):
-            continue  # as wide as what the tensor holds
+        elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
+            continue  # as wide as what the tensor holds, or of a tensor that is full long after another
         elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
@@ -380,6 +381,20 @@ def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
             if one.tensor == beside.tensor and (one.axis < 0) == (beside.axis < 0):
                 return one.axis < beside.axis
     return None
+
+
+def _is_smaller(kernel: KernelReading, product: Term, others: set[Term]) -> bool:
+    """Check whether the counter of a product steps through a tensor of two axes more too, which overflows before."""
+    counters = set(product.named("program_id", "turn"))
+    alike = [one for one in others if not one.named("load") and counters.intersection(one.named("program_id", "turn"))]
+    return any(0 < _rank(launch, product) < _rank(launch, one) - 1 for launch in kernel.launches for one in alike)
+
+
+def _rank(launch: SourceLaunch, product: Term) -> int:
+    """The number of strides that a launch gives of the tensor whose stride a product has; 0 if none is seen."""
+    tensors = [one.tensor for name in launch.arguments if (one := stride_of(launch, name)) is not None]
+    mine = (stride_of(launch, name) for name in product.arguments)
+    return max((tensors.count(one.tensor) for one in mine if one is not None), default=0)
 
 
 def _has(term: Term, product: Term) -> bool:

@@ -113,7 +113,7 @@ def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
         return False
     sides = [launch.resolved(one) for one in (node.left, node.right)]
     if isinstance(node.op, ast.Mult):
-        return any(_rounds_up(one) for one in sides)
+        return any(_rounds_up(one) is not None for one in sides)
     return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in sides)
 
 
@@ -194,8 +194,8 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
             ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments
         }
         for node in _extents_of_grid(launch, one.index):
-            size = node.args[0] if isinstance(node, ast.Call) and node.args else node
-            if _rounds_up(node) and ast.unparse(size) not in constants:
+            size = _rounds_up(node)
+            if size is not None and ast.unparse(size) not in constants:
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
         if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
             return evidence
@@ -233,17 +233,16 @@ def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIn
     return ""
 
 
-def _rounds_up(node: ast.expr) -> bool:
-    """`cdiv(n, b)`, `(n + b - 1) // b`, `-(-n // b)` or `math.ceil(n / b)`."""
-    if isinstance(node, ast.Call):
-        return last_name(node) in ("cdiv", "ceil_div", "ceildiv", "div_up", "ceil")
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
-        return False
-    if isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub):
-        return True
-    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Sub) and (
-        isinstance(node.left.right, ast.Constant) and node.left.right.value == 1
-    )  # fmt: skip
+def _rounds_up(node: ast.expr) -> ast.expr | None:
+    """The size that `cdiv(n, b)`, `(n + b - 1) // b`, `-(-n // b)` or `math.ceil(n / b)` rounds up to whole blocks."""
+    if isinstance(node, ast.Call) and last_name(node) in ("cdiv", "ceil_div", "ceildiv", "div_up", "ceil"):
+        return node.args[0] if node.args else node
+    left = node.left if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) else None
+    if isinstance(left, ast.UnaryOp) and isinstance(left.op, ast.USub):
+        return left.operand
+    if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub) and ast.unparse(left.right) == "1":
+        return left.left.left if isinstance(left.left, ast.BinOp) else left.left
+    return None
 
 
 def _unused_extent(kernel: KernelReading) -> str:
@@ -334,7 +333,8 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
         return
     what = f"the mask asks {bound.condition.words}, and the access goes to {_describe_index(index)}"
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
-    names = {one for launch, node in grids for one in _rounded_sizes(launch, node)}
+    sizes = ((launch, _rounds_up(node)) for launch, node in grids)
+    names = {ast.unparse(launch.resolved(size)) for launch, size in sizes if size is not None}
     limits = {
         ast.unparse(launch.resolved(launch.arguments[name]))
         for launch in kernel.launches
@@ -348,11 +348,3 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
         )  # fmt: skip
     elif not kernel.launches and index.stride.constant == 1 and len(index.access.type.shape) == 1:
         yield f"{what}; no launch in the file says whether each block has a limit of its own"
-
-
-def _rounded_sizes(launch: SourceLaunch, node: ast.expr) -> set[str]:
-    if isinstance(node, ast.Call) and _rounds_up(node) and node.args:
-        return {ast.unparse(launch.resolved(node.args[0]))}
-    if isinstance(node, ast.BinOp) and _rounds_up(node):
-        return {ast.unparse(launch.resolved(one)) for one in ast.walk(node) if isinstance(one, ast.Name)}
-    return set()
