@@ -226,7 +226,10 @@ class Draw:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
-        return computed(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
+        values = [self(one) for one in term.operands if isinstance(one, Term)]
+        if term.name == "arith.divf" and term.operands[-1].named("load"):
+            values[1] = abs(values[1])  # a scale or a temperature, if it was loaded
+        return computed(term.name, word, values)
 
 
 _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {

@@ -237,6 +237,12 @@ class SourceLaunch:
         types += call.args[:1] if last_name(call) == "to" else []
         return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
 
+    def rounded(self, node: ast.expr) -> str:
+        """The size, as text, of which an expression makes the next power of two; empty if it makes none."""
+        calls = [one for one in ast.walk(self.resolved(node)) if isinstance(one, ast.Call) and one.args]
+        sizes = (one.args[0] for one in calls if last_name(one) == "next_power_of_2")
+        return next((ast.unparse(self.resolved(size)) for size in sizes), "")
+
     @property
     def inner_strides(self) -> frozenset[str]:
         """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
@@ -319,10 +325,7 @@ class SourceLaunch:
         if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
             return False
         size, block = (self.resolved(one) for one in node.args)
-        block = self.resolved(self.arguments.get(_config_key(block), block))
-        if not isinstance(block, ast.Call) or last_name(block) != "next_power_of_2":
-            return False
-        return ast.unparse(self.resolved(block.args[0])) == ast.unparse(size)
+        return self.rounded(self.arguments.get(_config_key(block), block)) == ast.unparse(size)
 
     def _given(self, node: ast.expr) -> list[str]:
         """The parameters that are given an expression."""

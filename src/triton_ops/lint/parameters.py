@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier":
           "sem": "relaxed"}  # fmt: skip
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
+_WHOLE = re.compile(r"\w+\.u?int(32|64)")
 _DEEPEST = 8
 _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
@@ -105,6 +107,10 @@ class _UsageReader:
         self._shape(node, name)
         if name == "to" and any(self._is_pointer_type(one) for one in node.args):
             self._address(node.func)
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_whole = name == "to" and any(_WHOLE.fullmatch(ast.unparse(one)) for one in node.args[:1])
+        if is_whole and isinstance(owner, ast.Call) and last_name(owner) == "load":
+            self._loaded(owner, "int")
         return pointers
 
     def _is_pointer_type(self, node: ast.expr) -> bool:

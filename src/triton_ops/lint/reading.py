@@ -345,7 +345,22 @@ class KernelReading:
 
     @cached_property
     def checks_divisibility(self) -> bool:
-        """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        """Whether the launching functions, heuristics or the kernel itself ask for a remainder, or the file by a block.
+
+        A block is what launches give to a tile by name.
+        """
+        given = {
+            ast.unparse(node)
+            for launch in self.launches
+            for name, node in launch.arguments.items()
+            if name in self.uses.tiles and isinstance(node, ast.Name)
+        }
+        sides = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare) and given)
+        if any(
+            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and ast.unparse(one.right) in given
+            for one in sides
+        ):
+            return True
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.indices import all_indices, root_name
+from triton_ops.lint.indices import Index, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, once, rule
@@ -105,7 +105,9 @@ def _places_of(variant: Variant) -> Iterator[Term]:
 
 
 def _has_outside_of_data(sums: Term, name: str) -> bool:
-    """Check whether an argument is in a sum, and not merely joined with an index that was loaded."""
+    """Check whether an argument is in a sum, and neither joined with an index that was loaded nor its end."""
+    if sums.named("load") and not any(one.name in _PLACES for one in sums.direct()):
+        return False
     return any(name in one.arguments and not one.named("load") for monomial in sums.parts for one in monomial)
 
 
@@ -120,22 +122,20 @@ def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bo
 def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
     """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
     size = ast.unparse(launch.resolved(launch.arguments[name]))
-    blocks = (launch.resolved(node) for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
-    rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
-    return any(
-        last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
-        for one in rounded
-    )
+    return any(launch.rounded(node) == size for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
 
 
 def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
     """The parts that a size grows with, through names and arithmetic, and not into the calls that made them."""
     node = launch.resolved(node)
     yield node
-    if depth and isinstance(node, ast.BinOp):
+    if not depth or not isinstance(node, ast.BinOp):
+        return
+    right = list(_factors(launch, node.right, depth - 1))
+    divides = isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod))
+    if not divides or not any(_varies(launch, one) for one in right):  # what varies in both parts cancels
         yield from _factors(launch, node.left, depth - 1)
-        if not isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod)):
-            yield from _factors(launch, node.right, depth - 1)
+        yield from () if divides else right
 
 
 def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
@@ -208,17 +208,21 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     return False
 
 
+def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
+    """The arguments at which chosen indices end that step from program to program."""
+    stepping = (
+        index for index in all_indices(variant.facts) if any(one.name == "program_id" for one in index.stepping)
+    )
+    bounds = (bound for index in stepping if chosen(index) for bound in index.bounds if bound.fits)
+    return {name for bound in bounds for name in bound.last.arguments}
+
+
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
-    """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
-    return {
-        name
-        for index in all_indices(variant.facts)
-        if index.access.kind == "store" and len(index.access.type.shape) >= axes and index.extent in extents
-        if any(one.name == "program_id" for one in index.stepping)
-        for bound in index.bounds
-        if bound.fits
-        for name in bound.last.arguments
-    }
+    """Those of a stored block of so many axes and more whose indices step by tuned tiles."""
+    return _limits(
+        variant,
+        lambda one: one.access.kind == "store" and len(one.access.type.shape) >= axes and one.extent in extents,
+    )
 
 
 @rule(
@@ -230,30 +234,24 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
 )
 def changed_global(kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
-    globals_read = _globals_read(kernel)
-    for node in ast.walk(kernel.tree) if globals_read else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
-            for name in sorted(declared & set(globals_read)):
-                statements = (one for one in ast.walk(node) if isinstance(one, ast.stmt))
-                if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
-                    yield Seen(
-                        globals_read[name],
-                        f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
-                        "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
-                    )  # fmt: skip
-    first_lines: dict[str, int] = {}
-    for statement in kernel.tree.body:
-        for name in globals_read:
-            if _assigns(statement, name):
-                if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
-                    yield Seen(
-                        globals_read[name],
-                        f"the global {name} has one value in line {first_lines[name]} and another in line "
-                        f"{statement.lineno}; which of them a compiled kernel holds depends on when it was first "
-                        "launched",
-                    )  # fmt: skip
-                first_lines.setdefault(name, statement.lineno)
+    for name, line_read in _globals_read(kernel).items():
+        for node in (one for one in ast.walk(kernel.tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))):
+            inner = list(ast.walk(node))
+            is_declared = any(isinstance(one, ast.Global) and name in one.names for one in inner)
+            statements = (one for one in inner if isinstance(one, ast.stmt) and is_declared)
+            if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
+                yield Seen(
+                    line_read,
+                    f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
+                    "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
+                )  # fmt: skip
+        lines = [statement.lineno for statement in kernel.tree.body if _assigns(statement, name)]
+        for line in (line for line in lines[1:] if line > kernel.line > lines[0]):
+            yield Seen(
+                line_read,
+                f"the global {name} has one value in line {lines[0]} and another in line {line}; which of them a "
+                "compiled kernel holds depends on when it was first launched",
+            )  # fmt: skip
 
 
 def _globals_read(kernel: KernelReading) -> dict[str, int]:
@@ -314,14 +312,9 @@ def _stepped_limits(kernel: KernelReading) -> set[str] | None:
     """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
     if not kernel.variants:
         return None
-    return {
-        name
-        for index in all_indices(kernel.variants[0].facts)
-        if any(one.name == "program_id" and index.term.parts.get((one,), 0) for one in index.stepping)
-        for bound in index.bounds
-        if bound.fits
-        for name in bound.last.arguments
-    }
+    return _limits(
+        kernel.variants[0], lambda index: any(len(m) == 1 and m[0].name == "program_id" for m in index.term.parts)
+    )
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:

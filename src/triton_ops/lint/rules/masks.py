@@ -138,6 +138,8 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
     """Check whether a limit is a number that no launch relates to the block or to the number of its turns."""
     guessed = bool(kernel.function.constants - one.variant.guess.known_names)
+    if bound.last.constant is not None and bound.last.constant + 1 not in one.variant.guess.constants.values():
+        return True
     return guessed and bound.last.constant is not None and not (one.index.stepping and kernel.launches)
 
 
@@ -219,9 +221,19 @@ def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
 
 
 def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
-    """Check whether a block is a whole axis: every launch makes it of a tensor's shape, as it is."""
+    """Check whether a block is a whole axis: every launch makes it of a tensor's shape, or the tensor of its extent."""
     names = _tiles_of(kernel, one) if kernel.launches else []
+    if not one.index.stepping and all(_makes(each, root_name(one.index.access), names) for each in kernel.launches):
+        return bool(names)
     return bool(names) and all(extents_of(launch, name) for launch in kernel.launches for name in names)
+
+
+def _makes(launch: SourceLaunch, root: str, names: list[str]) -> bool:
+    """Check whether a launching function makes a tensor with an axis of the very extent that it gives to a block."""
+    made, *blocks = (launch.resolved(launch.arguments.get(one, ast.Constant(None))) for one in (root, *names))
+    shapes = made.args[:1] if isinstance(made, ast.Call) and last_name(made) in ("empty", "zeros", "full") else []
+    axes = (axis for shape in shapes if isinstance(shape, (ast.Tuple, ast.List)) for axis in shape.elts)
+    return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(ast.unparse, blocks))
 
 
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
@@ -263,6 +275,9 @@ def _unused_extent(kernel: KernelReading) -> str:
 def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Conditions that let an index pass that is no element's."""
     exclusive, terms = _exclusive(variant), variant.facts.terms
+    guess = variant.guess
+    sizes = [v for name, v in guess.constants.items() if name not in guess.known_names and type(v) is int]
+    distances = {one - other for one in sizes for other in sizes}  # of sizes that were guessed one by one
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:
@@ -280,7 +295,8 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             elif not bound.fits:
                 yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)
-        if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
+        plain = index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index)
+        if first < 0 and plain and -access.offset.parts.get((), 0) not in distances:
             yield Seen(
                 access,
                 f"the first element of the first program is {first} along axis {index.axis}, "
@@ -292,7 +308,8 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
 def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
     """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
     if index.term.parts.get((), 0) != 1:
-        return False
+        ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
+        return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
     if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
