@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -345,30 +345,23 @@ class KernelReading:
 
     @cached_property
     def checks_divisibility(self) -> bool:
-        """Whether the launching functions, heuristics or the kernel itself ask for a remainder, or the file by a block.
-
-        A block is what launches give to a tile by name.
-        """
-        given = {
-            ast.unparse(node)
-            for launch in self.launches
-            for name, node in launch.arguments.items()
-            if name in self.uses.tiles and isinstance(node, ast.Name)
-        }
-        sides = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare) and given)
-        if any(
-            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and ast.unparse(one.right) in given
-            for one in sides
-        ):
-            return True
+        """Whether the launching functions, heuristics or the kernel ask for a remainder, or the file by a block."""
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
         calls = (node for node in ast.walk(self.function.node) if isinstance(node, ast.Call))
         names = ("assume", "device_assert", "static_assert")
         tests += (one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
-        parts = (part for test in tests for part in ast.walk(test))
-        return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in parts)
+        given = [node for one in self.launches for name, node in one.arguments.items() if name in self.uses.tiles]
+        blocks = {one.id for one in given if isinstance(one, ast.Name)}
+        tests += (one for one in ast.walk(self.tree) if isinstance(one, ast.Compare) and _divides(one.left, blocks))
+        return any(_divides(part) for test in tests for part in ast.walk(test))
+
+
+def _divides(node: ast.AST, by: Collection[str] | None = None) -> bool:
+    """Check whether an expression is a remainder, by one of some names if these are given."""
+    is_remainder = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    return is_remainder and (by is None or ast.unparse(node.right) in by)
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
