@@ -360,8 +360,9 @@ class KernelReading:
 
 def _divides(node: ast.AST, by: Collection[str] | None = None) -> bool:
     """Check whether an expression is a remainder, by one of some names if these are given."""
-    is_remainder = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
-    return is_remainder and (by is None or ast.unparse(node.right) in by)
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod):
+        return False
+    return by is None or ast.unparse(node.right) in by
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
