@@ -1,13 +1,11 @@
 """A reader of triton-ops lockfiles for projects that take no dependency: copy this file, which needs Python 3.8 alone.
 
-It answers as `triton_ops.records.Lockfile.find` does, and refuses what the package refuses. It runs and writes nothing,
-and reads a file once. What it cannot tell stands in `Answer.unchecked`, or is a NoAnswerError:
+It answers as `triton_ops.records.Lockfile.find` does, and refuses what the package refuses. It borrows no entry from
+another device, runs and writes nothing. What it cannot tell stands in `Answer.unchecked`, or is a NoAnswerError:
 
 - Without an `identity` from the package the kernel's source, the assembler and hooks are not compared, and where
   entries for several sources differ in the config there is no answer. `triton-ops lock verify --static` compares them.
 - Arguments `NAME:class` of decorated kernels are not made here; write them as the entry has them.
-- Of a file with right checksums it judges neither `call` nor how deep and large values of configs are. One with a
-  problem whose shapes have ranges is refused, and no entry is borrowed from another device.
 """
 
 from __future__ import annotations
@@ -91,8 +89,7 @@ class Lockfile:
         """
         if not (named := [entry for entry in self.entries if entry["kernel"] == kernel]):
             raise NoAnswerError(f"the lockfile has no entry of {kernel}")
-        here = [entry for entry in named if not _other_device(self.devices[entry["device"]], device)]
-        if not here:
+        if not (here := [entry for entry in named if not _other_device(self.devices[entry["device"]], device)]):
             reason = _other_device(self.devices[named[0]["device"]], device)
             raise NoAnswerError(f"the lockfile has no entry of {kernel} for this device: {reason}")
         reasons = [_outside(entry, arguments, entry.get("ranges", []), identity) for entry in here]
@@ -109,13 +106,11 @@ class Lockfile:
 
         # What each source that may be the kernel's would get; with an identity the entries that fit are for one source.
         sources = [_source(entry) for entry in fitting] if identity is None else [identity]
-        bests = [min((e for e in fitting if _source(e).items() <= own.items()), key=rank) for own in sources]
-        if any(_canonical(one["config"]) != _canonical(bests[0]["config"]) for one in bests):
+        best, *others = [min((e for e in fitting if _source(e).items() <= own.items()), key=rank) for own in sources]
+        if any(_canonical(other["config"]) != _canonical(best["config"]) for other in others):
             raise NoAnswerError(f"entries of {kernel} for several sources differ in the config; give the identity")
-        config = {name: _as_tuples(value) for name, value in bests[0]["config"].items()}
-        return Answer(
-            config, "range" if rank(bests[0])[0] else "exact", bests[0], *_staleness(bests[0], device, identity)
-        )
+        config = {name: _as_tuples(value) for name, value in best["config"].items()}
+        return Answer(config, "range" if rank(best)[0] else "exact", best, *_staleness(best, device, identity))
 
 
 def arguments_of(**arguments: Any) -> dict[str, Any]:
@@ -145,8 +140,7 @@ def _staleness(entry: Facts, device: Facts, identity: Facts | None) -> tuple[tup
     then = {name: text for name, text in entry.get("identity", {}).items() if name not in _source(entry)}
     now: dict[str, Any] = dict(installed(then) if identity is None else identity)
     unchecked = [] if identity is not None else [*_source(entry), *(name for name in then if name not in now)]
-    driver = entry.get("origin", {}).get("driver")
-    if driver is not None:
+    if (driver := entry.get("origin", {}).get("driver")) is not None:
         then["driver"], now["driver"] = str(driver), str(device.get("driver"))
         unchecked += ["driver"] if identity is None and "driver" not in device else []
     changed = [name for name in sorted(then) if name not in unchecked and now.get(name) != then[name]]
@@ -183,21 +177,27 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # A form is a type, None, a range, a test, a tuple of alternatives, a list with one form for all items, or an object
 # with forms by name, in which a name with `?` may be missing and `*` stands for every name.
 _COUNT, _EXTENT, _PLAIN = (range(2**53 + 1), None), range(2**62 + 1), (bool, int, float, str, None)
-_SIZES = {"shape?": [_EXTENT], "stride?": [(int, None)], "range?": [_EXTENT]}
+_SIZES = {"shape?": [_EXTENT], "stride?": [(int, None)], "range?": ()}  # a bucket stands in `ranges`
 _FACTS = {**_SIZES, "dtype?": str, "aligned?": bool, "float?": str, "any?": bool}
 _UNITS = {"units?": _COUNT, "threads?": _COUNT}
 _DEVICE = {"alias": str, "kind": str, "name": str, "arch?": (str, None), "also?": [str], **_UNITS}
-_TIME = (lambda time: type(time) in (int, float) and time >= 0, None)
-_CONFIG = {"*": (*_PLAIN, [object])}
+_TIME = (lambda time: type(time) in (int, float) and 0 <= time <= 1.7976931348623157e308, None)
+_VALUE: Any = (bool, range(-(2**63), 2**64), float, str, None)
+for _ in range(16):  # levels of lists in a value of a config
+    _VALUE = (*_VALUE[:5], [_VALUE])
+_CONFIG = {"*": _VALUE}
 _TIMES = {"cache_state": str, "mode": str, "median_ms": _TIME[0], "default_ms?": _TIME, "gain?": _TIME}
 _ORIGIN = {"source?": str, "record?": str, "run?": str, "created?": str, "driver?": _PLAIN, "versions?": {"*": str}}
 _SPAN = {"extents": [str], "low": _EXTENT, "high": _EXTENT}
+_CALL = {
+    "arguments": {"*": (*_PLAIN, {**_FACTS, "shape?": [(_EXTENT, [_EXTENT])], "range?": [_EXTENT]})},
+    "grids": [([_EXTENT], str)], "configs": lambda configs: configs != [] and _fits(configs, [{"*": _PLAIN}]),
+}  # fmt: skip
 _ENTRY = {
     "kernel": str, "device": str, "label?": str, "config": _CONFIG, "default?": (_CONFIG, None),
     "measured?": (_TIMES, None), "problem": {"*": (*_PLAIN, _FACTS)}, "ignored?": [str], "identity?": {"*": str},
     "ranges?": [lambda span: _fits(span, _SPAN) and span["extents"] != [] and span["low"] <= span["high"]],
-    "origin?": _ORIGIN, "call?": object,
-    "checksum": str,
+    "origin?": _ORIGIN, "call?": (_CALL, str, None), "checksum": str,
 }  # fmt: skip
 
 
@@ -281,8 +281,8 @@ def _outside(entry: Facts, arguments: Facts, ranges: list[Facts], identity: Fact
         if not each["low"] <= extents[first] <= each["high"]:
             span = f"{'='.join(each['extents'])} from {each['low']} to {each['high']}"
             return f"{first} is {extents[first]}, and the range goes {span}"
+    free = {extent for each in ranges for extent in each["extents"]} & _extents(mine).keys()
     for name in mine:
-        free = {extent for each in ranges for extent in each["extents"]}
         one, other = _rest(name, mine[name], free), _rest(name, theirs[name], free)
         both = isinstance(one, dict) and isinstance(other, dict)
         if _canonical(one) != _canonical(other) if both else type(one) is not type(other) or one != other:

@@ -6,7 +6,8 @@ from website.api import PAGES as API
 
 SECTIONS = {
     "Begin": (
-        "guides/first-kernel", "guides/install", "guides/migrate", "guides/questions", "guides/when", "guides/keys",
+        "guides/first-kernel", "guides/install", "guides/gallery", "guides/notebook", "guides/migrate",
+        "guides/questions", "guides/when", "guides/keys",
         "guides/trust", "guides/pitfalls", "guides/beside", "results", "README",
     ),
     "Tune and serve": (

@@ -172,7 +172,7 @@ class KernelTypeError(TritonKernelError, TypeError):
 class TargetError(TritonKernelError):
     """A TARGET that cannot be found, imported or used."""
 
-    FORMS: ClassVar = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
+    FORMS: ClassVar[str] = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
 
 
 class NotLoadedError(TargetError):

@@ -5,6 +5,7 @@ in a process of its own, since what others have imported before would not see th
 `<!-- gpu -->` is only compiled, and runs where a GPU is; Triton's interpreter is not asked for there.
 """
 
+import linecache
 import re
 import subprocess
 import sys
@@ -58,11 +59,12 @@ def run_blocks(page, chosen, folder, monkeypatch):
     namespace = {"__name__": "__main__"}
     done = []
     for block in chosen:
-        # A file of its own per block, with the code on the page's lines: tracebacks name the page's line, and
-        # whoever reads a function's source, as Triton does, finds it.
-        file = folder / f"{page.stem}_{block.line}.py"
-        file.write_text("\n" * (block.line - 1) + block.text, encoding="utf-8")
-        exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), namespace)
+        # As the cells of a notebook: no file, but lines that are found by whoever reads a function's source, as Triton
+        # does. They stand at the page's numbers, which tracebacks then name.
+        cell = str(folder / f"{page.stem}_{block.line}.py")
+        text = "\n" * (block.line - 1) + block.text
+        linecache.cache[cell] = (len(text), None, text.splitlines(keepends=True), cell)
+        exec(compile(text, cell, "exec"), namespace)
         done.append(block.line)
     return done
 

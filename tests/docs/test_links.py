@@ -7,7 +7,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").rglob("*.md"))]
-_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[(?:[^\]\n]|\n(?!\n))*\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^ *(`{3,}).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 
 
@@ -37,7 +37,7 @@ def test_dead_links_are_found(tmp_path):
     page = tmp_path / "a.md"
     page.write_text(
         "[x](b.md) [x](b.md#the-two-parts-really) [x](#here) [x](https://a.b/c) `[x](no.md)`\n\n"
-        "## Here\n\n[x](c.md) [x](b.md#other)\n\n```\n[x](d.md)\n```\n"
+        "## Here\n\n[x](c.md) [two\nlines](b.md#other)\n\n```\n[x](d.md)\n```\n"
     )
     assert list(dead_links(page)) == ["c.md: no such file", "b.md#other: no such heading"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tarfile
 from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
@@ -42,6 +43,10 @@ def test_two_builds_have_equal_bytes_and_say_what_an_index_shows(small, tmp_path
         path.chmod(0o600)
     second = list(built(small, tmp_path / "second"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    with tarfile.open(first[1]) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert next(built(unpacked, tmp_path / "third")).read_bytes() == first[0].read_bytes(), "it is built from the sdist"
     with ZipFile(first[0]) as wheel:
         (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
         metadata = message_from_string(wheel.read(name).decode())

@@ -16,6 +16,7 @@ from .test_links import dead_links
 SITE = Path(__file__).parents[2] / "build" / "site"
 LOOKED_AT_CLOSELY = ("index", "guides/pitfalls", "reference/commands", "reference/api/tuning")
 WIDTH = 390
+SCROLLING = "[...document.querySelectorAll('pre')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +75,29 @@ def test_pages_work_on_a_phone_and_ask_nothing_of_the_network(browser):
     assert said == []
 
 
-def test_the_search_finds_a_page_without_a_server(browser):
+def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    for name in ("index", "guides/migrate", "reference/cli", "reference/files"):
+        page.goto((SITE / f"{name}.html").as_uri())
+        assert page.evaluate(SCROLLING) == 0, name
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("lockfile", "Pinning winners"),
+        ("rollback", "From triton.autotune to production"),
+        ("vllm", "Tables of vLLM"),
+        ("troubleshooting", "Install, upgrade, and troubleshooting"),
+        ("layer norm dropout", "The shipped kernels"),
+        ("jupyter", "In a Jupyter notebook"),
+    ],
+)
+def test_the_search_finds_a_page_without_a_server(browser, words, title):
     page = browser.new_page()
-    page.goto((SITE / "search.html").as_uri() + "?q=lockfile")
+    page.goto((SITE / "search.html").as_uri() + f"?q={words.replace(' ', '+')}")
     page.wait_for_selector("#search-results li a")
-    assert "Pinning winners" in page.inner_text("#search-results")
+    page.wait_for_function("(title) => document.querySelector('#search-results').innerText.includes(title)", arg=title)
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -35,7 +35,6 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-import importlib.metadata
 import inspect
 import platform
 import re
@@ -52,7 +51,7 @@ from typing import Any
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.base import NamedFile, fingerprint
+from triton_ops.base import NamedFile, fingerprint, installed_version
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
 from triton_ops.space import Config
@@ -126,10 +125,7 @@ def _environment() -> str:
 
 @lru_cache(maxsize=1)
 def _version() -> str:
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:  # a copy that no installer has made
-        return str(importlib.import_module("triton").__version__)
+    return installed_version("triton") or str(importlib.import_module("triton").__version__)
 
 
 @lru_cache(maxsize=16)
@@ -213,10 +209,8 @@ def _content(path: str) -> str:
 
 @lru_cache(maxsize=1)
 def _torch() -> Mapping[str, str]:
-    try:
-        return {"torch": importlib.metadata.version("torch")}
-    except importlib.metadata.PackageNotFoundError:
-        return {}
+    version = installed_version("torch")
+    return {"torch": version} if version else {}
 
 
 OVERRIDE = "ir_override"

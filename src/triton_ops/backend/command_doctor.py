@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -13,7 +12,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops.backend.triton_process import TritonProcess, assembler_in_use, installed_assemblers
-from triton_ops.base import Folder, available, require
+from triton_ops.base import Folder, available, installed_version, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
 from triton_ops.terminal import CacheDir, Facts, folder_of
@@ -142,7 +141,4 @@ def _fault(name: str, *parts: str) -> tuple[str, str] | None:
 def _version(name: str) -> str | None:
     if not available(name):
         return None
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "of no known version"  # a folder of that name, without the facts that an installation leaves
+    return installed_version(name) or "of no known version"  # a folder of that name that no installer made

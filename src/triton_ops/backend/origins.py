@@ -19,12 +19,10 @@ import os
 import sys
 import sysconfig
 import textwrap
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import distributions
 from itertools import accumulate
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType
@@ -361,6 +359,9 @@ def _listed_in(entry: str) -> frozenset[str]:
 
 
 def _records(entry: str) -> Iterator[str]:
+    import zipfile  # these two take 12 ms, and only what imports another package is asked who brought that
+    from importlib.metadata import distributions
+
     for package in distributions(path=[entry]):
         try:
             yield package.read_text("RECORD") or ""

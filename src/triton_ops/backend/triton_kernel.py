@@ -142,7 +142,7 @@ class TritonKernel(CompiledByTriton):
     """
 
     # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
-    LAUNCH_OPTIONS: ClassVar = frozenset({
+    LAUNCH_OPTIONS: ClassVar[frozenset[str]] = frozenset({
         "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
         "launch_pdl", "ir_override", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm",
         "schedule_hint",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -125,14 +124,20 @@ def available(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def installed_version(name: str) -> str | None:
+    """The version that an installer noted of a package; None of a copy that no installer has made."""
+    from importlib import metadata  # reads mail headers: 10 ms, and a launch from a record asks for no version
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("triton-ops", "torch", "triton"):
-        if name == "triton-ops" or available(name):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it runs from a source tree
-                versions[name] = importlib.metadata.version(name)
-    return versions
+    installed = {name: installed_version(name) for name in ("triton-ops", *filter(available, ("torch", "triton")))}
+    return {"python": platform.python_version(), **{name: text for name, text in installed.items() if text}}
 
 
 class Host:
@@ -177,7 +182,7 @@ class Host:
 class Process:
     """A process of this machine by its number, which may be gone."""
 
-    PLACE: ClassVar = "/proc"
+    PLACE: ClassVar[str] = "/proc"
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -53,7 +53,7 @@ class Sealed(dict[str, Any]):
     checksum protects from accidents: whoever means to deceive can compute it.
     """
 
-    CHECKSUM: ClassVar = "checksum"
+    CHECKSUM: ClassVar[str] = "checksum"
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         super().__init__(content)

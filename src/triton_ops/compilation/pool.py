@@ -342,7 +342,7 @@ class CompilePool:
         TargetError: The kernel's function or its arguments cannot be sent to another process.
     """
 
-    TIMEOUT_S: ClassVar = 60.0
+    TIMEOUT_S: ClassVar[float] = 60.0
 
     def __init__(
         self,

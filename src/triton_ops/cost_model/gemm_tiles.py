@@ -10,7 +10,7 @@ as in attention, or for arithmetic on what was loaded, a block does one after an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ _ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such
 _SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GemmTiles:
     """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]: one of C per program, in steps along `inner`.
 
@@ -129,10 +129,9 @@ class GemmTiles:
         batch: Number of such products.
     """
 
-    rows: int
-    columns: int
-    inner: int
-    _: KW_ONLY
+    rows: int = field(kw_only=False)
+    columns: int = field(kw_only=False)
+    inner: int = field(kw_only=False)
     dtype: str
     out_dtype: str
     tile_rows: Tile
@@ -316,7 +315,7 @@ _SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maxim
 _SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionTiles:
     """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
 
@@ -331,11 +330,10 @@ class AttentionTiles:
         causal: Whether a query sees only the keys up to its own position, which halves the steps.
     """
 
-    heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    _: KW_ONLY
+    heads: int = field(kw_only=False)
+    queries: int = field(kw_only=False)
+    keys: int = field(kw_only=False)
+    head_dim: int = field(kw_only=False)
     dtype: str
     tile_queries: Tile
     tile_keys: Tile

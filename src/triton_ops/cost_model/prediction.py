@@ -55,7 +55,7 @@ class Forecast:
     spill_bytes: float  # per thread
     shared_bytes: int  # per block
     compiled: bool  # registers, spills and shared memory are the compiler's; otherwise guessed
-    most_registers: ClassVar = MOST_REGISTERS
+    most_registers: ClassVar[int] = MOST_REGISTERS
 
 
 class _Timed(NamedTuple):

@@ -9,7 +9,7 @@ bfloat16 columns and four warps along the rows put all 32 lanes into one bank.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from math import ceil, exp, log2
 from typing import Any, NamedTuple
 
@@ -192,7 +192,7 @@ def _l1_miss_share(passed: float) -> float:
 _INSTRUCTIONS = 4.0  # per element and pass of a norm; counted in its machine code for sm_90
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RowTiles:
     """The tiles of rows that are each reduced and written, as in a softmax or a norm; a row is read in chunks.
 
@@ -211,9 +211,8 @@ class RowTiles:
         inputs: Tensors of this shape and dtype that are read.
     """
 
-    rows: int
-    columns: int
-    _: KW_ONLY
+    rows: int = field(kw_only=False)
+    columns: int = field(kw_only=False)
     dtype: str
     out_dtype: str
     tile_rows: Tile
@@ -244,7 +243,7 @@ class RowTiles:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ElementTiles:
     """The tiles of elements that do not depend on each other: a program takes a run of adjacent elements.
 
@@ -256,9 +255,8 @@ class ElementTiles:
         weight: Arithmetic of an element over that of a norm, as in `RowTiles`.
     """
 
-    elements: int
-    tile: Tile
-    _: KW_ONLY
+    elements: int = field(kw_only=False)
+    tile: Tile = field(kw_only=False)
     read_bytes: float
     written_bytes: float
     weight: float = 1.0

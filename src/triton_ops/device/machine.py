@@ -15,7 +15,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _VERSION = 1
 _LARGEST_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Rates and latencies of one device; None where a figure could not be taken.
 
@@ -40,9 +40,8 @@ class Calibration:
         mma_tflops: Rate of the vendor's matrix product, by dtype of the inputs, 10^12 operations per second.
     """
 
-    device: str
-    driver: str | None = None
-    _: KW_ONLY
+    device: str = field(kw_only=False)
+    driver: str | None = field(default=None, kw_only=False)
     dram_gbps: NotNegative | None = None  # bytes read and written by a copy much larger than L2, 10^9 per second
     l2_gbps: NotNegative | None = None  # bytes read and written by a copy that stays in L2, 10^9 per second
     launch_us: NotNegative | None = None

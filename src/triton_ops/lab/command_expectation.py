@@ -160,7 +160,7 @@ def _places(spec: DeviceSpec, explained: Expectation, image: Portrait) -> dict[s
         tail = f", the last with {waves.tail_blocks:,} block{plural}" if waves.tail_blocks and waves.full else ""
         rows["blocks"] = (
             f"{waves.grid:,} in {waves.waves:.2f} waves of {waves.at_once:,} ({residents.blocks} per multiprocessor)"
-            f"{tail}; {waves.used:.0%} of the places used"
+            f"{tail}; {waves.used:.0%} of the slots used"
         )
     elif forecast is not None and residents.blocks:
         rows["blocks"] = f"{forecast.waves:.2f} waves of {residents.blocks} per multiprocessor"
@@ -372,7 +372,7 @@ def _sweep_facts(name: str, whole: tuple[int, ...], spec: DeviceSpec, points: Sw
         "kernel": f"{name} at {'x'.join(map(str, whole))}, {points.axis} from {first.extent} to {last.extent}",
         "device": f"{spec.name}, {spec.units * points.blocks_per_unit} blocks at a time",
         "config": str(points.config),
-        "places used": (
+        "slots used": (
             f"{least.waves.used:.0%} at {points.axis}={least.extent} "
             f"to {most.waves.used:.0%} at {points.axis}={most.extent}"
         ),

@@ -244,12 +244,12 @@ def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> 
     }  # fmt: skip
 
 
-_HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
+_HEADER = ("rank", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
 _SHOWN = 20
 
 
 def _add_simulation(facts: Facts, result: Simulation, top: int, why: int, over: str | None) -> None:
-    """Add the ranking, the advice, and the reasons of one place; then each knob of the winner turned alone."""
+    """Add the ranking, the advice, and the reasons of one rank; then each tunable of the winner varied alone."""
     shape = " ".join(f"{name}={extent}" for name, extent in zip(result.workload.extents, result.shape, strict=True))
     standings = result.standings
     facts.heading(result.workload.title).text(f"{result.workload.title}: {shape} {result.dtype} on {result.device}")
@@ -303,9 +303,9 @@ def _add_sizes(facts: Facts, result: Simulation, extent: str) -> None:
 
 
 def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
-    """Add a recording beside the prediction: the correlation, and the first configs with both times and places."""
+    """Add a recording beside the prediction: the correlation, and the first configs with both times and ranks."""
     by_time = sorted(overlay.measured.values())
-    header = ("place", "measured", "expected", "took", "limited by", "config")
+    header = ("rank", "measured", "expected", "took", "limited by", "config")
     rows = []
     for one in overlay.standings[:top]:
         ms = overlay.measured[Config(one.config)]
@@ -342,7 +342,7 @@ def simulate_command(
     space: Space = None,
     whole: Annotated[bool, option("--whole", "Rank the workload's whole space.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
-    why: Annotated[int, option("--why", "The config to explain.", "PLACE", min=1)] = 1,
+    why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
     over: Annotated[str | None, option("--over", "Also compare the configs at other sizes of it.", "EXTENT")] = None,
     recording: Annotated[
         list[Path] | None, option("--recording", "A recorded space to lay over the prediction; repeat it.", "FILE")
@@ -361,7 +361,7 @@ def simulate_command(
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
     as_json: Json = False,
 ) -> Facts:
-    """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
+    """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
     shapes = TypedProblem.of(shape).shapes
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")

@@ -194,7 +194,7 @@ _SURVEY = Survey(texts=16, promising=0, seconds=20.0)
 
 @dataclass(frozen=True)
 class Waves:
-    """The waves of blocks in which a launch fills the device, the last of which may leave places empty."""
+    """The waves of blocks in which a launch fills the device, the last of which may leave slots empty."""
 
     grid: int
     at_once: int  # blocks that the device holds at a time
@@ -216,7 +216,7 @@ class Waves:
 
     @property
     def used(self) -> float:
-        """Share of the device's places that blocks fill over all waves, if all blocks take equally long."""
+        """Share of the device's slots that blocks fill over all waves, if all blocks take equally long."""
         return self.waves / max(ceil(self.waves), 1)
 
 
@@ -263,7 +263,7 @@ def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None
 _ASSUMED_LOAD = 2.0  # a load's wait in computed steps, where the model says nothing of it
 _LOADS = (0.25, 8.0)  # what is drawn of it
 _FLAT = "its loop has no pipeline: the program is the same with any num_stages"
-_FULL = 0.9  # share of the places that blocks fill from which a tail is not worth a word
+_FULL = 0.9  # share of the slots that blocks fill from which a tail is not worth a word
 _FEW = 0.25  # occupancy below which a config that is not made for it hides too little latency
 
 
@@ -400,8 +400,8 @@ def _remarks(
     elif waves is not None and waves.used < _FULL:
         empty = waves.at_once - (waves.tail_blocks or waves.at_once)
         remarks.append(
-            f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
-            f"over all waves {waves.used:.0%} of the places are used"
+            f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} slots empty: "
+            f"over all waves {waves.used:.0%} of the slots are used"
         )
     return remarks
 

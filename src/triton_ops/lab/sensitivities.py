@@ -33,7 +33,7 @@ from triton_ops.records import Run
 from triton_ops.space import Config, Value
 from triton_ops.values import Trial
 
-_LEAST_FALL = 0.1  # of the places used, to count as a cliff
+_LEAST_FALL = 0.1  # of the slots used, to count as a cliff
 MOST_POINTS = 512
 _UNDECLARED = "the kernel declares no tiles, and what is read at each shape is its grid alone"
 MOST_READ = 64  # of a kernel whose grid must be read, about a second each

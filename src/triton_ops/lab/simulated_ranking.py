@@ -43,7 +43,7 @@ class PlacedConfig:
     place: int = 0  # 1 for the config that is expected to win; 0 for one that cannot run
     score: float = 0.0  # 100 for the winner, and the share of its speed for others; 0 without a place
     residents: Residents | None = None  # of one multiprocessor; None for a config that cannot run
-    idle: float = 0.0  # share of the places for blocks that stay empty, because the last wave is partial
+    idle: float = 0.0  # share of the slots for blocks that stay empty, because the last wave is partial
     of_shared: float = 0.0  # shared memory of a block over what the device gives it at most
 
     @property
@@ -204,7 +204,7 @@ def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
 
 
 def reasons(one: PlacedConfig, machine: Machine) -> list[tuple[str, str]]:
-    """The explanation of a config's place: names and sentences, the most important first."""
+    """The explanation of a config's rank: names and sentences, the most important first."""
     forecast = one.forecast
     if forecast is None:
         return [("cannot run", one.why_not)]
@@ -250,8 +250,8 @@ def _tail(one: PlacedConfig) -> str:
     if one.idle < 0.005:
         return "every wave is full"
     if one.forecast is not None and one.forecast.waves < 1:
-        return f"{percent(one.idle)} of the places stay empty, since there are too few blocks"
-    return f"{percent(one.idle)} of the places stay empty, since the last wave is not full"
+        return f"{percent(one.idle)} of the slots stay empty, since there are too few blocks"
+    return f"{percent(one.idle)} of the slots stay empty, since the last wave is not full"
 
 
 def _pipeline(one: PlacedConfig) -> str:

@@ -28,7 +28,7 @@ from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.island import Island, island_of, parsed_file, root_of, source_text, used_names
+from triton_ops.lint.island import island_of, parsed_file, root_of, source_text, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
@@ -300,7 +300,7 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
         return reading
     try:
         return next(iter(_readings_in(Path(reading.file), reading.name)[0]), None)
-    except TargetError:
+    except (TargetError, OSError):  # OSError: a notebook's cell is no file
         return None
 
 
@@ -394,33 +394,23 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     island = island_of(file.resolve())
     defined = defined_kernels(island)
     if only and not (defined := [one for one in defined if one.name == only]):
-        value = _value_in(island, file, only)
-        if innermost_kernel(value) is None and _kernels_of(value):
+        try:
+            value = island.value(only)
+        except LookupError as error:
+            raise TargetError(f"{file} has no {only}: {error}", hint="correct the name after the colon") from error
+        if (inner := innermost_kernel(value)) is not None:
+            defined = [DefinedKernel(only, KernelSource.read(inner), value)]
+        elif _kernels_of(value):
             return readings_of(value)
-        defined = [_single(value, file, only)]
+        else:
+            what = f"{only} in {file} is no Triton kernel and holds none"
+            raise TargetError(what, hint="name a function with @triton.jit, or an Operation")
     readings = [
         _reading(one.kernel, one.decorated, str(island.path), island.tree, island.failures, one.name)
         for one in defined
         if one.kernel is not None
     ]
     return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
-
-
-def _value_in(island: Island, file: Path, name: str) -> Any:
-    try:
-        return island.value(name)
-    except LookupError as error:
-        raise TargetError(f"{file} has no {name}: {error}", hint="correct the name after the colon") from error
-
-
-def _single(decorated: Any, file: Path, name: str) -> DefinedKernel:
-    inner = innermost_kernel(decorated)
-    if inner is None:
-        raise TargetError(
-            f"{name} in {file} is no Triton kernel and holds none",
-            hint="name a function with @triton.jit, or an Operation",
-        )
-    return DefinedKernel(name, KernelSource.read(inner), decorated)
 
 
 def _reading(

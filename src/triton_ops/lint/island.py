@@ -11,6 +11,7 @@ import ast
 import builtins
 import contextlib
 import importlib
+import linecache
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import decode_source
@@ -167,8 +168,9 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
 
 
 def source_text(path: Path) -> str:
-    """The text of Python source, in the encoding that it names; raises OSError, SyntaxError or UnicodeDecodeError."""
-    return decode_source(NamedFile(path).read())
+    """The text of a file or a notebook's cell of Python; raises OSError, SyntaxError or UnicodeDecodeError."""
+    cell = linecache.getlines(str(path)) if str(path) in linecache.cache and not path.exists() else []
+    return "".join(cell) or decode_source(NamedFile(path).read())
 
 
 def parsed_file(path: Path) -> tuple[str, ast.Module]:

@@ -8,7 +8,6 @@ Run logs only grow, so that their new lines are a piece; any other file is a pie
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import re
 import socket
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from triton_ops import settings
 from triton_ops.backend import Packed
-from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
+from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder, installed_version
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import TritonKernelError
@@ -116,13 +115,9 @@ class HostFacts:
 
 def facts_here(model: str | None = None) -> HostFacts:
     """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = ""
     return HostFacts(
         host=socket.gethostname(), model=TorchDevice.gpus()[0].name if model is None else model,
-        python=platform.python_version(), triton=triton,
+        python=platform.python_version(), triton=installed_version("triton") or "",
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class IdleProcesses(Generic[Process]):
     Of `most` at a time, the oldest gives its place to a further one.
     """
 
-    IDLE_S: ClassVar = 15.0
+    IDLE_S: ClassVar[float] = 15.0
 
     def __init__(self, end: Callable[[Process], object], most: int) -> None:
         self._end, self._most = end, most

@@ -97,6 +97,10 @@ class LockEntry:
     origin: EntryOrigin = field(default_factory=EntryOrigin)
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
+    def __post_init__(self) -> None:
+        if ranges := Mapper.unkeyed(self.problem)[1]:
+            raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
+
     @classmethod
     def imported(
         cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None, source: str
@@ -135,8 +139,10 @@ class LockEntry:
         return why_outside(self.problem, key.problem, (), self.ignored) is None
 
     def distance(self, key: Key) -> float:
-        """The distance from the entry's problem to that of `key`, which it answers: 1 is twice."""
-        return log_distance(self.problem, key.problem, self.ranges)
+        """The sum of |log2| of the ratios of this problem's extents in ranges to those of `key`, which it answers."""
+        mine, theirs = Mapper.extents_of(self.problem), Mapper.extents_of(key.problem)
+        pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in self.ranges]
+        return sum(abs(math.log2(a / b)) for a, b in pairs)
 
     def drift(self, key: Key) -> tuple[str, ...]:
         """Versions and the driver that differ from when the config was found, each as `name: then | now`."""
@@ -172,17 +178,10 @@ def why_outside(
             return f"{', '.join(each.extents)} are not one whole number, but {' and '.join(texts)}"
         if not each.low <= extents[each.extents[0]] <= each.high:
             return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
-    free = {name for each in ranges for name in each.extents}
+    free = {name for each in ranges for name in each.extents} & Mapper.extents_of(mine).keys()
     mine, theirs = Mapper.rest_of(mine, free), Mapper.rest_of(theirs, free)
     different = [name for name, value in mine.items() if not _same(value, theirs[name])]
     return f"{different[0]} is {theirs[different[0]]}, not {mine[different[0]]}" if different else None
-
-
-def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
-    """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
-    mine, theirs = Mapper.extents_of(one), Mapper.extents_of(other)
-    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 def _same(one: Any, other: Any) -> bool:

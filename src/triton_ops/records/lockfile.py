@@ -137,7 +137,7 @@ class Lockfile:
     LockfileError: two devices have one alias, an entry names none of them, or two entries answer the same problems.
     """
 
-    DEFAULT_NAME: ClassVar = "triton-ops.lock.json"
+    DEFAULT_NAME: ClassVar[str] = "triton-ops.lock.json"
 
     devices: tuple[LockedDevice, ...] = ()
     entries: tuple[LockEntry, ...] = ()

@@ -9,9 +9,10 @@ Schema history:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timezone
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
@@ -87,11 +88,11 @@ class Failure:
 class Record:
     """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
-    ALONE: ClassVar = "no other config ran, so that nothing was compared"
+    ALONE: ClassVar[str] = "no other config ran, so that nothing was compared"
     """The confidence where a single program ran; it is the winner of a search that has come to its end."""
-    INTERPRETED: ClassVar = "Python was timed, by Triton's interpreter, and no GPU"
+    INTERPRETED: ClassVar[str] = "Python was timed, by Triton's interpreter, and no GPU"
     """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
-    ENDS: ClassVar = {
+    ENDS: ClassVar[dict[str, str]] = {
         "complete": "every config tried",
         "settled": "too little left to gain",
         "trials": "limit of trials reached",
@@ -238,4 +239,7 @@ def decode(content: Mapping[str, Any]) -> Record:
         raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
 
 
-reload = msgspec.json.Decoder(Record, dec_hook=Config.decode).decode
+@cache
+def reader() -> Callable[[bytes], Record]:
+    """The decoder of a text that `decode` has checked before; making it takes as long as a hundred records."""
+    return msgspec.json.Decoder(Record, dec_hook=Config.decode).decode

@@ -64,7 +64,7 @@ class Quarantine:
     The root is the cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
-    FOLDER: ClassVar = "quarantine"
+    FOLDER: ClassVar[str] = "quarantine"
 
     def __init__(self, path: Path | None, root: Path | None = None) -> None:
         self._path = path
@@ -124,7 +124,7 @@ class Runs:
     A run without an end may be gone on with if `resumed`; not so where another process may be writing its log.
     """
 
-    FOLDER: ClassVar = "runs"
+    FOLDER: ClassVar[str] = "runs"
 
     def __init__(self, folder: Path | None, key_id: str, *, resumed: bool = True) -> None:
         self.root = folder

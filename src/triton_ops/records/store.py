@@ -32,7 +32,7 @@ import msgspec
 from triton_ops import settings
 from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SpaceError
-from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
+from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reader
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 
@@ -92,7 +92,7 @@ class Codec(Generic[T]):
     encode: Callable[[T], Mapping[str, Any]]  # to plain JSON values
     decode: Callable[[Mapping[str, Any]], T]  # CacheError for a field that is missing or ill-typed
     id_of: Callable[[T], str]  # 32 hexadecimal digits: the fingerprint of the value's key
-    reload: Callable[[bytes], T] | None = None  # of a text that passed the checks of `loads` before; None always checks
+    reader: Callable[[], Callable[[bytes], T]] | None = None  # of texts that passed `loads` before; None always checks
 
     def file_name(self, entry_id: str) -> str:
         """The name of the file that holds the value of that id, if there is one."""
@@ -176,7 +176,7 @@ RECORDS: Codec[Record] = Codec(
     encode=encode,
     decode=decode,
     id_of=attrgetter("id"),
-    reload=reload,
+    reader=reader,
 )
 
 
@@ -292,10 +292,10 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return None
         checked = self._checked.get(entry_id)
-        if checked is not None and self.codec.reload is not None:
+        if checked is not None and self.codec.reader is not None:
             path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
             if StoredFile(path).holds(checked):
-                return self.codec.reload(checked)
+                return self.codec.reader()(checked)
         return self._load(self.path_of(entry_id))
 
     def text_of(self, entry_id: str) -> bytes | None:

@@ -9,17 +9,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from triton_ops import settings
-from triton_ops.backend import (
-    Arguments,
-    Compiler,
-    CompilesAhead,
-    FunctionKernel,
-    Kernel,
-    Operation,
-    Protection,
-    Source,
-)
+from triton_ops import backend, settings
+from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
@@ -66,7 +57,7 @@ class CopiedArguments:
 
     def __call__(self) -> Arguments:
         """New copies of the arguments."""
-        return Protection.private_copy(self.originals)
+        return backend.Protection.private_copy(self.originals)
 
     def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
         return OwnedArguments, (self.originals,)
@@ -114,7 +105,7 @@ class KernelProblem:
         """The fingerprint of the reference's source; an empty text, which no record has, if it cannot be told."""
         if self.reference is None:
             return None
-        source = Source.of(self.reference)
+        source = backend.Source.of(self.reference)
         return source.fingerprint if source.unknown is None else ""
 
     @property
@@ -142,9 +133,9 @@ class Task(KernelProblem):
     work: Work | None = None
     named: NamedProblem | None = None
 
-    def compiler(self) -> Compiler | None:
+    def compiler(self) -> backend.Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        if not isinstance(self.kernel, CompilesAhead):
+        if not isinstance(self.kernel, backend.CompilesAhead):
             return None
         target = None if self.device.kind == "cpu" else Target.of(self.device)
         return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
@@ -189,7 +180,7 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else Protection.names_of_addresses(self.originals)
+        return [] if self.originals is None else backend.Protection.names_of_addresses(self.originals)
 
     def task(self) -> Task:
         """The task of this request, the tunables of whose space must fit the kernel's parameters."""
@@ -279,7 +270,7 @@ def _descriptor(value: Any) -> str:
 
 def _object(value: Any) -> str:
     """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
-    source = Source.of(value)
+    source = backend.Source.of(value)
     if source.unknown is not None:
         return f"{Key.UNKNOWN}: {source.unknown}"
     return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"
@@ -416,7 +407,7 @@ class TuneOptions:
     patience: Patience | None = None
     keep: bool = True
 
-    OF_A_CALL: ClassVar = ("listener",)
+    OF_A_CALL: ClassVar[tuple[str, ...]] = ("listener",)
     """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
 
     def __post_init__(self) -> None:

@@ -204,7 +204,7 @@ _Search = TypeVar("_Search", bound=AnySearch)
 class Search:
     """A search as a caller gives it: by its name, as a searcher, or as a factory of one."""
 
-    SMALL: ClassVar = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less
+    SMALL: ClassVar[int] = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less
 
     def __init__(self, search: AnySearch) -> None:
         self.search = search

@@ -60,7 +60,7 @@ class TableRow:
 class Table:
     """Tuned configs of one kernel."""
 
-    FACTS: ClassVar = ("kernel_name", "device_name", "kind")  # that a table of any format may have
+    FACTS: ClassVar[tuple[str, ...]] = ("kernel_name", "device_name", "kind")  # that a table of any format may have
 
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the engine looks it up by, such as `E`, `N`, `dtype`
     rows: tuple[TableRow, ...] = ()

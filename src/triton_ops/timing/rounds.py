@@ -94,7 +94,7 @@ class Arm:
     which the launch raised, runs no further round.
     """
 
-    LEAST_SAMPLE_MS: ClassVar = _FEW_TICKS * _COARSEST_TICK_MS  # a longer sample is known to 5 %, whatever the clock
+    LEAST_SAMPLE_MS: ClassVar[float] = _FEW_TICKS * _COARSEST_TICK_MS  # a longer one is known to 5 %, on any clock
 
     sampler: Sampler
     visit_samples: int = 1
@@ -274,7 +274,7 @@ class DuelPolicy:
     `visit_ms`, and at most `longest` samples.
     """
 
-    LEAST_ROUNDS: ClassVar = 6  # six values of one sign have a chance of 1 in 32: fewer cannot bound a median at 95 %
+    LEAST_ROUNDS: ClassVar[int] = 6  # six of one sign have a chance of 1 in 32: fewer cannot bound a median at 95 %
 
     checkpoints: tuple[int, ...] = (12, 24, 48, 96)
     seconds: float = 10.0

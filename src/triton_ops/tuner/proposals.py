@@ -328,7 +328,7 @@ class Gate:
     and waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
     """
 
-    GRACE_S: ClassVar = GRACE_S
+    GRACE_S: ClassVar[float] = GRACE_S
 
     def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
         self._changed, self._ready = threading.Condition(), ready

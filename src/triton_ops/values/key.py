@@ -437,7 +437,7 @@ Argument: TypeAlias = TensorFacts | bool | int | float | str | None
 class Key:
     """Kernel, problem, device and cache state for which a winner holds."""
 
-    UNKNOWN: ClassVar = "unknown"
+    UNKNOWN: ClassVar[str] = "unknown"
 
     kernel: str
     problem: Mapping[str, Argument]  # argument name to scalar, or to `{shape, dtype, stride, aligned}`

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _WARPS = 4  # Triton's default for a config that names none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Resources:
     """The resources of a compiled config; a field is None where the backend cannot know it."""
 
-    WASTEFUL_SPILL_BYTES: ClassVar = 64
+    WASTEFUL_SPILL_BYTES: ClassVar[int] = 64
     """A config that spills more than this per thread is tried last.
 
     Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
@@ -36,10 +36,9 @@ class Resources:
     speed.
     """
 
-    registers: Count | None = None  # per thread
-    spill_bytes: Count | None = None  # per thread, that registers did not hold, and that lie in local memory
-    shared_bytes: Count | None = None  # per block
-    _: KW_ONLY
+    registers: Count | None = field(default=None, kw_only=False)  # per thread
+    spill_bytes: Count | None = field(default=None, kw_only=False)  # per thread, in local memory for want of registers
+    shared_bytes: Count | None = field(default=None, kw_only=False)  # per block
     binary: str | None = None  # fingerprint of the machine code; of configs with equal binaries only one is measured
     stack_bytes: Count | None = None  # frame per thread
     mma: str | None = None  # matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`
@@ -229,7 +228,7 @@ class Measurement:
         return statistics.quantiles(self.samples_ms, n=5, method="inclusive")[which - 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """The finished trial of one config on one problem.
 
@@ -251,12 +250,11 @@ class Trial:
             that no tolerance measures, such as by another shape.
     """
 
-    LITTLE: ClassVar = 10.0  # times what is allowed: a result is wrong by little up to here, and a fault by far more
+    LITTLE: ClassVar[float] = 10.0  # times what is allowed, up to which a result is wrong by little
 
-    config: Config
-    status: Status
-    measurement: Measurement | None = None
-    _: KW_ONLY
+    config: Config = field(kw_only=False)
+    status: Status = field(kw_only=False)
+    measurement: Measurement | None = field(default=None, kw_only=False)
     error: str = ""
     resources: Resources | None = None
     compile_s: NotNegative | None = None
@@ -487,6 +485,9 @@ class TuningResult:
         lines.append(f"Verified: results compared with {self.verified}" if self.verified else "")
         lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(filter(None, lines))
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))  # the last line of a notebook's cell; the `repr` of all samples fills a screen
 
     def _gain_line(self) -> str:
         if self.default is not None and self.default.config == Config(self.best_config):

@@ -259,7 +259,7 @@ def test_explain_knows_devices_that_the_model_does_not(cli, target, gpu):
     said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
     assert "ms at best" in said["expected"]
     assert re.match(r"\d+%: \d+ of (48|64) warps, limited by ", said["occupancy"])
-    assert "places used" in said["blocks"]
+    assert "slots used" in said["blocks"]
     assert "limited by the memory" in said["intensity"]
 
 

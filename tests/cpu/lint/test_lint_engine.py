@@ -1,6 +1,7 @@
 """How the lint goes through files: as they are read, several at a time, kept, ended, and for other programs."""
 
 import json
+import linecache
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from triton_ops.exceptions import TargetError
 from triton_ops.lint import engine
 from triton_ops.lint.engine import lint
 from triton_ops.lint.sarif import as_sarif
@@ -164,6 +166,18 @@ LISTED = [triton.Config({"B": 64}), triton.Config({"B": 128})]
 of_triton = triton.autotune(LISTED, key=["n"])(targets)
 of_ours = autotune(configs=LISTED, key=["n"])(targets)
 """
+
+
+def test_a_kernel_of_a_notebooks_cell_is_read_as_it_was_typed(tmp_path, monkeypatch):
+    cell, text = str(tmp_path / "ipykernel_1" / "7.py"), f"{HEAD}{KERNEL.format(name='k', mask='<=', value='v')}"
+    monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+    names = {}
+    exec(compile(text, cell, "exec"), names)
+    (finding,) = lint(names["k"], rules=["wrong-mask"]).findings
+    assert (finding.file, finding.line, finding.kernel) == (cell, text.count("\n"), "k")
+    monkeypatch.delitem(linecache.cache, cell)
+    with pytest.raises(TargetError, match="cannot be read"):
+        lint(names["k"], rules=["wrong-mask"])
 
 
 def test_a_kernel_with_or_without_an_autotuner_and_an_operation_are_targets(cli, tmp_path):

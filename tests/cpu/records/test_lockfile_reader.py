@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.cpu.records.test_lockfile import H200, HERE, IDENTITY, entry, key, lock
 from triton_ops.base import Sealed, canonical_json
 from triton_ops.exceptions import LockfileError
@@ -115,3 +117,38 @@ def test_a_thousand_lockfiles_and_calls_are_answered_as_by_the_package():
         assert reader_says(text, asked) == expected, (text, asked)
         kinds.add(expected[1] if isinstance(expected, tuple) else expected.partition(":")[0][-12:])
     assert {"exact", "range", "refused"} < kinds
+
+
+ILL_FORMED = {
+    "extent range": ("problem", {"x": {"shape": [[1, 2]], "dtype": "int8", "stride": [1]}}),
+    "number range": ("problem", {"n": {"range": [1, 64]}}),
+    "deep value": ("config", {"BLOCK": json.loads("[" * 17 + "]" * 17)}),
+    "object in a value": ("config", {"BLOCK": [{"a": 1}]}),
+    "large number": ("config", {"BLOCK": 2**64}),
+    "time beyond floats": ("measured", {"cache_state": "cold", "mode": "graph", "median_ms": 10**400}),
+    "call of a number": ("call", 7),
+    "call without configs": ("call", {"arguments": {}, "configs": [], "grids": []}),
+}
+
+
+@pytest.mark.parametrize("kind", ILL_FORMED)
+def test_what_no_lockfile_holds_is_refused_by_both_under_right_checksums(kind):
+    field, value = ILL_FORMED[kind]
+    content = json.loads(lock(entry(16), devices=(H200,)).text)
+    content["entries"][0][field] = value
+    assert (reader_says(sealed(content), key(16)), package_says(sealed(content), key(16))) == ("refused", "refused")
+
+
+def test_the_deepest_and_largest_values_are_taken_by_both():
+    content = json.loads(lock(entry(16), devices=(H200,)).text)
+    content["entries"][0]["config"] = {"BLOCK": json.loads("[" * 16 + "]" * 16), "SEED": 2**64 - 1}
+    assert reader_says(sealed(content), key(16)) == package_says(sealed(content), key(16))
+    assert package_says(sealed(content), key(16))[1] == "exact"
+
+
+def test_a_range_of_what_is_no_number_in_the_entry_holds_for_no_call():
+    new = replace(entry(16, ranges=(Range(("eps",), 0, 64),)), problem={**entry(16).problem, "eps": None})
+    for eps, says in ((1, "none of 1 entries of add answers: eps is 1, not None"), (None, "not one whole number")):
+        asked = key(16, eps=eps)
+        assert says in package_says(lock(new).text, asked)
+        assert reader_says(lock(new).text, asked) == package_says(lock(new).text, asked)

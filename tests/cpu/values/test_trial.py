@@ -5,6 +5,7 @@ import math
 import pickle
 import statistics
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given
@@ -241,3 +242,9 @@ def test_every_status_says_what_it_means_to_those_who_ask():
 )  # fmt: skip
 def test_words_of_t4_are_statuses(word, status):
     assert Status.of_t4(word) == status
+
+
+def test_a_notebook_shows_the_summary_of_a_result():
+    shown, result = [], TuningResult({"rows": 64}, KernelMetrics(0.5))
+    result._repr_pretty_(SimpleNamespace(text=shown.append), False)
+    assert shown == [str(result)]

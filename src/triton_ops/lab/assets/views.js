@@ -8,8 +8,8 @@ function cells(name, ...texts) {
 }
 
 function showPlaces(ranking, chosen, rows, onChoose) {
-  const head = cells("th", ["place", ""], ["config", "left"], ["speed", "left spare"], ["expected", ""], ["score", ""],
-    ...(ranking.points ? [["measured", ""], ["place measured", "spare"]] : []),
+  const head = cells("th", ["rank", ""], ["config", "left"], ["speed", "left spare"], ["expected", ""], ["score", ""],
+    ...(ranking.points ? [["measured", ""], ["rank measured", "spare"]] : []),
     ["waves", "spare"], ["occupancy", "spare"], ["shared", "spare"], ["limited by", "left spare"]);
   const body = ranking.rows.slice(0, rows).map((one) => placeRow(one, one === chosen, onChoose));
   replaced("places", element("thead", {}, element("tr", {}, head)), element("tbody", {}, body));

@@ -1,0 +1,56 @@
+"""The code under Python 3.10: its syntax, and the types of what is read from files, which that Python checks more."""
+
+import ast
+import dataclasses
+import inspect
+import typing
+from pathlib import Path
+
+from triton_ops.benchmark.plain_configs import _StoredConfig
+from triton_ops.compile_modes.mode_process import Loaded
+from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, RowTiles
+from triton_ops.device import Calibration
+from triton_ops.dispatch import LaunchedConfig
+from triton_ops.kernel_ir import KernelWork
+from triton_ops.lab.recording import _RecordingFile
+from triton_ops.records.lockfile import Lockfile
+from triton_ops.records.record import Record
+from triton_ops.values import Trial
+
+SOURCES = Path(inspect.getfile(Record)).parents[1]
+READ = (
+    AttentionTiles, Calibration, ElementTiles, GemmTiles, KernelWork, LaunchedConfig, Loaded, Lockfile, Record,
+    RowTiles, Trial, _RecordingFile, _StoredConfig,
+)  # fmt: skip
+"""What msgspec makes of files: it evaluates the annotations of these, and of all that they hold."""
+
+
+def classes_within(kind, known):
+    """The dataclasses that a type names, with those of their fields."""
+    if dataclasses.is_dataclass(kind) and kind not in known:
+        known.add(kind)
+        for each in typing.get_type_hints(kind).values():
+            classes_within(each, known)
+    for each in typing.get_args(kind):
+        classes_within(each, known)
+    return known
+
+
+def test_every_file_is_syntax_of_python_3_10():
+    for path in SOURCES.rglob("*.py"):
+        ast.parse(path.read_bytes(), str(path), feature_version=(3, 10))
+
+
+def test_annotations_of_what_is_read_are_types():
+    """`ClassVar` without a type and `_: KW_ONLY` raise there, when a type checker or msgspec evaluates them."""
+    known = set()
+    for kind in READ:
+        classes_within(kind, known)
+    assert len(known) > len(READ)
+    wrong = [
+        f"{kind.__name__}.{name}: {text}"
+        for kind in known
+        for name, text in inspect.get_annotations(kind).items()
+        if text in ("ClassVar", "KW_ONLY", "Final")
+    ]
+    assert wrong == []
