@@ -47,16 +47,11 @@ def parameters_of(function: ast.AST) -> list[ast.arg]:
 
 def dotted_name(node: ast.expr) -> str:
     """A name with its dots, such as `tl.load`; empty for any other expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = dotted_name(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return ""
+    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
 _DEEPEST = 4
-_MOST_AXES = 8
 _ELEMENTS = {
     "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
     "torch.float8_e4m3fn": "fp8e4nv", "torch.float8_e5m2": "fp8e5", "torch.bool": "i1", "torch.uint8": "u8",
@@ -231,10 +226,9 @@ class SourceLaunch:
     def element(self, node: ast.expr) -> str:
         """The type of a tensor's elements as Triton writes it, where the launching function makes it of that type."""
         call = self.resolved(node)
-        if not isinstance(call, ast.Call):
-            return ""
-        types = [one.value for one in call.keywords if one.arg == "dtype"]
-        types += call.args[:1] if last_name(call) == "to" else []
+        types = [one.value for one in call.keywords if one.arg == "dtype"] if isinstance(call, ast.Call) else []
+        if isinstance(call, ast.Call) and last_name(call) == "to":
+            types += call.args[:1]
         return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
 
     def rounded(self, node: ast.expr) -> str:
@@ -251,42 +245,32 @@ class SourceLaunch:
         for one in strides.values():
             axes = one.axis, last.get(one.tensor, 0)
             last[one.tensor] = -1 if -1 in axes else max(axes)
-        several = {one.tensor: self._asserted_axes(one.tensor) for one in strides.values()}
+        asserted = {one.tensor for one in strides.values() if self._asserts(one)}
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis in several[one.tensor]
-            or (
-                not several[one.tensor]
-                and one.axis == last[one.tensor] != 0
-                and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
-            )
+            if self._asserts(one)
+            or (one.tensor not in asserted
+            and one.axis == last[one.tensor] != 0
+            and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1))
         )
 
-    def _asserted_axes(self, tensor: str) -> set[int]:
-        """The axes of a tensor, or of one that it is made like, whose stride is asserted to be 1."""
-        value = self.resolved(ast.Name(tensor))
-        alike = isinstance(value, ast.Call) and last_name(value) == "empty_like"
-        owner = ast.unparse(value.args[0]) if isinstance(value, ast.Call) and alike else tensor
-        return {axis for axis in range(-1, _MOST_AXES) if f"{owner}.stride({axis}) == 1" in self._assertions}
+    def _asserts(self, one: AxisOf) -> bool:
+        """Check whether the stride of an axis is asserted to be 1, of the tensor or of one that it is made like."""
+        value = self.resolved(ast.Name(one.tensor))
+        alike = value.args[:1] if isinstance(value, ast.Call) and last_name(value) == "empty_like" else []
+        owners = (one.tensor, *map(ast.unparse, alike))
+        return any(f"{owner}.stride({one.axis}) == 1" in self._assertions for owner in owners)
 
     @cached_property
     def _assertions(self) -> set[str]:
         """The conditions without which the function ends before it launches: of assertions, and of what it refuses."""
         nodes = list(ast.walk(self.around))
-        queue = [one.test for one in nodes if isinstance(one, ast.Assert)]
-        tests = (one.test for one in nodes if isinstance(one, ast.If) and _leaves(one.body))
-        queue += [one.operand for one in tests if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
-        conditions: set[str] = set()
-        while queue:
-            node = self.resolved(queue.pop())
-            if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-                queue += node.values
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-                queue += [node.left, node.right]
-            else:
-                conditions.add(ast.unparse(node))
-        return conditions
+        refusals = [one.test for one in nodes if isinstance(one, ast.If) and _leaves(one.body)]
+        tests = [one.test for one in nodes if isinstance(one, ast.Assert)]
+        tests += [one.operand for one in refusals if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
+        texts = (ast.unparse(self.resolved(one)) for one in tests)
+        return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
@@ -305,8 +289,8 @@ class SourceLaunch:
         if node is None or not self._grids:
             return True
         names = {one.id for one in self.inner(node) if isinstance(one, ast.Name)}
-        parts = (part for one in self._grids if axis < len(one.elts) for part in self.inner(one.elts[axis]))
-        return any(_config_key(one) == name or (isinstance(one, ast.Name) and one.id in names) for one in parts)
+        parts = [part for one in self._grids if axis < len(one.elts) for part in self.inner(one.elts[axis])]
+        return not names.isdisjoint(ast.unparse(one) for one in parts) or name in map(_config_key, parts)
 
     @property
     def _grids(self) -> list[ast.Tuple]:
@@ -592,7 +576,7 @@ def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     A part of a tuple, as `_part` makes it, has no line.
     """
     values = (value for several in launch.names.values() for value in several if not hasattr(value, "lineno"))
-    parts = [_axis_of(launch, value, "shape") for value in values if isinstance(value, ast.Subscript)]
+    parts = [_axis_of(launch, value, "shape") for value in values]
     strides = [stride_of(launch, name) for name in launch.arguments]
     several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))
     return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
