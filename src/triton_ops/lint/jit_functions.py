@@ -241,19 +241,16 @@ class SourceLaunch:
     def inner_strides(self) -> frozenset[str]:
         """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
+        asserted = {name for name, one in strides.items() if self._asserts(one)}
+        tensors = {strides[name].tensor for name in asserted}
+        others = {name: one for name, one in strides.items() if one.tensor not in tensors}
         last: dict[str, int] = {}
-        for one in strides.values():
+        for one in others.values():
             axes = one.axis, last.get(one.tensor, 0)
             last[one.tensor] = -1 if -1 in axes else max(axes)
-        asserted = {one.tensor for one in strides.values() if self._asserts(one)}
-        return frozenset(
-            name
-            for name, one in strides.items()
-            if self._asserts(one)
-            or (one.tensor not in asserted
-            and one.axis == last[one.tensor] != 0
-            and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1))
-        )
+        inner = {name for name, one in others.items() if one.axis == last[one.tensor] != 0}
+        ends = ((name, others[name].axis, rank_of(self, others[name].tensor) or 0) for name in inner)
+        return frozenset(asserted | {name for name, axis, rank in ends if axis < 0 or rank <= axis + 1})
 
     def _asserts(self, one: AxisOf) -> bool:
         """Check whether the stride of an axis is asserted to be 1, of the tensor or of one that it is made like."""
