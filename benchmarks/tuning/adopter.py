@@ -8,8 +8,9 @@
 Both trees make the first calls of each case in processes of their own, in turn, and are then timed in alternate rounds:
 cold from empty disk caches, warm in new processes on what the first have left. The winners of the cold run become the
 lockfile of the patched package, and a process with empty caches makes the same calls from it. Then the package's own
-tests run in both trees on the caches as they are, each until its share of the time is over, and its own benchmark of a
-training step. The file is written after each step; what the limit cuts off is missing, and said.
+tests run in both trees at once, on the caches as they are, until their share of the time is over, and its own benchmark
+of a training step in one tree after the other. The file is written after each step; what the limit cuts off is missing,
+and said. `--parts tests` runs the tests alone, on empty caches, and replaces what a file that is there says of them.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.document import headed, save
+from benchmarks.document import commit_here, headed, save
 from benchmarks.tuning.third_party import MODES, Contender, compared, side_by_side, tuned_seconds
 from benchmarks.tuning.third_party_cases import answer
 from triton_ops.records import Lockfile, lock_of, store_in
@@ -44,8 +46,11 @@ CASES = {
     "train-256": (256, 256, 32, 128, 128, True),
     "large-d-512": (1, 1000, 32, 300, 512, False),
 }
-TESTS = ("autotune_kwargs", "compile_cache", "backward_unified", "scatter", "varlen", "topk", "robustness", "forward")
+PARTS = ("calls", "tests", "own")
+# Files of tests that end within 100 s: results by forward and backward passes, and entries of the tuner's cache.
+TESTS = ("autotune_kwargs", "scatter", "topk", "compile_cache", "backward_unified")
 BENCHMARK = ("benchmarks/kernels/bench_backward_method.py", "--only", "train-64", "retrieval")
+ROOT = Path(__file__).resolve().parents[2]
 FIRST_SHARE, TESTS_SHARE = 0.6, 0.75  # of the time that is left: cases against the rest, tests against the benchmark
 CASE_S = 60.0
 
@@ -72,13 +77,15 @@ def runner_of(name: str) -> Callable[[], list[Any]]:
 
 def contender(tree: Path, folder: Path) -> Contender:
     """A process of the package in a tree, with its caches in a folder."""
-    words = ["env", f"PYTHONPATH={searched(tree)}", sys.executable, "-m", "benchmarks.tuning.adopter", "--child"]
+    path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+    words = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "benchmarks.tuning.adopter", "--child"]
     return Contender(words, folder)
 
 
 def searched(tree: Path) -> str:
-    """The folders in which modules are looked up, the tree first."""
-    return os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+    """The folders in which a package's own modules look: the tree, and no `tests` or `benchmarks` of this project."""
+    folders = [Path(each).resolve() for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    return os.pathsep.join(map(str, [tree, *(each for each in folders if each != ROOT)]))
 
 
 def cases(contenders: dict[str, Contender], end: float) -> dict[str, Any]:
@@ -120,18 +127,43 @@ def locked(tree: Path, records: Path, folder: Path, end: float) -> dict[str, Any
             "tunes": tuned_seconds(process.told()), "rungs": rungs(process)}  # fmt: skip
 
 
-def own_tests(tree: Path, folder: Path, seconds: float) -> dict[str, Any]:
-    """How each of the package's tests ended, and what the whole took, as far as it came."""
+def own_tests(trees: dict[str, Path], folders: dict[str, Path], seconds: float) -> dict[str, Any]:
+    """How the package's tests end in each tree; both run at once, since nothing of them is timed."""
     files = [f"tests/test_{name}.py" for name in TESTS]
     words = [sys.executable, "-m", "pytest", "-o", "addopts=", "-v", "--tb=line", "-p", "no:cacheprovider", *files]
-    start = time.perf_counter()
-    printed, whole = run_in(tree, folder, words, seconds)
-    return {"ends": ends_of(printed), "whole": whole, "wall_s": time.perf_counter() - start, "tail": printed[-3000:]}
+    for tree in trees.values():
+        (tree / "tests/__init__.py").touch()  # or any installed package named `tests` would hide them
+    with ThreadPoolExecutor(len(trees)) as pool:
+        runs = list(pool.map(lambda mode: run_in(trees[mode], folders[mode], words, seconds), trees))
+    whole = {mode: ended for mode, (_, ended) in zip(trees, runs, strict=True)}
+    return {"files": files, "whole": whole, **ends_beside(*(printed for printed, _ in runs))}
+
+
+def ends_beside(before: str, after: str) -> dict[str, Any]:
+    """The ends of each test by what pytest printed in each tree, and the tests that differ."""
+    one, other = ends_of(before), ends_of(after)
+    return {
+        "ends": {"triton": by_end(one), "ours": by_end(other)},
+        "reasons": {"triton": reasons_of(before), "ours": reasons_of(after)},
+        "unequal": sorted(name for name in one.keys() & other.keys() if one[name] != other[name]),
+        "only_in_one": sorted(one.keys() ^ other.keys()),
+    }
 
 
 def ends_of(printed: str) -> dict[str, str]:
-    """By test: passed, failed, or skipped."""
-    return dict(re.findall(r"^(tests/\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)", printed, re.MULTILINE))
+    """By test: passed, failed, skipped or error."""
+    ends = re.findall(r"^(tests/\S+::.+?) (PASSED|FAILED|SKIPPED|ERROR)", printed, re.MULTILINE)
+    return {name: end.lower() for name, end in ends}
+
+
+def by_end(ends: dict[str, str]) -> dict[str, list[str]]:
+    """The names of the tests that ended in each way."""
+    return {end: [name for name in ends if ends[name] == end] for end in sorted(set(ends.values()))}
+
+
+def reasons_of(printed: str) -> dict[str, str]:
+    """By test that failed, or file that was not collected: the line that pytest's summary says of it."""
+    return {name: why[:200] for name, why in re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - )?(.*)", printed, re.MULTILINE)}
 
 
 def own_benchmark(tree: Path, folder: Path, seconds: float) -> Any:
@@ -159,21 +191,37 @@ def run_in(tree: Path, folder: Path, words: list[str], seconds: float) -> tuple[
 
 
 def measured(options: argparse.Namespace, folder: Path) -> None:
-    """All steps, each as long as time is left, writing the file after each."""
-    end, facts = time.perf_counter() + options.limit_s, {"package": f"{PACKAGE} {options.version}"}
+    """All parts that are asked for, each as long as time is left, writing the file after each step."""
+    end, document = time.perf_counter() + options.limit_s, document_of(options)
     trees = dict(zip(MODES, (options.before.resolve(), options.after.resolve()), strict=True))
-    folders = {mode: folder / mode for mode in MODES}
     Lockfile((), ()).write(trees["ours"] / LOCKFILE)
 
     def share(part: float) -> float:
         return part * (end - time.perf_counter())
 
     def noted(**step: Any) -> None:
-        facts.update(step)
+        document.update(step)
         print(json.dumps(step)[:2000], flush=True)
         if options.out is not None:
-            save(options.out, headed("python -m benchmarks.tuning.adopter", options.commit, **facts))
+            save(options.out, document)
 
+    folders = {mode: folder / mode for mode in MODES}
+    for each in folders.values():
+        each.mkdir()
+    if "calls" in options.parts:
+        first_calls(trees, folders, share, noted)
+    if "tests" in options.parts:
+        seconds = share(TESTS_SHARE if "own" in options.parts else 1)
+        noted(tests={"commit": options.commit or commit_here(), **own_tests(trees, folders, seconds)})
+    if "own" in options.parts:
+        for place, mode in enumerate(MODES):
+            noted(**{f"own_{mode}": own_benchmark(trees[mode], folders[mode], share(1) / (len(MODES) - place))})
+
+
+def first_calls(
+    trees: dict[str, Path], folders: dict[str, Path], share: Callable[[float], float], noted: Callable[..., None]
+) -> None:
+    """The cases cold, warm, and from the lockfile that the cold ones make."""
     contenders = {mode: contender(trees[mode], folders[mode]) for mode in MODES}
     with contextlib.ExitStack() as closing:
         for each in contenders.values():
@@ -181,12 +229,14 @@ def measured(options: argparse.Namespace, folder: Path) -> None:
         noted(cold=cases(contenders, time.perf_counter() + share(FIRST_SHARE)))
         noted(warm=cases(contenders, time.perf_counter() + share(FIRST_SHARE)))
     locking = time.perf_counter() + share(1 / 3)
-    noted(locked=locked(trees["ours"], folders["ours"] / "ops", folder / "locked", locking))
-    for place, mode in enumerate(MODES):
-        seconds = share(TESTS_SHARE) / (len(MODES) - place)
-        noted(**{f"tests_{mode}": own_tests(trees[mode], folders[mode], seconds)})
-    for place, mode in enumerate(MODES):
-        noted(**{f"own_{mode}": own_benchmark(trees[mode], folders[mode], share(1) / (len(MODES) - place))})
+    noted(locked=locked(trees["ours"], folders["ours"] / "ops", folders["ours"].with_name("locked"), locking))
+
+
+def document_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The file that some parts are put into; a new one where all are asked for, or there is none."""
+    if set(options.parts) != set(PARTS) and options.out is not None and options.out.exists():
+        return json.loads(options.out.read_text(encoding="utf-8"))
+    return headed("python -m benchmarks.tuning.adopter", options.commit, package=f"{PACKAGE} {options.version}")
 
 
 def main() -> None:
@@ -199,7 +249,8 @@ def main() -> None:
     parser.add_argument("after", type=Path, help="the package with the patch")
     parser.add_argument("--version", default="0.4.5", help="of the package")
     parser.add_argument("--limit-s", type=float, default=230.0, help="end after so many seconds")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all without it")
+    parser.add_argument("--out", type=Path, help="a file that is there keeps what the parts do not replace")
     parser.add_argument("--commit")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

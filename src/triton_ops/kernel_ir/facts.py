@@ -6,6 +6,7 @@ one with a name is `loc("x"(#loc3))`; one inside of a function that was called i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -20,6 +21,7 @@ _PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
 _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
 _CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
+_ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _DEEPEST = 64
 _GROWING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
 
@@ -45,12 +47,19 @@ def places_in(text: str) -> Callable[[TtirOperation], tuple[SourcePlace, ...]]:
 def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
     text = locations.get(name, "") if depth else ""
     if (file := _FILE.match(text)) is not None:
-        yield SourcePlace(file[1], int(file[2]))
+        yield SourcePlace(_plain(file[1]), int(file[2]))
     elif (inner := _NAMED.match(text)) is not None:
         yield from _frames(inner[1], locations, depth - 1)
     elif (call := _CALL.match(text)) is not None:
         yield from _frames(call[1], locations, depth - 1)
         yield from _frames(call[2], locations, depth - 1)
+
+
+def _plain(text: str) -> str:
+    """A text without MLIR's escapes: a backslash twice, and two digits for each byte that is no printable ASCII."""
+    return os.fsdecode(
+        _ESCAPE.sub(lambda one: one[0][:1] if one[1] == b"\\" else bytes([int(one[1], 16)]), os.fsencode(text))
+    )
 
 
 class Branch(NamedTuple):
@@ -241,7 +250,7 @@ class Computation(NamedTuple):
     sources: tuple[int | None, int | None] = (None, None)
 
 
-@dataclass
+@dataclass(eq=False)
 class Facts:
     """The facts of a kernel."""
 

@@ -55,7 +55,7 @@ class LintOptions:
     """What is asked of a target, as `lint` explains: rules, a GPU, whether it is run, and on which shape."""
 
     rules: tuple[str, ...] | None = None
-    gpu: str | None = None
+    gpu: str
     run: bool = False
     shape: tuple[int, ...] | None = None
 
@@ -67,6 +67,7 @@ class LintRequest:
     packed: bytes
     options: LintOptions
     surroundings: Surroundings
+    with_torch: bool  # whether the process imports that for all files to come
     omissions: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,7 +84,7 @@ def triton_interprets() -> bool:
     return TritonProcess.is_interpreted(require("triton.language", "reading kernels").sum)
 
 
-def lint_apart(target: Any, options: LintOptions) -> tuple[LintReport, Sources | None]:
+def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -> tuple[LintReport, Sources | None]:
     """As `lint`, in a process of its own, which waits a while for the next lint, and the sources that were read.
 
     Raises KernelTypeError too: the target cannot be sent to another process, is interpreted there too, or ends each.
@@ -95,7 +96,7 @@ def lint_apart(target: Any, options: LintOptions) -> tuple[LintReport, Sources |
         surroundings = replace(surroundings, words=(target,))
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
     packed = Packed.of(target, by_value=by_value)
-    request = LintRequest(packed=packed.content, options=options, surroundings=surroundings)
+    request = LintRequest(packed=packed.content, options=options, surroundings=surroundings, with_torch=with_torch)
     while True:
         try:
             reply = _answer(request)

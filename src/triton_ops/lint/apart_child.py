@@ -182,8 +182,8 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 def main() -> None:
     """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run.
 
-    A copy of this process reads each file, so that no file changes how another one is read. Once torch was imported in
-    several copies, this process has it for all others.
+    A copy of this process reads each file, so that no file changes how another one is read. Once a copy has imported
+    torch, which takes a second, or that is asked for, this process has it for all others.
     """
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
@@ -199,15 +199,12 @@ def main() -> None:
             child.send(run_here(request))
             continue
         with contextlib.suppress(MissingDependencyError):
-            child.import_heavy(("torch",) if with_torch[0] >= _SEVERAL else (), "reading kernels")
+            child.import_heavy(("torch",) if with_torch[0] or request.with_torch else (), "reading kernels")
         child.send_from_copy(partial(_reply, request, recorder, with_torch))
 
 
-_SEVERAL = 2  # copies that import torch, which takes a second in each, until it is imported for all that come
-
-
 def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
-    """The reply of a copy of this process, which counts those in which torch was imported."""
+    """The reply of a copy of this process, which says whether torch was imported in it."""
     STEPS.omissions = request.omissions
     request.surroundings.take()
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
@@ -219,5 +216,5 @@ def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> L
     except (RecursionError, MemoryError) as error:
         why = f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}"
         return LintReply(TargetError(why))
-    with_torch[0] = min(with_torch[0] + hasattr(sys.modules.get("torch"), "Tensor"), _SEVERAL)
+    with_torch[0] |= hasattr(sys.modules.get("torch"), "Tensor")
     return LintReply(report, recorder.sources(str(require("triton.knobs", "reading kernels").cache.dir)))

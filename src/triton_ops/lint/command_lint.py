@@ -25,7 +25,6 @@ from triton_ops.exceptions import (
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import checked_options, lint, lint_each
 from triton_ops.lint.findings import LintReport, Undecided, merge_reports
-from triton_ops.lint.reading import COMPILED_FOR
 from triton_ops.lint.sarif import as_sarif
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
@@ -166,7 +165,7 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     itself, and nothing of it is imported.
     """
     if "@" in text.partition(":")[2]:
-        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu or COMPILED_FOR)
+        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = asked.operation(", which launches no kernel")
         return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():

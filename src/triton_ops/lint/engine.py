@@ -46,11 +46,7 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-def rule_named(name: str) -> Rule | None:
-    """The rule of an id; None if there is none."""
-    return next((rule for rule in RULES if rule.id == name), None)
-
-
+_IDS = {rule.id for rule in RULES}
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
@@ -68,6 +64,8 @@ class Comment(NamedTuple):
 @lru_cache(maxsize=256)
 def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a file's text; none if it is no Python."""
+    if _COMMENT.search(text) is None:
+        return ()
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         tree = ast.parse(text)
@@ -110,7 +108,7 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
 def bad_comments(file: str) -> Iterator[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
     for one in _comments_of(file):
-        unknown = [name for name in one.rules if rule_named(name) is None]
+        unknown = [name for name in one.rules if name not in _IDS]
         what = "" if one.reason else "gives no reason"
         what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
         if what := what if one.rules else "names no rule":
@@ -183,12 +181,13 @@ def checked_options(
     rules: Sequence[str] | None, gpu: str | None, run: bool, shape: Sequence[int] | None = None
 ) -> LintOptions:
     """The options of a lint; raises TargetError or DeviceError for a rule or a GPU that is not known."""
-    unknown = [name for name in rules or () if rule_named(name) is None]
+    unknown = [name for name in rules or () if name not in _IDS]
     if unknown:
         raise TargetError(
             f"there is no rule {', '.join(unknown)}", hint=f"rules are {', '.join(rule.id for rule in RULES)}"
         )
-    compile_target(gpu)
+    gpu = COMPILED_FOR if gpu is None else gpu
+    Target.named(gpu)
     return LintOptions(
         rules=None if rules is None else tuple(rules), gpu=gpu, run=run, shape=None if shape is None else tuple(shape)
     )
@@ -238,7 +237,7 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
     before, colon, name = target.rpartition(":")
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
-        if not name and file.is_file() and not _names_triton(file):
+        if not name and file.is_file() and not _names(file, b"triton"):
             return lint_here(target, options)  # it is parsed, and nothing of it is run
         if options.run or not file.is_file():
             return lint_apart(target, options)[0]
@@ -247,7 +246,7 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
         place = kept.place(target, root, options)
         report = kept.read(place, file, root)
         if report is None:
-            report, sources = lint_apart(target, options)
+            report, sources = lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
             if sources is not None:
                 kept.write(place, file, root, report, sources)
         return report
@@ -257,10 +256,10 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
         return LintReport(unread={target: error.message})  # the others are read
 
 
-def _names_triton(file: Path) -> bool:
-    """Check whether a file may have kernels; one that cannot be opened may, so that its reading says why it cannot."""
+def _names(file: Path, package: bytes) -> bool:
+    """Check whether a file may use a package; one that cannot be opened may, so that its reading says why it cannot."""
     try:
-        return b"triton" in NamedFile(file).read()
+        return package in NamedFile(file).read()
     except OSError:
         return True
 
@@ -273,25 +272,19 @@ def lint_here(target: Any, options: LintOptions) -> LintReport:
     usable_names = {usable.name for usable in readings}
     failures += [(one.name, _INTERPRETED) for one in all_readings if one.name not in usable_names]
     run_record = _run_record(target, options.shape) if options.run and readings else None
-    gpu_target = compile_target(options.gpu)
-    findings: dict[tuple[str, str, int], Finding] = {}
-    undecided: list[Undecided] = []
-    for name, why in failures:
-        undecided += (replace(rule.undecided(name, why), file=files[0]) for rule in chosen_rules)
+    gpu_target = Target.named(options.gpu)
+    undecided = [replace(rule.undecided(*one), file=files[0]) for one in failures for rule in chosen_rules]
+    findings: list[Finding] = []
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
         for one in _statements(chosen_rules, reading):
-            if isinstance(one, Finding):  # each once, where several kernels call the function that has it
-                findings.setdefault((one.rule, one.file, one.line), one)
+            if isinstance(one, Finding):
+                findings.append(one)
             else:
                 undecided.append(replace(one, file=reading.file))
-    open_findings, answers = split_suppressed(findings.values())
+    open_findings, answers = split_suppressed(findings)
     open_findings += [one for file in files for one in bad_comments(file)]
-    return LintReport(
-        findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
-        undecided=tuple(undecided),
-        kernels=(*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures)),
-        suppressed=tuple(answers),
-    )
+    kernels = (*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures))
+    return merge_reports([LintReport(tuple(open_findings), tuple(undecided), kernels, tuple(answers))])
 
 
 def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
@@ -314,11 +307,6 @@ def _run_record(target: Any, shape: tuple[int, ...] | None) -> RunRecord:
         return run_watched(runs)
     why = "its arguments are not known: to run it, name an Operation, or a function without parameters"
     return RunRecord(whole=why)
-
-
-def compile_target(gpu: str | None) -> Target:
-    """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    return Target.named(COMPILED_FOR if gpu is None else gpu)
 
 
 def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Finding | Undecided]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from triton_ops.kernel_ir import AccessFact, KernelFacts, Term
@@ -43,7 +43,7 @@ class Index:
     stride: Term
     term: Term
 
-    @property
+    @cached_property
     def stepping(self) -> frozenset[Term]:
         """The symbols of programs and turns inside of it."""
         return frozenset(self.term.named(*STEPPING))
@@ -148,7 +148,7 @@ class Index:
         """The place along the axis."""
         return self.facts.terms.index(self.axis)
 
-    @property
+    @cached_property
     def _conditions(self) -> Monomial:
         return self.facts.terms.both(self.access.mask, self.access.path).conjuncts
 
@@ -165,7 +165,8 @@ def all_indices(facts: KernelFacts) -> Iterator[Index]:
     return (index for access in facts.accesses for index in indices(facts, access))
 
 
-def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
+@lru_cache(maxsize=4096)  # rules ask for the same ones
+def indices(facts: KernelFacts, access: AccessFact) -> tuple[Index, ...]:
     """The indices of an access along the axes of its block, where they are sums."""
     terms, shape, sums = facts.terms, access.type.shape, access.offset.parts
     strides: dict[int, tuple[Monomial, int]] = {}
@@ -189,7 +190,7 @@ def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
         term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
         stride = terms.sum({rest: factor})
         result.append(Index(facts=facts, access=access, axis=axis, extent=shape[axis], stride=stride, term=term))
-    return result
+    return tuple(result)
 
 
 def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: set[int]) -> dict[Monomial, int]:

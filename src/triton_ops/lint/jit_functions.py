@@ -200,15 +200,8 @@ class SourceLaunch:
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
-        names: set[str] = set()
-        queue: list[ast.AST] = [node]
-        while queue:
-            for one in ast.walk(queue.pop()):
-                if isinstance(one, ast.expr):
-                    yield one
-                if isinstance(one, ast.Name) and one.id not in names:
-                    names.add(one.id)
-                    queue += self.names.get(one.id, ())
+        parts = (part for one in KernelSource.expressions(node, self.names) for part in ast.walk(one))
+        return (part for part in parts if isinstance(part, ast.expr))
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
         """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""

@@ -23,10 +23,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from triton_ops import settings
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, canonical_json, fingerprint
 from triton_ops.exceptions import CacheError
-from triton_ops.lint.findings import Finding, LintReport, Undecided
+from triton_ops.lint.findings import LintReport
 
 _VIRTUAL = ("/proc/", "/sys/", "/dev/")
 _LATE_NS = 20_000_000  # by which the times of files, which are those of the system's last tick, may be behind
@@ -68,8 +70,9 @@ class Recorder:
         folders = [place for place in packages.values() if _is_installed(place)]
         folders += [sysconfig.get_path("stdlib"), _OWN_TREE, compiled, tempfile.gettempdir()]
         modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        paths = {os.path.abspath(path) for path in (*self._files, *modules) if path}  # noqa: PTH100
         others = (*_VIRTUAL, *folders)
+        rest = {path for path in (*self._files, *modules) if path and not path.startswith(others)}
+        paths = {os.path.abspath(path) for path in rest}  # noqa: PTH100
         own = (path for path in sorted(paths) if not path.startswith(others) and not path.endswith(".pyc"))
         absent = sorted(self._absent - sys.stdlib_module_names - set(packages))
         files = tuple(path for path in own if StoredFile(path).exists)
@@ -118,8 +121,8 @@ class KeptReports:
             entry = Sealed.read(place.read())
             if entry["state"] != self._state(file, root, Sources(**entry["sources"])):
                 return None
-            return _report(entry["report"])
-        except (OSError, DamagedError, LookupError, TypeError, ValueError):
+            return msgspec.convert(entry["report"], LintReport)
+        except (OSError, DamagedError, LookupError, TypeError, ValueError, msgspec.ValidationError):
             return None  # there is none, it is another version's, or damaged
 
     def write(self, place: StoredFile, file: Path, root: Path, report: LintReport, sources: Sources) -> None:
@@ -192,13 +195,3 @@ def _twin(path: str) -> Path:
     """The path that may be taken in place of a module's."""
     place = Path(path)
     return place.parent.with_suffix(".py") if place.name == "__init__.py" else place.with_suffix("") / "__init__.py"
-
-
-def _report(content: Mapping[str, Any]) -> LintReport:
-    return LintReport(
-        tuple(Finding(**one) for one in content["findings"]),
-        tuple(Undecided(**one) for one in content["undecided"]),
-        tuple((name, file) for name, file in content["kernels"]),
-        tuple((Finding(**one), reason) for one, reason in content["suppressed"]),
-        content["unread"],
-    )

@@ -67,6 +67,7 @@ class _UsageReader:
         self._function, self._depth = function, depth
         self._uses = Uses()
         self._parameters = set(function.parameters)
+        self._counted: set[str] = set()  # names that are followed as whole numbers
 
     def read(self) -> Uses:
         if self._depth > _DEEPEST:
@@ -236,7 +237,7 @@ class _UsageReader:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
         if node is None:
             return
-        for inner in self._expressions(node):
+        for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
             for one in ast.walk(inner):
                 if isinstance(one, ast.Name) and one.id in self._parameters:
                     self._uses.numbers.add(one.id)
@@ -293,15 +294,7 @@ class _UsageReader:
         return [one.id for one in names if one.id in self._parameters]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
-        names: set[str] = set()
-        queue = [node]
-        while queue:
-            one = queue.pop()
-            yield one
-            for inner in ast.walk(one):
-                if isinstance(inner, ast.Name) and inner.id not in names:
-                    names.add(inner.id)
-                    queue += self._function.assignments.get(inner.id, ())
+        return KernelSource.expressions(node, self._function.assignments)
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:

@@ -29,45 +29,35 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
 
-def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
-    """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
+class _FrontEnd:
+    """Triton's front end for one target, with a context for all variants of a kernel: to make one takes 10 ms."""
 
-    Each parameter has a type, in order, such as `*bf16`, `i32` or `constexpr`. Below `sm_90` tensor descriptors become
-    pointers and masks.
+    def __init__(self, target: Target) -> None:
+        self._compiler, self._goal = _compiler(target)
+        self._backend = self._compiler.make_backend(self._goal)
+        ir = importlib.import_module("triton._C.libtriton").ir
+        self._context = ir.context()
+        ir.load_dialects(self._context)
+        self._backend.load_dialects(self._context)
 
-    Cost: 10 to 40 ms.
-    """
-    compiler, goal = _compiler(target)
-    ir = importlib.import_module("triton._C.libtriton").ir
-    backend = compiler.make_backend(goal)
-    source = compiler.ASTSource(function, dict(types), dict(constants), {})
-    options = backend.parse_options({})
-    stages: dict[str, Any] = {}
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    backend.add_stages(stages, options, source.language)
-    with _quiet():
-        module = source.make_ir(
-            goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-        )
-        return str(stages["ttir"](module, {}))
+    def ttir(self, function: Any, guess: Guess) -> str:
+        """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
 
+        Below `sm_90` tensor descriptors become pointers and masks.
 
-def binary_of(
-    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
-) -> Built:
-    """The compiled kernel, with pointers and whole numbers as multiples of 16; raises whatever the compiler does.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-    """
-    compiler, goal = _compiler(target)
-    even = [["tt.divisibility", 16]]
-    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
-    with _quiet():
-        kernel = compiler.compile(source, target=goal, options=dict(options))
-    return Built.of(kernel, target)
+        Cost: 10 to 40 ms.
+        """
+        backend = self._backend
+        source = self._compiler.ASTSource(function, dict(guess.types), dict(guess.constants), {})
+        options = backend.parse_options({})
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        with _quiet():
+            module = source.make_ir(
+                self._goal, options, backend.get_codegen_implementation(options), backend.get_module_map(),
+                self._context,
+            )  # fmt: skip
+            return str(stages["ttir"](module, {}))
 
 
 @contextlib.contextmanager
@@ -258,9 +248,13 @@ class KernelReading:
     def _facts(self) -> dict[str, KernelFacts | str]:
         return {}
 
+    @cached_property
+    def _front_end(self) -> _FrontEnd:
+        return _FrontEnd(Target.named(READ_FOR))
+
     def _facts_of(self, guess: Guess) -> KernelFacts | str:
         try:
-            text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
+            text = self._front_end.ttir(self.function.function, guess)
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
@@ -272,11 +266,6 @@ class KernelReading:
     def variants(self) -> tuple[Variant, ...]:
         """The variants that could be read."""
         return self.lowered[0]
-
-    def lowered_without(self, name: str) -> Variant | None:
-        """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
-        plain = self.without(self.variants[0], name) if self.variants else ""
-        return plain if isinstance(plain, Variant) else None
 
     def without(self, variant: Variant, name: str) -> Variant | str:
         """A variant with one of its constants as a plain whole number, or why it cannot be read so."""
@@ -296,17 +285,10 @@ class KernelReading:
         variant = self._variant(guess)
         return variant if isinstance(variant, Variant) else None
 
-    @cached_property
-    def _by_element(self) -> dict[str, Variant | None]:
-        return {}
-
     def with_element(self, element: str) -> Variant | None:
         """The first variant with tensors of this element; None if there is none that can be read."""
-        if element not in self._by_element:
-            candidates = guesses(self.function, self.source_values, self._deciders)
-            variants = (self._read(one) for one in candidates if one.element == element)
-            self._by_element[element] = next(filter(None, variants), None)
-        return self._by_element[element]
+        candidates = guesses(self.function, self.source_values, self._deciders)
+        return next(filter(None, (self._read(one) for one in candidates if one.element == element)), None)
 
     @cached_property
     def with_wide_types(self) -> Variant | None:
@@ -349,9 +331,8 @@ class KernelReading:
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
-        calls = (node for node in ast.walk(self.function.node) if isinstance(node, ast.Call))
         names = ("assume", "device_assert", "static_assert")
-        tests += (one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
+        tests += (one for one in self.function.calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
         given = [node for one in self.launches for name, node in one.arguments.items() if name in self.uses.tiles]
         blocks = {one.id for one in given if isinstance(one, ast.Name)}
         tests += (one for one in ast.walk(self.tree) if isinstance(one, ast.Compare) and _divides(one.left, blocks))
@@ -360,9 +341,8 @@ class KernelReading:
 
 def _divides(node: ast.AST, by: Collection[str] | None = None) -> bool:
     """Check whether an expression is a remainder, by one of some names if these are given."""
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod):
-        return False
-    return by is None or ast.unparse(node.right) in by
+    is_remainder = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    return is_remainder and (by is None or ast.unparse(node).rpartition(" % ")[2] in by)
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
@@ -370,10 +350,20 @@ WARPS = 4  # Triton's default
 
 
 def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
-    """Compile a variant with the launch options of a config; cost and errors are those of `binary_of`."""
-    options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+    """Compile a variant with the launch options of a config; raises whatever the compiler does.
+
+    Pointers and whole numbers are taken as multiples of 16.
+
+    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
+    """
+    compiler, goal = _compiler(kernel.target)
     types, constants = variant.guess.specialised
-    return binary_of(kernel.function.function, types, constants, kernel.target, options)
+    even = [["tt.divisibility", 16]]
+    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
+    source = compiler.ASTSource(kernel.function.function, types, constants, whole)
+    with _quiet():
+        options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, metadata
@@ -88,7 +89,7 @@ def _address(file: str) -> dict[str, str]:
     path, here = Path(file).absolute(), settings.current_folder()
     if here is None or not path.is_relative_to(here):
         return {"uri": path.as_uri()}
-    return {"uri": quote(path.relative_to(here).as_posix()), "uriBaseId": "%SRCROOT%"}
+    return {"uri": quote(os.fsencode(path.relative_to(here))), "uriBaseId": "%SRCROOT%"}
 
 
 def _fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:

@@ -8,6 +8,7 @@ which then ends the worker; and it dies with its caller, however the caller ends
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import subprocess
@@ -87,6 +88,7 @@ class Child:
 
     import_heavy = staticmethod(import_heavy)
     strays = staticmethod(Leftovers.strays)
+    step = StepStarted  # the message that a step begins
 
     @staticmethod
     def die_with(parent: int) -> None:
@@ -105,11 +107,6 @@ class Child:
             env=settings.for_child({}, new_mark()),
         )  # fmt: skip
 
-    @staticmethod
-    def step(name: str) -> StepStarted:
-        """The message that a step begins."""
-        return StepStarted(name)
-
     def send(self, message: object) -> None:
         """Send a message; a copy of this process, which code of the user's has forked, ends here."""
         if os.getpid() != self._pid:
@@ -118,21 +115,22 @@ class Child:
 
     def send_from_copy(self, answer: Callable[[], object]) -> None:
         """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy."""
+        answered = mmap.mmap(-1, 1)  # shared, since the user's code may end the copy with any code, 0 too
         parent, pid = os.getpid(), os.fork()
         if not pid:
-            code = 1
             try:
                 die_with(parent, expendable=True)
                 self._pid = os.getpid()
                 self.send(answer())
-                code = 0
+                answered[0] = True
             except BaseException:  # noqa: BLE001 - whatever it is, the copy ends here and does not go on as its parent
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
-                os._exit(code)
-        if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-            self.send(CopyEnded(code))
+                os._exit(not answered[0])
+        status = os.waitpid(pid, 0)[1]
+        if not answered[0]:
+            self.send(CopyEnded(os.waitstatus_to_exitcode(status)))
 
     def serve(self, answer: Callable[[Any], object]) -> None:
         """Answer each question until the pipe is closed."""

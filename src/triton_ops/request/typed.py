@@ -14,13 +14,14 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
 from triton_ops.backend import Arguments, FunctionKernel, Operation
@@ -422,8 +423,25 @@ def _tell(failures: list[_Failure]) -> None:
         tell(f"{one.file}, line {one.line}: {what} is left out: {type(one.cause).__name__}: {reason}", "note", "yellow")
 
 
+class _ExitError(BaseException):
+    """A call of `os._exit`, which no `except Exception` of the user's may take."""
+
+
 def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
-    return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+    leave, pid = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != pid:  # a process that the user's code has forked
+            leave(status)
+        raise _ExitError(f"{place} ends every process that imports it, by os._exit({status})")
+
+    os._exit = refuse  # with a code of 0 a command that did nothing would look like a success
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+    except _ExitError as error:
+        raise TargetError(str(error), hint="keep it in a function") from error
+    finally:
+        os._exit = leave
 
 
 def _from_file(path: Path) -> tuple[ModuleType, list[_Failure]]:

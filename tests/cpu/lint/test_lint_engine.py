@@ -2,11 +2,13 @@
 
 import json
 import linecache
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,6 +218,26 @@ def test_sarif_has_addresses_below_the_folder_and_fingerprints_that_lines_above_
     (moved,) = as_sarif(lint(path, rules=["wrong-mask"]), "0.1")["runs"][0]["results"]
     assert moved["locations"][0]["physicalLocation"]["region"]["startLine"] == place["region"]["startLine"] + 1
     assert moved["partialFingerprints"] == result["partialFingerprints"]
+
+
+def test_a_file_of_any_name_is_named_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path / "k.py").rename(tmp_path / "C:\\größe 20%.py")
+    report = lint(path, rules=["wrong-mask"])
+    assert [one.file for one in report.findings] == [str(path)]
+    bytes_name = replace(report.findings[0], file=str(tmp_path / os.fsdecode(b"\xff.py")))
+    results = as_sarif(replace(report, findings=(*report.findings, bytes_name)), "0.1")["runs"][0]["results"]
+    uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results]
+    assert uris == ["C%3A%5Cgr%C3%B6%C3%9Fe%2020%25.py", "%FF.py"]
+
+
+def test_a_file_that_ends_the_process_with_success_is_no_success(cli, tmp_path):
+    path = written(tmp_path / "ends.py", head="import os\nW = os._exit(0)\n", value="v * W")
+    (one,) = lint(path, rules=["wrong-mask"]).undecided
+    assert "line 4 fails: its process exited with code 0" in one.why
+    ran = cli("lint", "--run", path, *ONE_RULE)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{path} ends every process that imports it, by os._exit(0)" in ran.err
 
 
 def test_sarif_says_what_could_not_be_read(files):

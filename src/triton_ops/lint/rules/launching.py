@@ -78,8 +78,8 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
     """Check whether a plain argument would do that is work of a call: neither a width of rows nor a table's length."""
-    plain = kernel.lowered_without(name)
-    if plain is None or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
+    plain = kernel.without(kernel.variants[0], name)
+    if not isinstance(plain, Variant) or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
         return False
     is_pitch = any(
         any(one.name in _PLACES for one in monomial)
