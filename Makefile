@@ -57,8 +57,8 @@ $(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml constraints.txt
 	$*/bin/python -m compileall -qq -j 0 --invalidation-mode unchecked-hash $*/lib || true; \
 	touch $@; echo "installed in $$(($$(date +%s) - begun)) s; $* holds $$(du -sm $* | cut -f1) MiB"
 
-demo: $(DEMO_READY)  ## Tune a function of NumPy's, and show what was found; needs neither torch nor a GPU
-	$(RUN_DEMO) examples/demo.py
+demo: $(DEMO_READY)  ## The tour: the main commands at work; needs neither torch nor a GPU
+	$(RUN_DEMO) -m triton_ops tour
 
 test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
 	$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not gpu" --ignore=tests/docs

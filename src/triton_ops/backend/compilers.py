@@ -95,6 +95,13 @@ class Compiler(Protocol):
         """The refusal of a config that is known to fail, or to be slow, before it is compiled; some microseconds."""
         return None
 
+    def recalled(self, config: Config) -> Compiled | None:  # noqa: ARG002 - nothing is remembered
+        """The result of a config whose program this process has compiled before, for arguments of this kind."""
+        return None
+
+    def remember(self, compiled: Compiled) -> None:
+        """Keep the result of a config that can be launched for `recalled`, of this compiler or of an equal one."""
+
     def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> kernel_ir.KernelWork:  # noqa: ARG002
         """The work of a config's launches; why it cannot be told is part of it, and never an error.
 

@@ -45,6 +45,7 @@ from triton_ops.backend.private import holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.base import require
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import KernelTypeError, TargetError
 
 _MOST_SETTLED = 4096
@@ -145,6 +146,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, target: io.BytesIO) -> None:
         super().__init__(target, protocol=5)
         self.drawn: list[str] = []  # stays empty: no tensor's values are sent
+        self.holds_handles = False
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
@@ -255,6 +257,7 @@ def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}, attributes
 
 
+_LARGE_BYTES = 1 << 20  # below it a copy through the host takes no longer than a mapping
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
 
 
@@ -263,28 +266,33 @@ class Packed:
     """An object as bytes.
 
     `drawn` describes the tensors that hold other values on the other side. `imports` are top-level packages that are
-    imported when the object is made again; known of objects that go by value.
+    imported when the object is made again; known of objects that go by value. `mapped` tells that it holds handles of
+    this process's memory.
     """
 
     content: bytes
     drawn: tuple[str, ...] = ()
     imports: frozenset[str] = frozenset()
+    mapped: bool = False
 
     @classmethod
-    def of(cls, value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
+    def of(
+        cls, value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False, mapped: bool = False
+    ) -> Packed:
         """`value` as bytes: functions, kernels, tensors and what holds them.
 
         So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1]. By value an
         object is for a process that compiles and does not launch: code of the user's is sent whole, and a tensor
         becomes a `StandIn`. Without this the process that launches imports what a module holds, and gets the tensors'
-        values.
+        values. With `mapped` large tensors of a GPU go as handles, and are copied where the object is made again: on
+        this machine, while they are here.
 
         Raises:
             KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
             TargetError: A tensor holds addresses of memory, and its values would be sent.
         """
         target = io.BytesIO()
-        pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
+        pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes, mapped)
         try:
             with pickler.sending():
                 pickler.dump(value)
@@ -296,7 +304,7 @@ class Packed:
             raise KernelTypeError(
                 f"it cannot be sent to another process: {CandidateError.one_line(error)}", hint=hint
             ) from error
-        return cls(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports))
+        return cls(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports), pickler.holds_handles)
 
     @staticmethod
     def loaded(content: bytes) -> Any:
@@ -320,8 +328,9 @@ class Packed:
 class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Writes an object for a process that is going to launch it."""
 
-    def __init__(self, target: io.BytesIO, most_bytes: int) -> None:
+    def __init__(self, target: io.BytesIO, most_bytes: int, mapped: bool) -> None:
         super().__init__(target, protocol=5)
+        self._mapped, self.holds_handles = mapped, False
         self.drawn: list[str] = []  # tensors whose values are not sent, described
         self.imports: frozenset[str] = frozenset()  # not known: objects that go by name import their modules
         self._bytes_left = most_bytes
@@ -361,24 +370,29 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         storage = tensor.untyped_storage()
         place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            handle = _handle_of(storage) if self._mapped and storage.nbytes() >= _LARGE_BYTES else None
+            if handle is not None:
+                self.holds_handles = True
+                self._storages[place] = _Storage(place[0], place[2], dtype, handle)
+                return self._storages[place]
             drawable = tensor.dtype.is_floating_point  # an index must stay in range
             fits = not drawable or storage.nbytes() <= self._bytes_left
             self._bytes_left -= storage.nbytes() if fits and drawable else 0
             if not fits:
                 self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
-            dtype = str(tensor.dtype).removeprefix("torch.")
             self._storages[place] = _Storage(place[0], place[2], dtype, _bytes_of(storage) if fits else None)
         return self._storages[place]
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """The memory behind tensors: its bytes, or None if the other process draws values."""
+    """The memory behind tensors: its bytes, a handle of them, or None if the other process draws values."""
 
     device: str
     size: int
     dtype: str
-    content: bytes | None
+    content: bytes | tuple[bytes, int] | None
     _: KW_ONLY
     cache: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -394,15 +408,24 @@ class _Storage:
         torch = require("torch", "making tensors")
         if self.size == 0:
             return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
-        if self.content is not None:
+        if isinstance(self.content, bytes):
             content = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
             return content.to(self.device).clone().untyped_storage()
         room = torch.empty(self.size, dtype=torch.uint8, device=self.device)
+        if self.content is not None:
+            TorchDevice(self.device).copy_mapped(torch, self.content, room.data_ptr(), self.size)
+            return room.untyped_storage()
         values = room[: self.size // 8 * 8].view(getattr(torch, self.dtype))
         generator = torch.Generator(device=self.device).manual_seed(0)
         for part in values.split(1 << 24):  # float8 has no random numbers of its own: drawn wider, in pieces
             part.copy_(torch.rand(part.shape, generator=generator, device=self.device).mul_(2).sub_(1))
         return room.untyped_storage()
+
+
+def _handle_of(storage: Any) -> tuple[bytes, int] | None:
+    if storage.device.type != "cuda":
+        return None
+    return TorchDevice(str(storage.device)).handle(require("torch", "sending tensors"), storage.data_ptr())
 
 
 def _bytes_of(storage: Any) -> bytes:

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +46,7 @@ from triton_ops.backend.triton_process import TritonProcess, binary_digest, toge
 from triton_ops.base import require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
-from triton_ops.settings import triton_program
+from triton_ops.settings import environment_but_cudas, triton_program
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled, Resources, Status, is_power_of_two
 
@@ -63,6 +64,8 @@ _STEP = 16  # Triton specialises integers on being 1, or a multiple of this
 _DEFAULT_WARPS = 4  # Triton's default
 _DISASSEMBLER = "nvdisasm"
 _DISASSEMBLY_S = 60.0  # very large kernels take seconds
+_MOST_COMPILED = 4096
+_compiled: dict[Hashable, Compiled] = {}  # what this process has compiled, by program and config
 
 
 @dataclass(frozen=True)
@@ -260,6 +263,33 @@ class TritonCompiler(Compiler):
         facts = RuleInput(self.target, blocks, warps)
         objections = (rule(facts) for rule in RULES)
         return next((Compiled(config, *objection) for objection in objections if objection is not None), None)
+
+    @cached_property
+    def _program(self) -> Hashable | None:
+        """What all programs of this compiler have in common; None where an argument has no value to tell it by."""
+        described, names = self.arguments.described(light=True), self.kernel.parameter_names
+        positional = {name: value for name, value in zip(names, described.positional, strict=False) if name is not None}
+        named = {**positional, **described.keyword}
+        plain = (StandIn, bool, int, float, str, type(None))
+        if len(positional) < len(described.positional) or not all(isinstance(value, plain) for value in named.values()):
+            return None
+        kind = replace(self, arguments=Arguments((), named)).kind
+        return self.kernel.cache_key, kind, self.target, frozenset(environment_but_cudas().items())
+
+    def recalled(self, config: Config) -> Compiled | None:
+        """The result, with the launch key of these arguments; the binary is on the disk unless somebody removed it."""
+        compiled = None if self._program is None else _compiled.get((self._program, config))
+        if compiled is None:
+            return None
+        launch = self.kernel.program_key(config.with_members(self.members), self.arguments, compiled.resources)
+        return replace(compiled, compile_s=0.0, launch=launch)
+
+    def remember(self, compiled: Compiled) -> None:
+        """Keep the result; 4,096 of them at most."""
+        if self._program is not None and compiled.launchable:
+            if len(_compiled) >= _MOST_COMPILED:
+                _compiled.clear()
+            _compiled[self._program, compiled.config] = compiled
 
     def compile(self, config: Config) -> Compiled:
         """Compile a config into Triton's disk cache, and judge it; its own failure becomes the status of the result.

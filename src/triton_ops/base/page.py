@@ -1,4 +1,4 @@
-"""One self-contained HTML file out of a template, a style, data and scripts.
+"""One self-contained HTML file out of a body, a style, data and scripts.
 
 The file's policy names the style and the scripts by their digests and forbids everything else: nothing is asked of a
 network, and no text of a file that is shown could run, even if it became markup.
@@ -24,7 +24,8 @@ _OWN = Path(__file__).parent / "assets"
 class Page:
     """The parts of a page, and the page itself."""
 
-    template: str  # HTML with `{{POLICY}}`, `{{STYLE}}` and `{{SCRIPTS}}` at their places, each once
+    title: str
+    body: str  # HTML
     style: Sequence[str]
     scripts: Sequence[str]  # in one scope
     asks: bool = False  # the scripts may ask the server that the page came from, and nothing else in any case
@@ -40,10 +41,12 @@ class Page:
                 *(["connect-src 'self'"] if self.asks else []),
                 f"style-src {_digest(style)}", f"script-src {' '.join(map(_digest, scripts))}",
             ]),
+            "{{TITLE}}": self.title,
             "{{STYLE}}": style,
+            "{{BODY}}": self.body,
             "{{SCRIPTS}}": "\n".join(f"<script>{script}</script>" for script in scripts),
         }  # fmt: skip
-        page = self.template
+        page = self.part(_OWN, "page.html")
         for place, text in filled.items():  # the scripts last: what stands in the data is never taken for a place
             before, _, after = page.partition(place)
             page = before + text + after

@@ -67,6 +67,7 @@ _SECTIONS = {
         "exchange look-up": ("ship", "look_up_command", "Print the config that the engine would take."),
     },
     "Learn": {
+        "tour": ("cli.tour", "tour_command", "Show the main commands at work, without a GPU."),
         "simulate": ("lab", "simulate_command", "Rank configs of a textbook workload, and say why."),
         "record": ("lab", "record_command", "Measure a whole space, to judge searches on it."),
         "replay": ("lab", "replay_command", "Judge a search on recorded spaces."),

@@ -375,22 +375,21 @@ class CompilePool:
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
-        """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
+        """Compile a config, after those submitted before it, unless a rule refuses it or its result is known.
 
-        A failure of the config is the status of the result and never an exception of the future. The future raises
+        A failure of the config is the status of the result and never an exception of the future, which raises
         `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files. With
         `anyway` a config is compiled even if a rule defers it. A `spare` one is compiled only while nothing else waits,
-        and never in all processes at once, so that configs submitted meanwhile find a process; submitted again without
-        `spare`, it takes its turn among the others, and is compiled once.
+        and never in all processes at once; submitted again without `spare`, it takes its turn, and is compiled once.
         """
-        objection = self._compiler.objection(config)
-        if objection is None or (objection.deferred and anyway):
+        known = self._compiler.recalled(config) or self._compiler.objection(config)
+        if known is None or (anyway and known.deferred and known.resources is None):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
-            return future
-        refusal: Future[Compiled] = Future()
-        refusal.set_result(objection)
-        return refusal
+        else:
+            future = Future()
+            future.set_result(known)
+        return future
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[kernel_ir.KernelWork]:
         """The work of a config's launches, as of `Compiler.work`; 20 to 50 ms of one process for each.
@@ -466,6 +465,7 @@ class CompilePool:
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
             job.future.set_exception(error)
             return
+        self._compiler.remember(compiled)
         job.future.set_result(compiled)
         if compiled.launchable and self._claim_launch():
             self._ready_launch(compiled.config)

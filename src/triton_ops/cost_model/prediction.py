@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import StatisticsError, correlation
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from triton_ops.cost_model.blocks import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
@@ -58,16 +58,6 @@ class Forecast:
     most_registers: ClassVar[int] = MOST_REGISTERS
 
 
-class _Timed(NamedTuple):
-    """A config's expected time, and what it comes from."""
-
-    expected_ms: float
-    bound_ms: float
-    footprint: Footprint
-    schedule: Schedule
-    warps: int
-
-
 @dataclass(frozen=True)
 class Model:
     """The expected times of one problem's configs by declared work; with a machine of None it makes no forecast."""
@@ -87,10 +77,9 @@ class Model:
 
     def expected_ms(self, config: Mapping[str, Any], resources: Resources | None = None) -> float:
         """Expected milliseconds of one config as by `score`, with the compiler's figures where `resources` has them."""
-        timed = self._timed(config, resources)
-        if timed is None:
+        if (planned := self._planned(config, resources)) is None:
             return math.inf if self._refuses(config) else math.nan
-        return timed.expected_ms
+        return planned[0]
 
     def bound_ms(self, config: Mapping[str, Any]) -> float:
         """The least time of a config's work at the device's rates; 0 if work or device is not known.
@@ -134,17 +123,16 @@ class Model:
 
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
         """The expected time with its reasons; None if the model makes no forecast, as for warps that none launches."""
-        timed = self._timed(config, resources)
-        if timed is None or self.machine is None:
+        if (planned := self._planned(config, resources)) is None or self.machine is None:
             return None
-        footprint, schedule = timed.footprint, timed.schedule
+        expected_ms, plan, footprint, schedule = planned
         launch = ResourceTime("launch", self.machine.launch_us / 1e3)
         terms = [launch, *(ResourceTime(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
         return Forecast(
-            expected_ms=timed.expected_ms,
-            lower_bound_ms=timed.bound_ms,
+            expected_ms=expected_ms,
+            lower_bound_ms=self.bound_ms(config),
             terms=tuple(sorted(terms, key=lambda term: -term.alone_ms)),
-            blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, timed.warps),
+            blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, plan.warps),
             waves=schedule.waves,
             registers=footprint.registers,
             spill_bytes=footprint.spill_bytes,
@@ -152,8 +140,10 @@ class Model:
             compiled=footprint.known,
         )
 
-    def _timed(self, config: Mapping[str, Any], resources: Resources | None) -> _Timed | None:
-        """The expected time of a config without its reasons, which a search of many configs does not ask for."""
+    def _planned(
+        self, config: Mapping[str, Any], resources: Resources | None
+    ) -> tuple[float, TilePlan, Footprint, Schedule] | None:
+        """The expected milliseconds of a config, and its plan, without the reasons, which a search does not ask for."""
         if self.machine is None or self.work.tiles is None or self._refuses(config):
             return None
         try:
@@ -162,11 +152,10 @@ class Model:
             return None
         footprint = footprint_of(plan.footprint, resources)
         schedule = plan.schedule(footprint)
-        time_ms, bound_ms = math.inf, self.bound_ms(config)
-        if footprint.shared_bytes <= self.machine.shared_bytes_per_block:
-            mean_ms = _mean_ms(plan, footprint, schedule, self.machine)
-            time_ms = max(mean_ms + self.machine.launch_us / 1e3, bound_ms)
-        return _Timed(time_ms, bound_ms, footprint, schedule, plan.warps)
+        if footprint.shared_bytes > self.machine.shared_bytes_per_block:
+            return math.inf, plan, footprint, schedule
+        time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3
+        return max(time_ms, self.bound_ms(config)), plan, footprint, schedule
 
     def _refuses(self, config: Mapping[str, Any]) -> bool:
         """Return True for a number of warps that cannot be launched, for which tiles have no layout."""

@@ -52,6 +52,7 @@ from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import (
     VENDORS,
     CountsGraphNodes,
+    MapsMemory,
     ProcessUse,
     Sensors,
     gpus_of,
@@ -181,6 +182,25 @@ class TorchDevice:
         """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
         vendor: object = VENDORS.get(kind_of(torch))
         return vendor.graph_nodes(graph_address) if isinstance(vendor, CountsGraphNodes) else None
+
+    def handle(self, torch: Any, address: int) -> tuple[bytes, int] | None:
+        """A handle by which another process copies memory of this GPU; None where its driver gives none.
+
+        What the current stream has been given is done by then.
+        """
+        vendor: object = VENDORS.get(kind_of(torch))
+        if not isinstance(vendor, MapsMemory):
+            return None
+        with self.current():
+            torch.cuda.current_stream().synchronize()
+            return vendor.handle(address)
+
+    def copy_mapped(self, torch: Any, handle: tuple[bytes, int], address: int, count: int) -> None:
+        """Copy memory of another process to memory of this one; an `OSError` if the driver refuses."""
+        vendor: object = VENDORS.get(kind_of(torch))
+        assert isinstance(vendor, MapsMemory)
+        with self.current():
+            vendor.copy_mapped(handle, address, count)
 
 
 def _unusable(device_name: str, error: Exception) -> DeviceError:

@@ -134,6 +134,17 @@ class CountsGraphNodes(Protocol):
         """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
 
 
+@runtime_checkable
+class MapsMemory(Protocol):
+    """A vendor whose driver maps memory of one process into another one of the same machine."""
+
+    def handle(self, address: int) -> tuple[bytes, int] | None:
+        """The handle of the allocation around `address`, and the place in it in bytes; None if there is none."""
+
+    def copy_mapped(self, handle: tuple[bytes, int], address: int, count: int) -> None:
+        """Copy `count` bytes that another process has given a handle of to `address`; an `OSError` if refused."""
+
+
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
     """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
     return tuple(
@@ -155,8 +166,13 @@ def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpe
 _LIBCUDA = "libcuda.so.1"
 _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
 _NAME_BYTES = 256
+_LAZY_PEERS = 1  # the one flag that libcuda knows for mapped memory
 _CUDA_BUILD = re.compile(r"^cuda\b.*= *['\"](\d+)", re.MULTILINE)
 _MAJOR_VERSION = 1000  # the driver reports CUDA 13.0 as 13000, and serves builds for its major version or an older one
+
+
+class _MemoryHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
 
 
 class Nvidia:
@@ -199,6 +215,30 @@ class Nvidia:
             return None
         failed = libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
         return None if failed else count.value
+
+    def handle(self, address: int) -> tuple[bytes, int] | None:
+        """Ask libcuda, which has none for memory of expandable segments, of pools, or of a host without support."""
+        base, handle = ctypes.c_void_p(), _MemoryHandle()
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+        except OSError:
+            return None
+        failed = libcuda.cuMemGetAddressRange_v2(ctypes.byref(base), None, ctypes.c_void_p(address))
+        if failed or base.value is None or libcuda.cuIpcGetMemHandle(ctypes.byref(handle), base):
+            return None
+        return bytes(handle), address - base.value
+
+    def copy_mapped(self, handle: tuple[bytes, int], address: int, count: int) -> None:
+        """Map the allocation for the time of the copy, after which the other process may free it."""
+        libcuda, base = ctypes.CDLL(_LIBCUDA), ctypes.c_void_p()
+        content, offset = handle
+        _check(libcuda.cuIpcOpenMemHandle_v2(ctypes.byref(base), _MemoryHandle.from_buffer_copy(content), _LAZY_PEERS))
+        try:
+            source = ctypes.c_void_p((base.value or 0) + offset)
+            _check(libcuda.cuMemcpyDtoD_v2(ctypes.c_void_p(address), source, ctypes.c_size_t(count)))
+            _check(libcuda.cuCtxSynchronize())
+        finally:
+            libcuda.cuIpcCloseMemHandle(base)
 
 
 # Devices, through libcuda

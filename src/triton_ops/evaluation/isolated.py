@@ -137,11 +137,8 @@ class Isolated:
     def __init__(
         self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
-        try:
-            packed = Packed.of(assignment)
-        except KernelTypeError as error:
-            raise NotPortableError(error.message) from error
-        self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
+        self._pack = partial(Packed.of, assignment)
+        self._pack_for_workers(mapped=True)
         self._effort = assignment.effort
         self._patience = self._effort.patience
         self._imports, self._limits_s = assignment.imports, assignment.limits_s
@@ -165,6 +162,14 @@ class Isolated:
     def load(self) -> None:
         """Wait until the worker has loaded the task."""
         self._ready()
+
+    def _pack_for_workers(self, *, mapped: bool) -> None:
+        try:
+            packed = self._pack(mapped=mapped)
+        except KernelTypeError as error:
+            raise NotPortableError(error.message) from error
+        self._packed, self._mapped = packed.content, packed.mapped
+        self._notes = tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
 
     @property
     def facts(self) -> StationFacts:
@@ -312,8 +317,10 @@ class Isolated:
         try:
             if self._deaths:
                 self._spare = self._new()
-            setup = first or self._setup()
-            answer: WorkerAnswer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
+            answer = self._asked_to_load(worker, first or self._setup())
+            if answer.unloadable and self._mapped:  # the system may let no process map another one's memory
+                self._pack_for_workers(mapped=False)
+                answer = self._asked_to_load(worker, self._setup())
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:
@@ -323,6 +330,10 @@ class Isolated:
             raise
         self._facts = replace(answer.facts or self._facts, baseline=self._facts.baseline, mode=self._facts.mode)
         return worker
+
+    def _asked_to_load(self, worker: WorkerProcess, setup: Setup) -> WorkerAnswer:
+        answer: WorkerAnswer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
+        return answer
 
     def _setup(self) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}

@@ -28,9 +28,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -416,7 +417,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
     station: Any = None
-    own_modules, state, context = frozenset(sys.modules), ProcessState.here(), copy_context()
+    modules, state, context = UsersModules(), ProcessState.here(), copy_context()
     while True:
         try:
             question = receive()
@@ -424,24 +425,72 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             return
         if isinstance(question, Rest):
             station = None
-            _give_up(own_modules)
+            _give_up(modules)
             answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
         elif isinstance(question, Setup):
             TorchDevice(device).stay()  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
+            modules.forget_unless(question.surroundings)
             station, answer = context.run(_set_up, question, lambda step: send(Child.step(step)))
+            modules.note(question.surroundings)
         else:
             answer = context.run(_answer, station, question)
         send(answer)
 
 
-def _give_up(own_modules: Collection[str]) -> None:
-    """Free the GPU's memory, and forget the user's modules, so that the next task imports them as they are then."""
-    for name in [name for name in sys.modules if name not in own_modules and not Origin.is_installed(name)]:
-        del sys.modules[name]
-    linecache.clearcache()
+_MOST_HELD_BYTES = 64 << 20
+
+
+class UsersModules:
+    """The user's modules that tasks have imported: the next task has them as long as it would import the same.
+
+    They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something
+    in one of them or has imported another one, and where they hold much memory of the GPU.
+    """
+
+    def __init__(self) -> None:
+        self._others = frozenset(sys.modules)
+        self._loaded: dict[str, Any] = {}
+        self._surroundings: Surroundings | None = None
+
+    def note(self, surroundings: Surroundings) -> None:
+        """Note the modules as a task with these surroundings has them once it is loaded."""
+        self._loaded, self._surroundings = self._now(), surroundings
+
+    def forget_unless(self, surroundings: Surroundings) -> None:
+        """Forget all of them unless a task with these surroundings would import them as they are."""
+        if surroundings != self._surroundings or self._now() != self._loaded:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        for name in self._names():
+            del sys.modules[name]
+        linecache.clearcache()
+
+    def _names(self) -> list[str]:
+        return [name for name in sys.modules if name not in self._others and not Origin.is_installed(name)]
+
+    def _now(self) -> dict[str, Any]:
+        return {name: (_state_of_file(name), {key: id(it) for key, it in vars(sys.modules[name]).items()})
+                for name in self._names()}  # fmt: skip
+
+
+def _state_of_file(module: str) -> tuple[int, ...]:
+    try:
+        status = Path(getattr(sys.modules[module], "__file__", None) or os.devnull).stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _give_up(modules: UsersModules) -> None:
+    """Free the GPU's memory, and forget modules of the user's that hold much of it."""
     gc.collect()
     if "torch" in sys.modules and (cuda := require("torch", "freeing memory").cuda).is_initialized():
+        if cuda.memory_allocated() > _MOST_HELD_BYTES:
+            modules.forget()
+            gc.collect()
         cuda.empty_cache()
 
 

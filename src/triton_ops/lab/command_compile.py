@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, replace
 from itertools import permutations
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.backend import Arguments, Compiler, Operation
-from triton_ops.base import bar_console, require
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
@@ -32,6 +30,7 @@ from triton_ops.terminal import (
     Shape,
     Space,
     folder_of,
+    followed,
     only_data_on_stdout,
     option,
     tell,
@@ -223,21 +222,14 @@ def _expectations(
     configs = list(question.space)
     with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in configs]
-        results = {one.config: one for one in (future.result() for future in _watched(futures))}
+        compiled = (future.result() for future in followed(futures, len(futures), "configs"))
+        results = {one.config: one for one in compiled}
         machine = Machine.of(spec)
         if spec is None or machine is None:
             return [Expectation(config=config, forecast=None, compiled=one) for config, one in results.items()]
         readings = None if question.declared else UNHURRIED.readings(configs, machine, pool)
         calibration = Calibration.load(folder_of(None), spec.name)
         return list(Expecter(question, spec, calibration, readings).all(configs, pool, results))
-
-
-def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
-    if (console := bar_console()) is None:
-        yield from futures
-        return
-    track = require("rich.progress", "a progress bar").track
-    yield from track(futures, f"{len(futures)} configs", console=console, transient=True)
 
 
 def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:
@@ -381,14 +373,9 @@ def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
     return {
         "problem": problem, "target": report.target, "spills": report.spills, "before": _evidence_json(report.before),
         "cures": [
-            {
-                "change": cure.name,
-                "why": cure.why,
-                "verdict": cure.verdict,
-                "kept": cure.kept,
-                "best": None if cure.best is None else dict(cure.best.config),
-                "steps": [_evidence_json(step) for step in cure.steps],
-            }
+            {"change": cure.name, "why": cure.why, "verdict": cure.verdict, "kept": cure.kept,
+             "best": None if cure.best is None else dict(cure.best.config),
+             "steps": [_evidence_json(step) for step in cure.steps]}
             for cure in report.tried
         ],
         "cure": None if best is None else dict(best.config), "advice": report.advice, "notes": list(report.notes),

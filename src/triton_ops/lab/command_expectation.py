@@ -87,11 +87,8 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
         "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
         "warps": [asdict(choice) for choice in image.warp_choices],
-        "pipeline": {
-            "load_steps": image.load_steps,
-            "known": image.load_known,
-            "timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
-        },
+        "pipeline": {"load_steps": image.load_steps, "known": image.load_known,
+                     "timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines]},
         "remarks": list(image.remarks),
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from triton_ops.base import Folder, Host, bar_console, require
+from triton_ops.base import Folder, Host
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import TargetName
@@ -35,6 +35,7 @@ from triton_ops.terminal import (
     Facts,
     Shape,
     Space,
+    followed,
     only_data_on_stdout,
     option,
     tell,
@@ -122,19 +123,9 @@ def _replay(
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
         return _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes)
-    summaries = list(_announce(replay_all(plan, processes, _followed)))
+    summaries = list(_announce(replay_all(plan, processes, followed)))
     facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
     return facts.table(*_replay_table(summaries, plan))
-
-
-def _followed(runs: Iterable[Any], count: int) -> Iterable[Any]:
-    """The runs, with a bar in a terminal."""
-    if (console := bar_console()) is None:
-        return runs
-    bar: Iterable[Any] = require("rich.progress", "a progress bar").track(
-        runs, f"{count} runs", count, console=console, transient=True
-    )
-    return bar
 
 
 def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
@@ -145,7 +136,7 @@ def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
 
 
 def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, processes: int) -> Facts:
-    summaries = list(_announce(replay_live(plan, effort, conditions, processes, _followed)))
+    summaries = list(_announce(replay_live(plan, effort, conditions, processes, followed)))
     facts = Facts("replay", {"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
     header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
     return facts.table(header, list(map(_live_row, summaries)), header[1:-2])

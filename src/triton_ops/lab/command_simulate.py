@@ -57,10 +57,9 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     standings = simulation.standings
     subject = next((one for one in standings if one.text == config), standings[0])
     return {
-        "note": f"{simulation.workload.sides}.", "advice": simulation.advice, "count": len(standings),
-        "rows": [_row(one, simulation.machine) for one in standings[:most]], "chosen": subject.text,
-        "stages": subject.stages, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
-        "pipeline": _pipeline(subject), "compared": simulation.compared_texts,
+        **_shown(standings, subject, simulation.machine, most), "note": f"{simulation.workload.sides}.",
+        "advice": simulation.advice, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
+        "compared": list(map(config_text, simulation.compared)),
         "shapes": {
             extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
         },
@@ -70,31 +69,30 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
 def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
     places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured_ms), 1)))}
-    rows = [
-        {**_row(one, overlay.machine), "measured": [f"{ms:.4g} ms", str(places[ms])]}
-        for one in overlay.standings[:most]
-        for ms in [overlay.measured[Config(one.config)]]
-    ]
-    points = [pair for pair in overlay.pairs if math.isfinite(pair[0])]
-    winner = overlay.standings[0]
+    shown = _shown(overlay.standings, overlay.standings[0], overlay.machine, most)
+    for row, one in zip(shown["rows"], overlay.standings, strict=False):
+        ms = overlay.measured[Config(one.config)]
+        row["measured"] = [f"{ms:.4g} ms", str(places[ms])]
     return {
-        "file": overlay.file,
-        "title": overlay.title,
+        **shown, "file": overlay.file, "title": overlay.title, "advice": advice(overlay.standings, ""),
         "note": f"Recorded in {overlay.file}; {overlay.failed} further configs did not run.",
-        "advice": advice(overlay.standings, ""),
         "agreement": f"{overlay.title} on {overlay.device}. {overlay.agreement}",
         "figures": [
             str(len(overlay.configs)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
             f"{overlay.first_share:.0%}",
         ],
-        "count": len(overlay.standings),
-        "rows": rows,
-        "chosen": winner.text,
-        "stages": winner.stages,
-        "knobs": [],
-        "pipeline": _pipeline(winner),
-        "points": _brief(points),
-        "shapes": {},
+        "knobs": [], "points": _brief([pair for pair in overlay.pairs if math.isfinite(pair[0])]), "shapes": {},
+    }  # fmt: skip
+
+
+def _shown(standings: Sequence[PlacedConfig], subject: PlacedConfig, machine: Machine, most: int) -> dict[str, Any]:
+    """What every ranking shows: its first places, and the pipeline of one config."""
+    return {
+        "count": len(standings), "rows": [_row(one, machine) for one in standings[:most]], "chosen": subject.text,
+        "stages": subject.stages,
+        "pipeline": [
+            {"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in subject.timelines
+        ],
     }  # fmt: skip
 
 
@@ -104,10 +102,6 @@ def _row(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
         "place": one.place, "config": one.text, "cells": one.cells, "score": _brief(one.score),
         "reasons": reasons(one, machine), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
     }  # fmt: skip
-
-
-def _pipeline(one: PlacedConfig) -> list[dict[str, Any]]:
-    return [{"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in one.timelines]
 
 
 def _shapes(points: Sequence[SizePoint], axis: int) -> dict[str, Any]:
@@ -213,7 +207,7 @@ def page_of(
     """
     data = {**_data(first, overlays, grid), "on_recording": on_recording}
     return Page(
-        template=Page.part(_ASSETS, "page.html"),
+        title="Config ranking simulator", body=Page.part(_ASSETS, "page.html"),
         style=[Page.part(_ASSETS, "style.css")],
         scripts=[Page.data("DATA", data), *(Page.part(_ASSETS, name) for name in _SCRIPTS)],
         asks=grid is None,
@@ -285,7 +279,7 @@ def _pipeline_lines(winner: PlacedConfig) -> list[str]:
 
 def _add_sizes(facts: Facts, result: Simulation, extent: str) -> None:
     """Add the winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = result.over(extent), result.compared_texts
+    points, configs = result.over(extent), list(map(config_text, result.compared))
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = result.workload.extents.index(extent)
     rows = [
@@ -317,14 +311,11 @@ def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
 
 
 def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json: bool) -> None:
-    if html is not None and as_json:
-        raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    typed = [name for name, has in (("--serve", serve), ("--html", html is not None), ("--json", as_json)) if has]
+    if len(typed) > 1:
+        raise SettingsError(f"{' and '.join(typed)} exclude each other", hint="give one of them")
     if html is not None and not html.expanduser().absolute().parent.is_dir():  # a page takes seconds to make
         raise SettingsError(f"{html} cannot be written: its folder is not there", hint="choose another --html")
-    if serve and (html is not None or as_json):
-        raise SettingsError(
-            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
-        )
     if port is not None and not serve:
         raise SettingsError("--port is for --serve", hint="give both, or leave it out")
 

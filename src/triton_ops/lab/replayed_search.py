@@ -414,10 +414,10 @@ class _Job(NamedTuple):
 
 
 _Run = TypeVar("_Run")
-Follow: TypeAlias = Callable[[Iterable[Any], int], Iterable[Any]]  # passes runs on, of which there are so many
+Follow: TypeAlias = Callable[[Iterable[Any], int, str], Iterable[Any]]  # passes on what there is so much of
 
 
-def replay_all(plan: ReplayPlan, jobs: int = 1, follow: Follow = lambda runs, _: runs) -> Iterator[SpaceSummary]:
+def replay_all(plan: ReplayPlan, jobs: int = 1, follow: Follow = lambda runs, *_: runs) -> Iterator[SpaceSummary]:
     """The summary of each recording and search, once its last seed has run; all files are read before any run."""
     for path, search, runs in _runs(plan, _replay, jobs, follow):
         yield summarise(path.name, search, runs, plan.budgets)
@@ -428,7 +428,7 @@ def replay_live(
     effort: Effort,
     conditions: LiveConditions | None = None,
     jobs: int = 1,
-    follow: Follow = lambda runs, _: runs,
+    follow: Follow = lambda runs, *_: runs,
 ) -> Iterator[LiveSummary]:
     """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
     run = partial(_tune, effort=effort, conditions=conditions)
@@ -454,7 +454,7 @@ def _runs(
                 futures = [pool.submit(run, job) for job in jobs]
             # `pool.map` cancels futures itself, and a pool that lost its processes prints a trace for each of these.
             runs = (future.result() for future in futures)
-        done = iter(follow(runs, len(jobs)))
+        done = iter(follow(runs, len(jobs), "runs"))
         for path, search in pairs:
             yield path, search, list(islice(done, plan.seeds))
 

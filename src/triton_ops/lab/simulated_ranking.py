@@ -330,38 +330,34 @@ class TextbookWorkload:
         return self.sizes["medium"]
 
 
-_TILES = {
-    "BM": (16, 32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (32, 64, 128), "num_warps": (4, 8),
-    "num_stages": (2, 3, 4, 5),
-}  # fmt: skip
-_PRODUCT = "BM by BN elements of C per program, in steps of BK"
+_GEMM = TextbookWorkload(
+    name="gemm",
+    title="Big GEMM, compute-bound",
+    family=PRODUCT,
+    extents=("M", "N", "K"),
+    sizes={
+        "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
+        "ragged": (3000, 5000, 4100),
+    },
+    sides="BM by BN elements of C per program, in steps of BK",
+    space={
+        "BM": (16, 32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (32, 64, 128), "num_warps": (4, 8),
+        "num_stages": (2, 3, 4, 5),
+    },
+    rule="a large matrix product wants large tiles, which read each operand seldom, and warps to hold them",
+)  # fmt: skip
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        TextbookWorkload(
-            name="gemm",
-            title="Big GEMM, compute-bound",
-            family=PRODUCT,
-            extents=("M", "N", "K"),
-            sizes={
-                "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
-                "ragged": (3000, 5000, 4100),
-            },
-            sides=_PRODUCT,
-            space=_TILES,
-            rule="a large matrix product wants large tiles, which read each operand seldom, and warps to hold them",
-        ),
-        TextbookWorkload(
+        _GEMM,
+        replace(
+            _GEMM,
             name="skinny-gemm",
             title="Skinny GEMM, memory-bound",
-            family=PRODUCT,
-            extents=("M", "N", "K"),
             sizes={
                 "small": (1, 4096, 4096), "medium": (16, 14336, 4096), "large": (64, 28672, 8192),
                 "ragged": (17, 11008, 4100),
             },
-            sides=_PRODUCT,
-            space=_TILES,
             rule="a product with few rows waits for memory: BM no taller than M, tiles enough for every "
             "multiprocessor, and stages that keep loads under way",
         ),

@@ -38,7 +38,6 @@ from triton_ops.lab.simulated_ranking import (
     PlacedConfig,
     TextbookWorkload,
     advice,
-    config_text,
     device_named,
     ill_formed,
     least_sides,
@@ -291,11 +290,6 @@ class Simulation:
         return Dial(name, turns, max(times) / min(times) if times else 1.0)
 
     @property
-    def compared_texts(self) -> list[str]:
-        """The `compared` configs as they are typed."""
-        return list(map(config_text, self.compared))
-
-    @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
         """The configs that are compared over shapes: all, or the first places of many."""
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
@@ -309,15 +303,13 @@ class Simulation:
                 extent,
                 hint="name one of them",
             )
-        configs = self.compared
-        able = [not ill_formed(config, self.sides) for config in configs]
-        shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
-        return [self._at(extents, configs, able) for extents in shapes]
+        able = [None if ill_formed(config, self.sides) else config for config in self.compared]
+        return [self._at(extents, able) for extents in series(self.shape, self.workload.extents.index(extent), SHAPES)]
 
-    def _at(self, extents: Sequence[int], configs: Sequence[Mapping[str, Any]], able: Sequence[bool]) -> SizePoint:
-        """The configs at another shape, where one that wins here may be slow; only those that are `able` can run."""
+    def _at(self, extents: Sequence[int], configs: Sequence[Mapping[str, Any] | None]) -> SizePoint:
+        """The configs at another shape, where one that wins here may be slow; None stands for one that cannot run."""
         model = Model(textbook_work(self.workload.family, extents, self.dtype), self.machine)
-        times = [model.expected_ms(config) if one else 0.0 for config, one in zip(configs, able, strict=True)]
+        times = [0.0 if config is None else model.expected_ms(config) for config in configs]
         finite = [time for time in times if 0 < time < math.inf]
         best = min(finite, default=0.0)
         winner = times.index(best) if finite else -1

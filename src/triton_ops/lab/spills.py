@@ -128,6 +128,10 @@ class SpillEvidence:
         """Bytes of registers that the largest accumulator takes of a block; None without products."""
         return None if self.accumulator is None else ACCUMULATED_BYTES * prod(self.accumulator)
 
+    def timed(self, median_ms: dict[str, float]) -> SpillEvidence:
+        """The same with the time that was measured, by the text of the config."""
+        return replace(self, median_ms=median_ms.get(self.config.text))
+
 
 class Examiner:
     """Compiles configs of one kernel without a GPU, and gathers the evidence of each."""
@@ -225,13 +229,8 @@ class CureTrial:
 
     def timed(self, median_ms: dict[str, float]) -> CureTrial:
         """The same with the times that were measured, by the text of the config."""
-        steps = (replace(step, median_ms=median_ms.get(step.config.text)) for step in self.steps)
-        return CureTrial(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
-
-
-def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
-    """Evidence with the time that was measured, by the text of the config."""
-    return replace(evidence, median_ms=median_ms.get(evidence.config.text))
+        before, *steps = (one.timed(median_ms) for one in (self.before, *self.steps))
+        return CureTrial(self.name, self.why, before, tuple(steps))
 
 
 def healthy(evidence: SpillEvidence) -> bool:
@@ -398,7 +397,7 @@ def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, f
     median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
     attempts = tuple(one.timed(median_ms) for one in report.tried)
     notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
-    return SpillReport(report.target, with_time(report.before, median_ms), attempts, tuple(notes))
+    return SpillReport(report.target, report.before.timed(median_ms), attempts, tuple(notes))
 
 
 def _times(

@@ -53,7 +53,7 @@ def live_page(run: dict[str, Any], version: int) -> str:
 def _page(data: dict[str, Any], *further: str) -> str:
     folder = Path(__file__).parent / "assets"
     return Page(
-        template=Page.part(folder, "page.html"),
+        title="Tuning report", body=Page.part(folder, "page.html"),
         style=[Page.part(folder, "style.css")],
         scripts=[Page.data("DATA", data), *(Page.part(folder, name) for name in (*_SCRIPTS, *further))],
         asks=_FOLLOWS in further,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import escaped, storable
+from triton_ops.base import CodeFolder, bar_console, escaped, require, storable
 
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 
@@ -102,6 +103,34 @@ def write_to_stderr(text: str) -> None:
     """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def only_data_on_stdout() -> Iterator[None]:
+    """Inside the block, the output of a target, a compiler or their processes goes to stderr.
+
+    From its beginning Triton and torch load no compiled code in this process that another user could have written.
+    """
+    for variable, (folder, name) in settings.code_folders().items():
+        if (own := CodeFolder(folder).trusted(name)) != folder:
+            settings.set_folder(variable, str(own))
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
+            stdout = os.dup(1)
+            stack.callback(os.close, stdout)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, stdout, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+def followed(items: Iterable[Any], count: int, what: str) -> Iterator[Any]:
+    """Pass items on, with a bar in a terminal that says how many have come."""
+    if (console := bar_console()) is not None:
+        track = require("rich.progress", "a progress bar").track
+        items = track(items, f"{count} {what}", count, console=console, transient=True)
+    yield from items
 
 
 def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the folder that one of them names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops.settings import HELP_OF_CACHE_DIR
+from triton_ops import settings
+from triton_ops.base import StoredFile
+from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
 
-def option(name: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
+def option(name: str, text: str, metavar: str | None = None, **further: Any) -> Any:
     """An option of a command, with its help and the name of its value; without one it is a flag."""
-    return typer.Option(name, metavar=metavar, help=text, **settings)
+    return typer.Option(name, metavar=metavar, help=text, **further)
 
 
 def _be_verbose(value: bool) -> None:
@@ -53,7 +56,7 @@ Arg = Annotated[
 ]
 Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")]
 Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
-CacheDir = Annotated[str | None, option("--cache-dir", HELP_OF_CACHE_DIR, "DIR")]
+CacheDir = Annotated[str | None, option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")]
 
 
 def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -88,3 +91,12 @@ def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Calla
         return whole
 
     return changed
+
+
+def folder_of(cache_dir: str | Path | None) -> Path:
+    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
+    folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
+    for path in (folder, *folder.parents):
+        if StoredFile(path).exists:
+            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
+    return folder

@@ -140,6 +140,16 @@ def gone(pids, seconds=20.0):
         time.sleep(0.05)
 
 
+def test_what_was_compiled_before_is_known_also_for_other_sizes_of_the_same_kind(place, started):
+    del place
+    for n, processes in ((1000, True), (1016, False), (1024, True)):  # a multiple of 16 is another kind
+        arguments = Arguments((TensorSpec((n,), "float32"), n))
+        with CompilePool(TritonCompiler(PLANTED, arguments, TARGET), workers=1) as pool:
+            compiled = pool.submit(config("right", block=64)).result()
+            assert bool(started()) == processes, n
+        assert compiled.resources is not None
+
+
 def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
@@ -653,7 +663,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
         assert pool.submit(config("good")).result().launchable
     wanted = 5
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
-        future = pool.submit(config("good"))
+        future = pool.submit(config("good", block=64))
         with pytest.raises(TargetError, match=r"a compiling process did not start: .* ended by SIGKILL"):
             future.result()
     assert len(lost) == 5

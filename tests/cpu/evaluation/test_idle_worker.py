@@ -137,6 +137,20 @@ def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monk
     assert found[0][1] == found[1][1]
 
 
+def test_the_next_task_has_the_users_modules_that_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "stays_the_same.py").write_text(
+        "import os\nimport pathlib\n"
+        f"with pathlib.Path({str(tmp_path / 'imports')!r}).open('a') as file:\n    print(os.getpid(), file=file)\n"
+        "def work(n, block=1):\n    return n\n"
+    )
+    importlib.invalidate_caches()
+    module = importlib.import_module("stays_the_same")
+    pids = [tried(assignment(module.work, space={"block": [1, 2]}, args=(n,)), Config(block=1))[1] for n in (1, 2)]
+    assert pids[0] == pids[1]
+    assert (tmp_path / "imports").read_text().split() == [str(os.getpid()), str(pids[0])]
+
+
 def test_a_forked_child_leaves_the_parents_worker_alone():
     tried(assignment())
     with warnings.catch_warnings():

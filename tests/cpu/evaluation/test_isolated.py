@@ -38,7 +38,7 @@ from triton_ops import (
     release_processes,
     tune,
 )
-from triton_ops.backend import Arguments, CandidateError, Packed
+from triton_ops.backend import Arguments, CandidateError, Packed, portable
 from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.idle_worker import Needs
@@ -156,6 +156,23 @@ def test_a_function_that_no_module_holds_is_sent_by_value():
     result = tune(shifted, (1.0,), space={"n": [1, 2]}, device="cpu", isolate=True)
     assert result.place == "in a process of its own"
     assert len(result.all_results) == 2
+
+
+def large_is_whole(x, out, block=1):
+    out[:] = x.sum()
+
+
+def test_memory_that_a_worker_cannot_map_is_sent_as_bytes(monkeypatch):
+    torch = pytest.importorskip("torch")
+    sizes = []
+    monkeypatch.setattr(portable, "_handle_of", lambda storage: sizes.append(storage.nbytes()) or (b"none", 0))
+    x, out = torch.ones(1 << 18), torch.zeros(4)
+    result = tune(
+        large_is_whole, args=(x, out), space={"block": [1, 2]}, reference=lambda x, out: out.copy_(x.sum()),
+        device="cpu", isolate=True, trials=2, keep=False,
+    )  # fmt: skip
+    assert sizes == [4 << 18]
+    assert result.best_config in ({"block": 1}, {"block": 2})
 
 
 def test_a_script_is_not_run_again_in_its_worker(tmp_path):

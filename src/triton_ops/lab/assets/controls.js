@@ -2,7 +2,6 @@
 // The controls: what they say is the state, and every change draws the page anew.
 
 (() => {
-  const byId = (id) => document.getElementById(id);
   const RECORDED = "recording:";
   const served = DATA.grid === null;
   let ranking = null;
@@ -10,7 +9,6 @@
   let rows = FIRST_ROWS;
   let questions = 0;
 
-  const options = (select, values) => replaced(select, values.map(([value, text]) => element("option", { value }, text)));
   const recording = () => {
     const value = byId("workload").value;
     return value.startsWith(RECORDED) ? DATA.recordings[Number(value.slice(RECORDED.length))] : null;

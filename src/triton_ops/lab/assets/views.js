@@ -28,16 +28,16 @@ function placeRow(one, isChosen, onChoose) {
   const measured = one.measured ? [[one.measured[0], ""], [one.measured[1], "spare"]] : [];
   const figures = cells("td", [expected, ""], [score, ""], ...measured,
     [waves, "spare"], [occupancy, "spare"], [shared, "spare"], [limit, "left spare"]);
-  const drawn = element("td", { class: "left spare" }, bar(one.score / 100, winner, `${one.score.toFixed(0)} % of the winner's speed`));
+  const drawn = element("td", { class: "left spare" }, meter(one.score / 100, `${one.score.toFixed(0)} % of the winner's speed`, winner));
   return element("tr", { class: kind }, place, config, drawn, figures);
 }
 
 function showWhy(one) {
   const list = one.reasons.filter(([name]) => name !== "alone").flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
-  const bars = one.terms.length ? termBars(one.terms) : null;
+  const longest = Math.max(...one.terms.map(([, ms]) => ms));
   replaced("why", element("p", { class: "mono" }, one.config), element("dl", {}, list),
-    bars && element("p", { class: "note" }, "What each resource would take if all others cost nothing:"),
-    bars && element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Time of each resource" }, bars));
+    one.terms.length ? element("p", { class: "note" }, "What each resource would take if all others cost nothing:") : null,
+    element("dl", { class: "terms" }, one.terms.flatMap(([name, ms]) => [element("dt", {}, name), element("dd", {}, meter(ms / longest), inMs(ms))])));
 }
 
 // Each knob of a config; without `onTurn` its values cannot be chosen.
@@ -51,10 +51,8 @@ function showKnobs(ranking, onTurn) {
 function knob(dial, onTurn) {
   const best = Math.min(...dial.turns.filter((turn) => !turn.why_not).map((turn) => turn.expected_ms));
   const turns = dial.turns.map((turn) => {
-    const meter = element("span", {});
-    meter.style.width = turn.why_not ? "0" : `${(100 * best) / turn.expected_ms}%`;
     const time = turn.why_not ? "cannot run" : inMs(turn.expected_ms);
-    const contents = [String(turn.value), element("small", {}, time), element("span", { class: "meter", "aria-hidden": "true" }, meter)];
+    const contents = [String(turn.value), element("small", {}, time), meter(turn.why_not ? 0 : best / turn.expected_ms)];
     const attributes = { class: turn.own ? "turn own" : "turn", "data-knob": dial.name, "data-value": turn.value, title: turn.why_not || null };
     if (!onTurn) return element("span", attributes, contents);
     return element("button", { ...attributes, type: "button", "aria-pressed": String(turn.own), onclick: () => onTurn(dial.name, turn.value) }, contents);

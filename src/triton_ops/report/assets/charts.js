@@ -1,60 +1,6 @@
 "use strict";
 // Charts as drawings. Each has a text that says what it shows.
 
-const ROOM = { left: 64, right: 16, top: 12, bottom: 36 };
-
-// Places on an axis, logarithmic where all figures are above zero and spread.
-function axis(low, high, begin, end) {
-  const spread = high > low ? high - low : Math.abs(high) || 1;
-  const [from, to] = high > low ? [low, high] : [low - spread / 2, high + spread / 2];
-  const curved = from > 0 && to / from > 5;
-  const along = (value) => curved ? Math.log(value / from) / Math.log(to / from) : (value - from) / (to - from);
-  return { place: (value) => begin + along(value) * (end - begin), marks: high > low ? roundTicks(from, to, curved) : [low] };
-}
-
-// The columns of pixels that a part of the page has for a chart.
-function roomOf(id) {
-  return Math.max(320, document.getElementById(id).clientWidth);
-}
-
-function extent(values) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return [low, high];
-}
-
-function frame(width, height, x, y, xName, yName) {
-  const [bottom, right] = [height - ROOM.bottom, width - ROOM.right];
-  return [
-    shape("path", { class: "axis", fill: "none", d: `M${ROOM.left} ${ROOM.top}V${bottom}H${right}` }),
-    ...x.marks.map((mark) => shape("text", { class: "quiet", x: x.place(mark), y: bottom + 15, "text-anchor": "middle" }, short(mark))),
-    ...y.marks.map((mark) => shape("text", { class: "quiet", x: ROOM.left - 6, y: y.place(mark) + 4, "text-anchor": "end" }, short(mark))),
-    shape("text", { x: right, y: height - 4, "text-anchor": "end" }, xName),
-    shape("text", { x: ROOM.left + 6, y: ROOM.top + 4 }, yName),
-  ];
-}
-
-// Figures over figures; `steps` is a line that goes on at its height until its next point.
-function plot(width, label, xName, yName, dots, steps = [], until = null) {
-  const height = 300;
-  const points = [...dots, ...steps];
-  const [lowX, highX] = extent(points.map((point) => point[0]));
-  const x = axis(lowX, Math.max(highX, until ?? highX), ROOM.left + 8, width - ROOM.right);
-  const y = axis(...extent(points.map((point) => point[1])), height - ROOM.bottom - 8, ROOM.top + 18);
-  const path = steps.map(([at, value], number) =>
-    number ? `H${x.place(at)}V${y.place(value)}` : `M${x.place(at)} ${y.place(value)}`).join("") + (steps.length && until !== null ? `H${x.place(until)}` : "");
-  return drawing(
-    width, height, label, ...frame(width, height, x, y, xName, yName),
-    ...dots.map((dot) => shape("circle", { class: "dot", cx: x.place(dot[0]), cy: y.place(dot[1]), r: 2.5 })),
-    shape("path", { class: "step", d: path }),
-    ...steps.map((step) => shape("circle", { class: "dot winner", cx: x.place(step[0]), cy: y.place(step[1]), r: 3.5 },
-      shape("title", {}, step[2]))),
-  );
-}
-
 // An interval around its centre, on an axis that all intervals of a table share; the bar at zero is the winner.
 function interval(gap, range, winner) {
   const [width, height] = [160, 16];

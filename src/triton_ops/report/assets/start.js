@@ -2,13 +2,10 @@
 // The controls: what they say is the state, and every change draws anew what depends on it.
 
 const PAGE = (() => {
-  const byId = (id) => document.getElementById(id);
   let run = null;
   let trials = [];
   let order = null;
   let shown = SHOWN;
-
-  const options = (id, values) => replaced(id, values.map(([value, text]) => element("option", { value }, text)));
 
   function sortBy(column) {
     order = order?.column === column ? (order.down ? null : { column, down: true }) : { column, down: false };

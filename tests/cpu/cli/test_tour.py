@@ -1,17 +1,22 @@
-"""Without torch: the demo, and which results of NumPy's can be judged."""
+"""The tour; and which results of NumPy's can be judged without torch."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from triton_ops.cli import tour
+from triton_ops.cli.tour import _FILES as FILES
+from triton_ops.cli.tour import _STEPS as STEPS
+
+PROJECT = Path(__file__).parents[3]
 NO_TORCH = "import sys; sys.modules['torch'] = sys.modules['triton'] = None\n"
-DEMO = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+TOUR = "from triton_ops.cli.app import main; sys.exit(main(sys.argv[1:]))"
 PARTS = """
 import numpy as np
 from triton_ops import tune
@@ -36,22 +41,44 @@ def without_torch(tmp_path):
         return subprocess.run(
             [sys.executable, "-c", NO_TORCH + code, *arguments],
             cwd=tmp_path, text=True, capture_output=True, check=False,
-            env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}",
+            env={**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(tmp_path),
                  "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")},
         )  # fmt: skip
 
     return run
 
 
-def test_the_demo_needs_no_torch(without_torch, tmp_path):
-    done = without_torch(DEMO, str(PROJECT / "examples" / "demo.py"))
+def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_path):
+    done = without_torch(TOUR, "tour")
     assert done.returncode == 0, done.stderr
-    assert "Trials: 6: 6 ok" in done.stdout
-    assert "Verified: results compared with the reference" in done.stdout
-    assert "from its record in" in done.stdout
-    assert "$ triton-ops cache show" in done.stdout
-    assert f"file://{tmp_path}/build/demo/report.html" in done.stdout
-    assert "nearest_in_parts" in (tmp_path / "build/demo/report.html").read_text(encoding="utf-8")
+    folder = Path(re.match(r"\$ cd (.*)\n", done.stdout)[1])
+    assert folder.parent == tmp_path
+    assert "6 trials: 6 ok" in done.stdout
+    assert "measured now" in done.stdout
+    assert "from the cache, not measured again" in done.stdout
+    assert "left out: triton is needed for the shipped kernels" in done.stderr
+    assert f"open {(folder / 'report.html').as_uri()} in a browser" in done.stdout
+    assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.triton
+def test_the_steps_on_kernels_find_the_bug_and_rank_for_another_gpu(cli, shared_fork_server, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "doubled.py").write_text(FILES["doubled.py"], encoding="utf-8")
+    lint, rank = (words.split() for _, words in STEPS[2:4])
+    linted, ranked = cli(*lint), cli(*rank)
+    assert (linted.code, ranked.code) == (5, 0)
+    assert "1 finding in 1 kernel, 0 undecided" in linted.out
+    assert "missing-mask in doubled" in linted.out
+    assert len(ranked.out.splitlines()) == 5
+
+
+def test_what_fails_ends_the_tour_with_its_code(cli, monkeypatch):
+    monkeypatch.setattr(tour, "_STEPS", (("Fail:", "lint nothing.py"), ("Never:", "cache path")))
+    ran = cli("tour")
+    assert ran.code == 2
+    assert "nothing.py" in ran.err
+    assert "Never" not in ran.out
 
 
 @pytest.mark.parametrize(("dtype", "check"), [("'int64'", ""), ("'float64'", "check=np.array_equal")])
