@@ -249,8 +249,8 @@ class SourceLaunch:
         """Check whether the stride of an axis is asserted to be 1, of the tensor or of one that it is made like."""
         value = self.resolved(ast.Name(one.tensor))
         alike = value.args[:1] if isinstance(value, ast.Call) and last_name(value) == "empty_like" else []
-        owners = (one.tensor, *map(ast.unparse, alike))
-        return any(f"{owner}.stride({one.axis}) == 1" in self._assertions for owner in owners)
+        owners = [one.tensor, *map(ast.unparse, alike)]
+        return not self._assertions.isdisjoint(f"{owner}.stride({one.axis}) == 1" for owner in owners)
 
     @cached_property
     def _assertions(self) -> set[str]:
@@ -294,7 +294,7 @@ class SourceLaunch:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
         node = self.resolved(extent)
         ones = [constants.get(name) == 1 for name in (_config_key(node), *self._given(node))]
-        if ast.unparse(node) == "1" or any(ones) or self._is_asserted_one(extent):
+        if ast.unparse(node) == "1" or any(ones) or f"{ast.unparse(extent)} == 1" in self._assertions:
             return True
         if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
             return False
@@ -305,10 +305,6 @@ class SourceLaunch:
         """The parameters that are given an expression."""
         text = ast.unparse(node)
         return [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
-
-    def _is_asserted_one(self, node: ast.expr) -> bool:
-        """Check whether the launching function asserts that an expression is 1."""
-        return f"{ast.unparse(node)} == 1" in self._assertions
 
 
 def _config_key(node: ast.expr) -> str:
@@ -561,11 +557,8 @@ def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
 
 
 def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
-    """The number of axes of a tensor: where its shape is taken apart, or by the strides that are given; None if unseen.
-
-    A part of a tuple, as `_part` makes it, has no line.
-    """
-    values = (value for several in launch.names.values() for value in several if not hasattr(value, "lineno"))
+    """The number of axes of a tensor, by its shape taken apart or the strides that are given; None if unseen."""
+    values = (one for several in launch.names.values() for one in several if not hasattr(one, "lineno"))  # a `_part`
     parts = [_axis_of(launch, value, "shape") for value in values]
     strides = [stride_of(launch, name) for name in launch.arguments]
     several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))

@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import io
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -335,14 +335,10 @@ class KernelReading:
         tests += (one for one in self.function.calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
         given = [node for one in self.launches for name, node in one.arguments.items() if name in self.uses.tiles]
         blocks = {one.id for one in given if isinstance(one, ast.Name)}
-        tests += (one for one in ast.walk(self.tree) if isinstance(one, ast.Compare) and _divides(one.left, blocks))
-        return any(_divides(part) for test in tests for part in ast.walk(test))
-
-
-def _divides(node: ast.AST, by: Collection[str] | None = None) -> bool:
-    """Check whether an expression is a remainder, by one of some names if these are given."""
-    is_remainder = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
-    return is_remainder and (by is None or ast.unparse(node).rpartition(" % ")[2] in by)
+        compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
+        tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
+        parts = (part for test in tests for part in ast.walk(test))
+        return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in parts)
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")

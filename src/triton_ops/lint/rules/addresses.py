@@ -10,7 +10,7 @@ from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
 from triton_ops.lint.indices import Index, indices, root_name
-from triton_ops.lint.jit_functions import AxisOf, SourceLaunch, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -182,10 +182,9 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
         for store in stores:
-            if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
+            own = any(one.root is load.root and one.offset is load.offset for one in stores)  # it stores them too
+            if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
-            if any(one.root is load.root and one.offset is load.offset for one in stores):
-                continue  # the program stores these elements too, so that they are its own
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             near = any(
                 one.stepping and abs(apart or 0) < one.reach and one.stride.constant == 1
@@ -387,14 +386,15 @@ def _is_smaller(kernel: KernelReading, product: Term, others: set[Term]) -> bool
     """Check whether the counter of a product steps through a tensor of two axes more too, which overflows before."""
     counters = set(product.named("program_id", "turn"))
     alike = [one for one in others if not one.named("load") and counters.intersection(one.named("program_id", "turn"))]
-    return any(0 < _rank(launch, product) < _rank(launch, one) - 1 for launch in kernel.launches for one in alike)
-
-
-def _rank(launch: SourceLaunch, product: Term) -> int:
-    """The number of strides that a launch gives of the tensor whose stride a product has; 0 if none is seen."""
-    tensors = [one.tensor for name in launch.arguments if (one := stride_of(launch, name)) is not None]
-    mine = (stride_of(launch, name) for name in product.arguments)
-    return max((tensors.count(one.tensor) for one in mine if one is not None), default=0)
+    for launch in kernel.launches:
+        tensors = {name: one.tensor for name in launch.arguments if (one := stride_of(launch, name)) is not None}
+        strides = {name: list(tensors.values()).count(tensor) for name, tensor in tensors.items()}
+        mine, *ranks = (
+            max((strides[n] for n in one.arguments if n in strides), default=0) for one in (product, *alike)
+        )
+        if 0 < mine < max(ranks, default=0) - 1:
+            return True
+    return False
 
 
 def _has(term: Term, product: Term) -> bool:

@@ -286,10 +286,10 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
     for launch in kernel.launches:
         if launch.grid is None:
             continue
-        stepped = _stepped_limits(kernel)
-        if stepped is None:
+        if not kernel.variants:
             yield f"how it steps from program to program cannot be read: {kernel.lowered[1]}"
             return
+        stepped = _limits(kernel.variants[0], _steps)
         tuned_extents = _tuned_steps(kernel)
         strides = _strides_the_grid(kernel)
         if tuned_extents and not _may_follow_config(launch) and not (_is_function(launch) and strides):
@@ -308,13 +308,8 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
             )  # fmt: skip
 
 
-def _stepped_limits(kernel: KernelReading) -> set[str] | None:
-    """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
-    if not kernel.variants:
-        return None
-    return _limits(
-        kernel.variants[0], lambda index: any(len(m) == 1 and m[0].name == "program_id" for m in index.term.parts)
-    )
+def _steps(index: Index) -> bool:
+    return any(len(monomial) == 1 and monomial[0].name == "program_id" for monomial in index.term.parts)
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:

@@ -55,7 +55,8 @@ def _switches(variant: Variant) -> str:
 def _judge(
     kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
 ) -> Iterator[Statement]:
-    counts = {axis: _grid_counts(kernel, axis) for axis in range(3)}
+    several = [[launch.counted_by(axis) for launch in kernel.launches] or [set[str]()] for axis in range(3)]
+    counts = {axis: set.intersection(*names) for axis, names in enumerate(several)}  # the grid's extents, as arguments
     for one in free:
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
@@ -90,12 +91,6 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     upper = loop.upper.parts
     whole = all(len(m) == 1 and m[0].name == "program_id" and c % one.index.extent == 0 for m, c in upper.items())
     return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
-
-
-def _grid_counts(kernel: KernelReading, axis: int) -> set[str]:
-    """The arguments that every launch gives as the extent of the grid along an axis."""
-    several = [launch.counted_by(axis) for launch in kernel.launches]
-    return set.intersection(*several) if several else set()
 
 
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
@@ -275,9 +270,9 @@ def _unused_extent(kernel: KernelReading) -> str:
 def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Conditions that let an index pass that is no element's."""
     exclusive, terms = _exclusive(variant), variant.facts.terms
-    guess = variant.guess
-    sizes = [v for name, v in guess.constants.items() if name not in guess.known_names and type(v) is int]
-    distances = {one - other for one in sizes for other in sizes}  # of sizes that were guessed one by one
+    guessed = variant.guess.constants.keys() - variant.guess.known_names
+    sizes = [size for name in guessed if type(size := variant.guess.constants[name]) is int]
+    distances = {one - other for one in sizes for other in sizes}
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:

@@ -65,10 +65,7 @@ def _low_sums(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
 
 
 def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, bool]]:
-    """The sums that loops carry in 16 bits: the loop, words for it, the element type, and whether products are added.
-
-    A sum that goes on from what was loaded has the type in which callers hold it, and counts as none of products.
-    """
+    """The sums that loops carry in 16 bits: the loop, words, the element type, and whether products are added to 0."""
     for loop, carried in ((one, carried) for one in facts.loops for carried in one.carried):
         element = carried.type.element
         if carried.type.whole or carried.type.pointer:
