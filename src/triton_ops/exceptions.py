@@ -34,6 +34,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any, ClassVar
 
 
@@ -201,6 +202,8 @@ class MissingDependencyError(TritonKernelError, ImportError):
         """The error for a module that is not installed, with the command that installs its package."""
         package = name.partition(".")[0]
         hint = INSTALL.get(package, f"pip install {package}")
+        if package == "triton" and sys.platform != "linux":  # where its extra installs nothing
+            hint = "Triton publishes wheels for Linux alone"
         error = cls(f"{name} is needed for {purpose}, and is not installed", hint=hint)
         error.name = name
         return error

@@ -390,7 +390,8 @@ def _times(count: float, word: str) -> str:
 
 def _loops_in_words(launch: LaunchWork) -> Iterator[str]:
     for loop in launch.loops:
-        text = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
+        text = _times(loop.turns, "iteration")
+        text += f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else ""
         text += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
         text += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
         yield text + (", its bounds are data" if loop.by_data else "")
@@ -403,23 +404,23 @@ def _product_in_words(product: Product, launch: LaunchWork) -> str:
     text += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
     if product.after:
         names = " and ".join("product" if at == 0 else f"product {at + 1}" for at in product.after)  # as listed
-        return f"{text}; in each turn it waits for {names}"
-    return text + ("; in each turn it waits for arithmetic" if product.computed else "")
+        return f"{text}; in each iteration it waits for {names}"
+    return text + ("; in each iteration it waits for arithmetic" if product.computed else "")
 
 
 def _access_in_words(access: Access, launch: LaunchWork) -> str:
     name = launch.arguments[access.argument].name if 0 <= access.argument < len(launch.arguments) else ""
     text = f"{name or 'what is pointed to'}: {_short(access.bytes)}B per program"
-    text += f" in {_count(access.executions)} turns" if access.executions > 1.01 else ""
+    text += f" in {_count(access.executions)} iterations" if access.executions > 1.01 else ""
     text += f", {_short(access.bytes * launch.programs)}B in all, runs of {_count(access.run_bytes)} B"
     if not access.known:
         return text + ", at addresses that cannot be told"
     shared = launch.looked_at / max(access.shared[-1], 1e-9)
-    text += f", each place by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
-    text += f", the same places {_count(access.repeats)} times" if access.repeats > 1.01 else ""
+    text += f", each address by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
+    text += f", the same addresses {_count(access.repeats)} times" if access.repeats > 1.01 else ""
     if access.again < 0:
         return text
-    return text + f", the same places as {_listed_name(launch, access.again)}"
+    return text + f", the same addresses as {_listed_name(launch, access.again)}"
 
 
 def _listed_name(launch: LaunchWork, at: int) -> str:

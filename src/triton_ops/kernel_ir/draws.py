@@ -178,7 +178,7 @@ class Draw:
         """A value that a loop carries: as it began, or as a turn has made it."""
         carried = self._facts.carried.get(term.operands[:2])
         if carried is None:
-            raise NotComputedError("a loop without a known number of turns")
+            raise NotComputedError("a loop without a known number of iterations")
         after_a_turn = term.name == "after" or self._turns > 0
         inner = carried.next if after_a_turn else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
@@ -415,5 +415,5 @@ def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term
     data, padded = _lanes(facts, [carried.next], axis, condition, padding, 0)
     before, after = padded(carried.symbol), padded(carried.next)
     if data.differ(before, after) >= _ENOUGH:
-        return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
+        return _describe_change("an iteration that pads it changes its part of the sum from {} to {}", before, after)
     return ""

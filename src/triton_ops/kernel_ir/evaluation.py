@@ -303,7 +303,7 @@ class _Evaluation:
         """The turns of a loop by program: the first for which its condition fails."""
         condition = loop.ends[0]
         if self._numbers.value(condition, around.at(loop, 0)).base is None:
-            self.trace.notes["the end of a loop depends on data; it is taken for one turn"] = None
+            self.trace.notes["the end of a loop depends on data; it is taken for one iteration"] = None
             return _TurnCount(np.ones(self._count, dtype=np.int64), True)
 
         def holds(turns: Vector) -> Alive:

@@ -157,7 +157,7 @@ class SharedLine(NamedTuple):
         worst = max(self.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
         kinds = sorted({one.kind for one in self.accesses})
         widths = sorted({one.lane_bytes for one in self.accesses})
-        often = " in each turn of a loop" if worst.in_loop else ""
+        often = " in each iteration of a loop" if worst.in_loop else ""
         ways = (worst.steps or 0) / max(1, worst.fewest or 0)
         return (
             f"{len(self.accesses)} instructions ({' and '.join(kinds)}, {' and '.join(map(str, widths))} bytes a "

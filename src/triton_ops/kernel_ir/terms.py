@@ -335,7 +335,7 @@ def _inner(name: str, operands: Iterable[Any]) -> Iterator[Term]:
 
 
 _FORMS: dict[str, str] = {
-    "argument": "{}", "truth": "{}", "program_id": "program_id({})", "bound": "k", "turn": "turn", "place": "i",
+    "argument": "{}", "truth": "{}", "program_id": "program_id({})", "bound": "k", "turn": "iteration", "place": "i",
     "quotient": "({}) // {}", "remainder": "({}) % {}",
 }  # fmt: skip
 _AXES = "ijklm"

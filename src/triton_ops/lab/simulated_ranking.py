@@ -174,7 +174,7 @@ _HELP = {
     "arithmetic": "the arithmetic between the products sets the pace",
     "spills": "a smaller tile or more warps would end the spilling",
     "chain": "products wait for each other, so that another block on the multiprocessor would fill the gaps",
-    "loop": "a longer step would turn the loop less often",
+    "loop": "a longer step means fewer iterations of the loop",
     "turnover": "more work per block would make starts and ends of blocks rarer",
     "launch": "the launch itself takes longest, so that no config can gain much",
     "issue": "the instructions themselves set the pace",

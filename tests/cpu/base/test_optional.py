@@ -115,6 +115,12 @@ def test_the_core_runs_known_configs_and_names_the_extra_of_all_else(tmp_path, m
     assert done.stderr.count(wanted) == 1
 
 
+@pytest.mark.parametrize(("system", "hint"), [("linux", "triton-ops[triton]"), ("darwin", "wheels for Linux alone")])
+def test_where_triton_has_no_wheels_no_command_is_named(system, hint, monkeypatch):
+    monkeypatch.setattr(sys, "platform", system)
+    assert hint in str(MissingDependencyError.absent("triton.knobs", "compiling"))
+
+
 @pytest.mark.parametrize("names", [CLI, ("typer",)])
 def test_the_program_without_its_extra_is_one_line(names):
     done = ran_without(names, "from triton_ops.cli import main\nmain()", "--version")

@@ -16,6 +16,7 @@ from triton_ops.cli.tour import _STEPS as STEPS
 
 PROJECT = Path(__file__).parents[3]
 NO_TORCH = "import sys; sys.modules['torch'] = sys.modules['triton'] = None\n"
+DEMO = "import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 TOUR = "from triton_ops.cli.app import main; sys.exit(main(sys.argv[1:]))"
 PARTS = """
 import numpy as np
@@ -41,7 +42,7 @@ def without_torch(tmp_path):
         return subprocess.run(
             [sys.executable, "-c", NO_TORCH + code, *arguments],
             cwd=tmp_path, text=True, capture_output=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(tmp_path),
+            env={**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}", "TMPDIR": str(tmp_path),
                  "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")},
         )  # fmt: skip
 
@@ -61,12 +62,23 @@ def test_the_tour_needs_no_torch_and_says_what_it_leaves_out(without_torch, tmp_
     assert "squares:squares" in (folder / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_example_of_the_main_job_needs_no_torch(without_torch, tmp_path):
+    done = without_torch(DEMO, str(PROJECT / "examples" / "demo.py"))
+    assert done.returncode == 0, done.stderr
+    assert "Trials: 6: 6 ok" in done.stdout
+    assert "Verified: results compared with the reference" in done.stdout
+    assert "from its record in" in done.stdout
+    assert "$ triton-ops cache show" in done.stdout
+    assert f"file://{tmp_path}/build/demo/report.html" in done.stdout
+
+
 @pytest.mark.triton
 def test_the_steps_on_kernels_find_the_bug_and_rank_for_another_gpu(cli, shared_fork_server, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "doubled.py").write_text(FILES["doubled.py"], encoding="utf-8")
     lint, rank = (words.split() for _, words in STEPS[2:4])
-    linted, ranked = cli(*lint), cli(*rank)
+    linted, ranked = cli(*lint, columns=60), cli(*rank)
+    assert max(map(len, linted.out.splitlines())) <= 60, "no word of a finding is cut in a narrow window"
     assert (linted.code, ranked.code) == (5, 0)
     assert "1 finding in 1 kernel, 0 undecided" in linted.out
     assert "missing-mask in doubled" in linted.out

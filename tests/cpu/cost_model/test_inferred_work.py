@@ -258,13 +258,13 @@ def test_chains_repeats_and_reductions_are_put_into_words():
     x = spec(4, 2048, 64)
     tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
     words = work_in_words(KernelWork((read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda _: (16, 4)),)))
-    assert words["product 2"].endswith("in each turn it waits for product")
+    assert words["product 2"].endswith("in each iteration it waits for product")
     assert words["reductions"] == "64 per program"
     given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
     rows = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
     words = work_in_words(KernelWork((rows,)))
-    assert words["load 3"].endswith("the same places as load 2")
-    assert words["load 4"].endswith("the same places 10 times")
+    assert words["load 3"].endswith("the same addresses as load 2")
+    assert words["load 4"].endswith("the same addresses 10 times")
 
 
 def test_a_norm_that_reads_its_rows_twice_says_so():

@@ -220,8 +220,10 @@ def test_explain_says_in_words_what_was_read(cli, target):
     ran = cli("explain", f"{target}:plain", "--gpu", H200, "--config", "BLOCK=256", columns=200)
     assert ran.code == 0, ran.err
     assert "read: loop 2" in ran.out
-    assert "4 turns" in ran.out
-    assert "x: 2.048 kB per program in 4 turns, 8.389 MB in all, runs of 512 B, the same places as load" in ran.out
+    assert "4 iterations" in ran.out
+    assert (
+        "x: 2.048 kB per program in 4 iterations, 8.389 MB in all, runs of 512 B, the same addresses as load" in ran.out
+    )
 
 
 def test_explain_says_where_a_declaration_and_the_kernel_differ(cli, target):

@@ -130,11 +130,13 @@ def test_the_list_that_was_judged_is_what_the_page_says_of_it():
 
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     said = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
-    assert "as bf16, so that every turn loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]
+    assert (
+        "as bf16, so that every iteration loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]
+    )
     assert "loses what is below 1/2048 of it" in said["rounded_each_turn_bad", "low-precision-sum"]
     assert "WIDTH decides a block's extent" in said["not_constant_bad", "missing-constexpr"]
     turns = said["not_constant_turns_bad", "missing-constexpr"]
-    assert "TURNS decides the turns of a loop that is unrolled" in turns
+    assert "TURNS decides the iterations of an unrolled loop" in turns
 
 
 def test_a_key_without_the_only_extent_is_undecided():

@@ -127,7 +127,7 @@ def _compare_residents(
         yield f"{evidence}; whether that is faster differs from product to product: measure it"
     else:
         line = kernel.place(chained).line
-        why = f"the product in line {line} waits for another of its turn"
+        why = f"the product in line {line} waits for another of its iteration"
         yield Seen(kernel.line, f"{evidence}, and {why}")
 
 

@@ -168,7 +168,7 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
             return f"the loop runs to {upper.words} in steps of {by}, {unless}"
         if step == 1 and (limit := _rounded_up(upper, by)):
-            return f"the loop has as many turns of {by} as cover {limit}, {unless}"
+            return f"the loop has as many iterations of {by} as cover {limit}, {unless}"
     return ""
 
 

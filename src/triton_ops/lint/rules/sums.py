@@ -73,10 +73,10 @@ def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, bool]]:
         added, narrow = _way_to(carried.next, carried.symbol, frozenset()) or (False, "")
         if not added or not (narrow or element in _LOW):
             continue
-        rounds = "each turn of the loop rounds its sum to 16 bits"
+        rounds = "each iteration of the loop rounds its sum to 16 bits"
         where = f"the loop carries its sum as {element}" if element in _LOW else rounds
         digits = 256 if "bf16" in (narrow, element) else 2048
-        words = f"{where}, so that every turn loses what is below 1/{digits} of it"
+        words = f"{where}, so that every iteration loses what is below 1/{digits} of it"
         yield loop, words, element, carried.begin.name != "load" and _of_product(carried.next)
 
 
