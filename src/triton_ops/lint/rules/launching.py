@@ -289,7 +289,9 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
         if not kernel.variants:
             yield f"how it steps from program to program cannot be read: {kernel.lowered[1]}"
             return
-        stepped = _limits(kernel.variants[0], _steps)
+        stepped = _limits(
+            kernel.variants[0], lambda index: any(len(m) == 1 and m[0].name == "program_id" for m in index.term.parts)
+        )
         tuned_extents = _tuned_steps(kernel)
         strides = _strides_the_grid(kernel)
         if tuned_extents and not _may_follow_config(launch) and not (_is_function(launch) and strides):
@@ -306,10 +308,6 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
                 f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
                 "stepped index ends: elements beyond the last program are never computed",
             )  # fmt: skip
-
-
-def _steps(index: Index) -> bool:
-    return any(len(monomial) == 1 and monomial[0].name == "program_id" for monomial in index.term.parts)
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
