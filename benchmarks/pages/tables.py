@@ -27,6 +27,7 @@ PAGES = tuple(
         "docs/concepts/measurement.md",
         "docs/concepts/inferred.md",
         "docs/concepts/dispatch.md",
+        "docs/guides/adopt.md",
         "docs/guides/autotune.md",
         "docs/guides/choose.md",
         "docs/guides/compare.md",
@@ -44,6 +45,7 @@ LIVE_PLAIN = ROOT / "benchmarks/results/nvidia-h200/live_plain.json"
 LAUNCH = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/launch_cost.json"
 BUCKETS = ROOT / "benchmarks/results/nvidia-h200/bucket_regret.json"
 THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
+ADOPTER = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/adopter.json"
 DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
 QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
@@ -232,6 +234,57 @@ def _why(errors: Mapping[str, str]) -> str:
     return "cut off by the limit" if reason.startswith("no answer") else reason.partition(". ")[0].partition(" (see")[0]
 
 
+def adopter_table() -> str:
+    """A package before and after its patch: first calls, later calls, and its own tests."""
+    document = json.loads(ADOPTER.read_text())
+    cold, warm, locked = document["cold"]["cases"], document["warm"]["cases"], document["locked"]["first_s"]
+    rows = [
+        "| case | first call: before | after | with the lockfile | in the next process: before | after "
+        "| later calls, of the time before |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, case in cold.items():
+        first, again = case["first_s"], warm[name]["first_s"]
+        rows.append(
+            f"| {name} | {first['triton']:.1f} s | {first['ours']:.1f} s | {locked[name]:.1f} s | "
+            f"{again['triton']:.2f} s | {again['ours']:.2f} s | {case['ratio']:.2f} |"
+        )
+    before, after = (sum(case["first_s"][mode] for case in cold.values()) for mode in ("triton", "ours"))
+    equal = all(case["equal"] for case in (*cold.values(), *warm.values()))
+    rows += [
+        f"| all | {before:.1f} s | **{after:.1f} s** | {sum(locked.values()):.1f} s | | | |",
+        "",
+        f"Scores and gradients of both trees are {'equal' if equal else 'not all equal'} within 2 %. {_tests(document)}"
+        f"{source(document)}",
+    ]
+    return "\n".join(rows)
+
+
+def _tests(document: Mapping[str, Any]) -> str:
+    """How many of the package's tests ended alike in both trees."""
+    if "tests" not in document:
+        return ""
+    tests = document["tests"]
+    counts = {mode: {end: len(names) for end, names in ends.items()} for mode, ends in tests["ends"].items()}
+    told = {mode: ", ".join(f"{count} {end}" for end, count in ends.items()) for mode, ends in counts.items()}
+    return (
+        f"The package's own tests: before {told['triton']}; after {told['ours']}; {len(tests['unequal'])} ended "
+        "otherwise. "
+    )
+
+
+def adopter_own_table() -> str:
+    """The package's own benchmark of a training step before and after its patch."""
+    document = json.loads(ADOPTER.read_text())
+    rows = ["| own benchmark, ms | before | after |", "|---|---|---|"]
+    for one, other in zip(document["own_triton"], document["own_ours"], strict=True):
+        rows += [
+            f"| {one['name']}, {way} | {one[f'{way}_ms']:.2f} | {other[f'{way}_ms']:.2f} |"
+            for way in ("auto", "unified", "lowmem", "naive")
+        ]
+    return "\n".join(rows)
+
+
 def dynamic_table() -> str:
     """Three ways of sizes that change inside compiled code."""
     document = json.loads(DYNAMIC.read_text())
@@ -368,6 +421,8 @@ TABLES = {
     "launch cost": launch_table,
     "bucket regret": bucket_table,
     "third party": third_party_table,
+    "adopter": adopter_table,
+    "adopter's own": adopter_own_table,
     "dynamic shapes": dynamic_table,
     "choices": choices_table,
     "compile modes": modes_table,

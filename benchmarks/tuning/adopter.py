@@ -234,9 +234,10 @@ def first_calls(
 
 def document_of(options: argparse.Namespace) -> dict[str, Any]:
     """The file that some parts are put into; a new one where all are asked for, or there is none."""
+    package, device = f"{PACKAGE} {options.version}", torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     if set(options.parts) != set(PARTS) and options.out is not None and options.out.exists():
-        return json.loads(options.out.read_text(encoding="utf-8"))
-    return headed("python -m benchmarks.tuning.adopter", options.commit, package=f"{PACKAGE} {options.version}")
+        return {**json.loads(options.out.read_text(encoding="utf-8")), "device": device}
+    return headed("python -m benchmarks.tuning.adopter", options.commit, device=device, package=package)
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ import importlib
 import importlib.util
 import inspect
 import logging
+import os
 import sys
 import threading
 import time
@@ -297,6 +298,7 @@ def standing_in(
         def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
+        stack.enter_context(_replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))
         for kind in tuners:

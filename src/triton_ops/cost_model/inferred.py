@@ -384,8 +384,7 @@ def _launch_words(launch: LaunchWork) -> list[tuple[str, str]]:
 
 
 def _times(count: float, word: str) -> str:
-    number = _count(count)
-    return f"{number} {word}" if number == "1" else f"{number} {word}s"
+    return f"{_count(count)} {word}{'' if _count(count) == '1' else 's'}"
 
 
 def _loops_in_words(launch: LaunchWork) -> Iterator[str]:

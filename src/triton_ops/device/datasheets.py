@@ -76,21 +76,19 @@ class UnitLimits:
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
         """The number of blocks that fit at a time; 0 if not even one fits."""
-        return min(self._each(registers, shared_bytes, warps))
+        return self.residents(registers, shared_bytes, warps).blocks
 
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
         """The blocks that fit at a time, with what each limit alone allows."""
-        each = self._each(registers, shared_bytes, warps)
-        names = ("registers", "shared memory", "warps", "blocks")
-        return Residents(dict(zip(names, each, strict=True)), warps, self.warps)
-
-    def _each(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, int, int, int]:
         per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule
-        by_registers = self.registers // self.parts // per_warp * self.parts // warps
         granules = max(ceil((shared_bytes + self.block_shared_bytes) / self.shared_granule), 1)
-        by_shared = self.shared_bytes // (granules * self.shared_granule)
-        most = self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks
-        return by_registers, by_shared, self.warps // warps, most
+        by = {
+            "registers": self.registers // self.parts // per_warp * self.parts // warps,
+            "shared memory": self.shared_bytes // (granules * self.shared_granule),
+            "warps": self.warps // warps,
+            "blocks": self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks,
+        }
+        return Residents(by, warps, self.warps)
 
 
 @dataclass(frozen=True)
@@ -344,22 +342,16 @@ class Target:
         return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)
 
 
-def _target(kind: str, arch: str, shared_kib: int) -> Target:
+def _target(kind: str, arch: str, shared_bytes: int) -> Target:
     vendor = VENDOR_FACTS[kind]
-    return Target(kind, arch, vendor.warp_size, shared_kib * _KIB, registers_per_block=vendor.registers_per_block)
+    return Target(kind, arch, vendor.warp_size, shared_bytes, registers_per_block=vendor.registers_per_block)
 
 
 TARGETS = {
-    arch: _target(kind, arch, shared_kib)
-    for kind, rows in {
-        "cuda": {
-            "sm_70": 96, "sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99,
-        },
-        "hip": {"gfx90a": 64, "gfx942": 64, "gfx950": 160},
-    }.items()
-    for arch, shared_kib in rows.items()
-}  # fmt: skip
-"""By architecture, with the KiB of shared memory that one block can have."""
+    arch: _target("cuda" if arch.startswith(_SM) else "hip", arch, each.shared_bytes - each.block_shared_bytes)
+    for arch, each in LIMITS.items()
+}
+"""By architecture, with the shared memory that one block can have: all but what the system reserves for it."""
 
 
 @dataclass(frozen=True)

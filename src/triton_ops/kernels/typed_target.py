@@ -150,7 +150,7 @@ class TypedTarget:
             launcher, owner = (self._beside(modules, text) for text in (function, function.rpartition(".")[0]))
             if not callable(launcher):
                 raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
-            if kind := next(filter(_is_differentiable, (launcher, owner)), None):
+            if kind := next(filter(_is_differentiable, (launcher, owner, getattr(launcher, "__self__", None))), None):
                 return _method(kind, function.rpartition(".")[2])
             nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
             return next((_plain(launcher, *place) for place in nodes), launcher)

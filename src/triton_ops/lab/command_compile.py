@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
-from triton_ops.lab.ranking import UNHURRIED, Expectation, Expecter, ModelQuestion, expected_of, ranked, same_programs
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, expected_of, same_programs
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
@@ -224,26 +223,25 @@ def _expectations(
         futures = [pool.submit(config, anyway=True) for config in configs]
         compiled = (future.result() for future in followed(futures, len(futures), "configs"))
         results = {one.config: one for one in compiled}
-        machine = Machine.of(spec)
-        if spec is None or machine is None:
+        if spec is None:
             return [Expectation(config=config, forecast=None, compiled=one) for config, one in results.items()]
-        readings = None if question.declared else UNHURRIED.readings(configs, machine, pool)
+        readings = question.readings(configs, pool, Machine.of(spec))
         calibration = Calibration.load(folder_of(None), spec.name)
         return list(Expecter(question, spec, calibration, readings).all(configs, pool, results))
 
 
 def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:
-    by_config = {one.config: one for one in ranked(expectations)}
-    for result in filter(None, (one.compiled for one in expectations)):
-        resources, expected = result.resources or Resources(), by_config.get(result.config)
+    by_config = {one.config: one.compiled for one in expectations if one.compiled}
+    for config, one in by_program(expectations).items():
+        result = by_config[config]
+        resources = result.resources or Resources()
         yield {
-            "config": dict(result.config), "target": arch, "status": result.status.value, "reason": result.reason,
+            "config": dict(config), "target": arch, "status": result.status.value, "reason": result.reason,
             "trace": result.trace, "registers": resources.registers, "spill_bytes": resources.spill_bytes,
             "shared_bytes": resources.shared_bytes, "mma": resources.mma, "serialised": resources.serialised,
             "binary": resources.binary, "compile_s": result.compile_s, "program": result.launch,
-            "expected_ms": expected.expected_ms if expected and math.isfinite(expected.expected_ms) else None,
-            "lower_bound_ms": expected.lower_bound_ms if expected else None,
-            "limited_by": expected.limited_by if expected else None,
+            "expected_ms": one.finite_ms, "lower_bound_ms": one.lower_bound_ms if one.bound else None,
+            "limited_by": one.limited_by or None,
         }  # fmt: skip
 
 
@@ -251,7 +249,7 @@ def _add_compiled(
     facts: Facts, problem: Problem, target: Target, expectations: Sequence[Expectation], elapsed_s: float
 ) -> Facts:
     by_config = {one.config: one.compiled for one in expectations if one.compiled}
-    times = {one.config: one.expected_ms for one in ranked(expectations) if math.isfinite(one.expected_ms)}
+    times = {config: one.finite_ms for config, one in by_program(expectations).items()}
     results = sorted(by_config.values(), key=lambda result: result.status.facts.listed)
     rows = [
         _compiled_row(by_config[config], times.get(config), others)

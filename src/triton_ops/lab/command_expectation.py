@@ -73,11 +73,10 @@ def _pipeline_lines(image: Portrait) -> list[str]:
 
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
     forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
-    if not math.isfinite(forecast["expected_ms"] or 0.0):
-        forecast["expected_ms"] = None
     compiled, tile = explained.compiled, image.accumulator
     return {
-        **forecast, "limited_by": explained.limited_by, "stages": explained.stages, "silent": explained.silent,
+        **forecast, "expected_ms": explained.finite_ms, "limited_by": explained.limited_by, "stages": explained.stages,
+        "silent": explained.silent,
         "inferred": None if explained.work is None else asdict(explained.work),
         "differences": list(explained.differences),
         "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
@@ -97,7 +96,7 @@ def _no_forecast(image: Portrait) -> dict[str, Any]:
     """The fields of a forecast where there is none, with what the compiler says."""
     resources = image.resources or Resources()
     return {
-        "expected_ms": None, "lower_bound_ms": image.roofline.least_ms, "terms": [],
+        "lower_bound_ms": image.roofline.least_ms, "terms": [],
         "blocks_per_unit": image.residents.blocks if image.residents else None,
         "waves": image.waves.waves if image.waves else None, "registers": resources.registers,
         "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes, "compiled": image.compiled,
@@ -243,7 +242,7 @@ def explain_command(
             f"the model makes no forecast: {explained.silent}",
             hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
         )
-    image = portrait(explained, expected.work, spec, calibration=calibration, measured_ms=measured_ms)
+    image = portrait(explained, spec, measured_ms)
     data = {
         "problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source,
         "arch": spec.arch, "units": spec.units, **_explained_json(explained, image),
@@ -277,6 +276,7 @@ def rank_command(
     space: Space = None,
     gpu: Gpu = None,
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
+    every: Annotated[bool, option("--all", "Compile and show every config, so that no time is guessed.")] = False,
     jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
     cache_dir: CacheDir = None,
 ) -> Facts:
@@ -291,21 +291,22 @@ def rank_command(
         operation, own_space, extents, element = asked.tuned(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
         check_filled(configs, typed.space)
+        most = configs.size.total if every else top
         ranking = rank(
-            operation, space=own_space, shape=extents, dtype=element, gpu=gpu, jobs=jobs, cache_dir=cache_dir
+            operation, space=own_space, shape=extents, dtype=element, gpu=gpu, top=most, jobs=jobs, cache_dir=cache_dir
         )
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
-    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
+    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:most]])
     if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
-        what = "times, registers and whether they fit are guessed, and may differ from explain, which compiles"
+        what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
     rows = [
         _ranked_row(by_config[config], others)
-        for config, others in same_programs((one.config, one.program) for one in ranking)[: top or _CONFIGS_SHOWN]
+        for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]
     ]
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
@@ -315,7 +316,7 @@ def _runs(one: RankedConfig) -> bool:
 
 
 def _ranked_row(one: RankedConfig, others: str) -> list[str]:
-    expected = f"{one.expected_ms:.4g} ms" if _runs(one) else "-"
+    expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if _runs(one) else "-"
     return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{one.config}{others}"]
 
 

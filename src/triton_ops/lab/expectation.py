@@ -24,10 +24,10 @@ from triton_ops.cost_model import Forecast
 from triton_ops.device import Calibration, DeviceSpec, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import LaunchWork
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of, roof_of
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
-from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stages
+from triton_ops.values import Compiled, Resources, Status, warps_and_stages
 
 PRODUCTS, ROWS = "products", "rows and elements"
 _LARGE = 32_768  # elements of a tile from which sixteen warps are worth a try
@@ -223,14 +223,11 @@ class Waves:
 def explain(question: ModelQuestion, config: Config, spec: DeviceSpec, calibration: Calibration | None) -> Expectation:
     """The expectation of one config, whose kernel is read even if work is declared."""
     expecter = Expecter(question, spec, calibration)
-    compiler = ahead_of(question, spec)
-    if isinstance(compiler, str):
-        return _with_reason(expecter.of(config), compiler)
     others = Survey.considered(question.space) if question.declared else []
     some = random.Random(0).sample(others, min(_COMPARED, len(others)))
     try:
-        with CompilePool(compiler) as pool:
-            readings = _SURVEY.read(list(dict.fromkeys([config, *some])), pool.read)
+        with CompilePool(ahead_of(question, spec)) as pool:
+            readings = question.readings(list(dict.fromkeys([config, *some])), pool, None, _SURVEY)
             expecter = Expecter(question, spec, calibration, readings)
             (answer,) = expecter.all([config], pool)
             assert answer.compiled is not None
@@ -295,11 +292,8 @@ class Portrait:
         return None if self.accumulator is None else ACCUMULATED_BYTES * prod(self.accumulator)
 
 
-def portrait(
-    explained: Expectation, work: Work | None, spec: DeviceSpec, *,
-    calibration: Calibration | None = None, measured_ms: float | None = None,
-) -> Portrait:  # fmt: skip
-    """A config on a device; a declared work comes before what was read, and `measured_ms` is somebody's own time."""
+def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None = None) -> Portrait:
+    """A config on a device; `measured_ms` is somebody's own time."""
     launches = explained.work.launches if explained.work is not None else ()
     sizes = [(launch.flops, launch.moved_bytes("load", "store", "atomic")) for launch in launches]
     launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
@@ -312,7 +306,8 @@ def portrait(
     waves = None
     if launch is not None and residents is not None and residents.blocks:
         waves = Waves(launch.programs, residents.blocks * spec.units)
-    roof = roof_of(work, launches, spec, calibration)
+    roof = explained.bound
+    assert roof is not None  # as of every config on a device
     accumulator = explained.work.accumulator if explained.work is not None else None
     load, is_forecast = load_steps(explained.forecast, stages)
     pipelined = launch is not None and accumulator is not None and explained.pipelined is not False

@@ -28,6 +28,7 @@ DECLARED, INFERRED = "declared", "inferred"
 GUESSED_TOO_LARGE = "shared memory of a block, as guessed"
 UNHURRIED = Survey(seconds=120.0)  # nobody waits for a GPU meanwhile
 _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled
+_ROUNDS = 4  # in which as many are compiled, until the fastest are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,15 @@ class ModelQuestion:
     def declared(self) -> bool:
         """True if tiles are declared, which come before what is read."""
         return self.work is not None and self.work.tiles is not None
+
+    def readings(
+        self, configs: Sequence[Config], pool: CompilePool, machine: Machine | None, survey: Survey | None = None
+    ) -> Readings:
+        """The work of configs; where it is declared, of one for the dtype of products, unless a survey is given."""
+        configs = configs[:1] if self.declared and survey is None else configs
+        if machine is None:
+            return (survey or UNHURRIED).read(configs, pool.read)
+        return (survey or UNHURRIED).readings(configs, machine, pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +121,12 @@ class Expectation:
         return None if self.forecast is None else self.forecast.expected_ms
 
     @property
+    def finite_ms(self) -> float | None:
+        """The expected time per launch; None if it cannot run, or if nothing is known."""
+        ms = self.expected_ms
+        return None if ms is None or math.isinf(ms) else ms
+
+    @property
     def lower_bound_ms(self) -> float:
         """The least time; 0 if it is not known."""
         return (self.bound.least_ms or 0.0) if self.bound is not None else 0.0
@@ -137,6 +153,8 @@ class Expecter:
     ) -> None:  # fmt: skip
         self._question, self._spec, self._calibration, self.readings = question, spec, calibration, readings
         machine = Machine.of(spec, calibration)
+        declared = question.work.dtype if question.work is not None else ""
+        self._dtype = declared or (readings.dtype if readings is not None and question.declared else "")
         self.model: Model | None = None
         if machine is not None and question.declared and question.work is not None:
             self.model = Model(question.work, machine)
@@ -154,8 +172,8 @@ class Expecter:
         launches = () if declared or work is None else work.launches
         answer = Expectation(
             config=config, source=DECLARED if declared else INFERRED, forecast=None, work=work, compiled=compiled,
-            bound=roof_of(self._question.work, launches, spec, self._calibration), refused=reason, silent=reason,
-            stages=_stages_of(config, by_stages or {}),
+            bound=roof_of(self._question.work, self._dtype, launches, spec, self._calibration), refused=reason,
+            silent=reason, stages=_stages_of(config, by_stages or {}),
         )  # fmt: skip
         if refused:
             return answer
@@ -233,15 +251,15 @@ def _stages_of(config: Config, by_stages: Mapping[int, Compiled]) -> int | None:
 
 
 def roof_of(
-    work: Work | None, launches: Sequence[LaunchWork], spec: DeviceSpec, calibration: Calibration | None
+    work: Work | None, dtype: str, launches: Sequence[LaunchWork], spec: DeviceSpec, calibration: Calibration | None
 ) -> Roofline:
-    """The roofline of a config: declared operations and bytes come before those of its launches."""
+    """The roofline of a config: declared operations, of operands of a dtype, and bytes come before its launches'."""
     flops: dict[str, float] = {}
     for launch in launches:
         for dtype, count in Readings.flops_of(launch).items():
             flops[dtype] = flops.get(dtype, 0.0) + count
-    if work is not None and work.flops and (work.dtype or not flops):
-        flops = {work.dtype: work.flops}
+    if work is not None and work.flops and (dtype or not flops):
+        flops = {dtype: work.flops}
     products = any(flops.values())
     moved = work.bytes if work is not None and work.bytes else sum(map(Readings.least_bytes, launches))
     return Roofline.of(
@@ -259,7 +277,7 @@ def _single(launch: LaunchWork) -> float:
 def rank(
     target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
     *, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None, gpu: str | None = None,
-    jobs: int | None = None, cache_dir: str | Path | None = None,
+    top: int | None = None, jobs: int | None = None, cache_dir: str | Path | None = None,
 ) -> list[RankedConfig]:  # fmt: skip
     """The configs of a space by their expected times, the shortest first; nothing is run, and no GPU is needed.
 
@@ -274,12 +292,14 @@ def rank(
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         gpu: A GPU's name by its vendor, such as `NVIDIA H200`; None takes the current GPU.
+        top: Number of the fastest that are compiled; None takes 20, and all of a space of up to 48.
         jobs: Number of processes that read; None takes one for each CPU.
         cache_dir: The folder that may hold a calibration of the device; None takes the default.
 
     Returns:
-        Configs with a forecast. Those that cannot run on the device are last: more warps than a block has threads for,
-        a block that needs more shared memory than there is, also by a guess, a number of warps that is no power of two.
+        Configs with a forecast, which is guessed where `compiled` is False. Those that cannot run on the device are
+        last: more warps than a block has threads for, a block that needs more shared memory than there is, also by a
+        guess, a number of warps that is no power of two.
 
     Raises:
         DeviceError: There is no such GPU, or the model does not know its architecture.
@@ -301,47 +321,54 @@ def rank(
     question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
     configs = Survey.considered(question.space)
-    compiler = ahead_of(question, spec)
-    readings = None if question.declared else read(question, spec, machine, configs, jobs)
-    expecter = Expecter(question, spec, calibration, readings)
-    objections = {} if isinstance(compiler, str) else {config: compiler.objection(config) for config in configs}
-    refused = {config: it for config, it in objections.items() if it is not None and not it.deferred}
-    answers = {config: expecter.of(config, refused.get(config)) for config in configs}
-    able = [one for one in answers.values() if one.expected_ms is not None and math.isfinite(one.expected_ms)]
-    most = _WHOLE if len(configs) <= _WHOLE else _FASTEST
-    fastest = [one.config for one in sorted(able, key=lambda one: one.expected_ms or 0.0)[:most]]
-    if not isinstance(compiler, str):
-        try:
-            with CompilePool(compiler, workers=jobs) as pool:
-                answers.update((one.config, one) for one in expecter.all(fastest, pool))
-        except (KernelTypeError, TargetError, MissingDependencyError):
-            if not question.declared:  # what is declared needs no compiler
-                raise
+    most = top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST)
+    expecter = Expecter(question, spec, calibration)
+    answers = {config: expecter.of(config) for config in configs}
+    try:
+        compiler = ahead_of(question, spec)
+        objections = {config: compiler.objection(config) for config in configs}
+        refused = {config: it for config, it in objections.items() if it is not None and not it.deferred}
+        with CompilePool(compiler, workers=jobs) as pool:
+            readings = question.readings(configs, pool, machine)
+            if readings.silent and not question.declared:
+                raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
+            expecter = Expecter(question, spec, calibration, readings)
+            answers = {config: expecter.of(config, refused.get(config)) for config in configs}
+            for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then
+                able = [one for one in answers.values() if one.forecast is not None]
+                fastest = sorted(able, key=lambda one: one.finite_ms or math.inf)[:most]
+                known = {config: one.compiled for config, one in answers.items() if one.compiled is not None}
+                todo = [one.config for one in fastest if one.config not in known]
+                answers.update((one.config, one) for one in expecter.all(todo, pool, known))
+    except (KernelTypeError, TargetError, MissingDependencyError):
+        if not question.declared:  # what is declared needs no compiler
+            raise
     if ranking := ranked(answers.values()):
         return ranking
     raise TargetError("the model makes no forecast for any config", hint=_HINT)
 
 
 def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:
-    """The configs of which anything is expected, the shortest time first; those that cannot run are last.
-
-    Configs of one program have the shortest of its times.
-    """
-    expectations = list(expectations)
-    by_program: dict[str, float] = {}
-    for one in expectations:
-        if one.program and one.expected_ms is not None:
-            by_program[one.program] = min(one.expected_ms, by_program.get(one.program, math.inf))
+    """The configs of which anything is expected, the shortest time first; those that cannot run are last."""
     configs = [
         RankedConfig(
-            config=one.config, expected_ms=by_program.get(one.program, one.expected_ms), source=one.source,
-            lower_bound_ms=one.lower_bound_ms, limited_by=one.limited_by, program=one.program,
+            config=config, expected_ms=one.expected_ms, source=one.source, lower_bound_ms=one.lower_bound_ms,
+            limited_by=one.limited_by, program=one.program,
             compiled=one.forecast is not None and one.forecast.compiled,
         )
-        for one in expectations
+        for config, one in by_program(expectations).items()
         if one.expected_ms is not None
     ]  # fmt: skip
     return sorted(configs, key=lambda one: one.expected_ms)
+
+
+def by_program(expectations: Iterable[Expectation]) -> dict[Config, Expectation]:
+    """The expectation of each config: of all configs of one program that with the shortest time."""
+    expectations = list(expectations)
+    fastest: dict[Config | str, Expectation] = {}
+    for one in sorted(expectations, key=lambda one: one.finite_ms or math.inf):
+        fastest.setdefault(one.program or one.config, one)
+    return {one.config: fastest[one.program or one.config] for one in expectations}
 
 
 def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, str]]:
@@ -388,25 +415,13 @@ def expected_of(
     return ModelQuestion(name=name, kernel=kernel, arguments=arguments, space=configs, work=work)
 
 
-def read(
-    expected: ModelQuestion, spec: DeviceSpec, machine: Machine, configs: Sequence[Config], jobs: int | None = None
-) -> Readings:
-    """Read configs in processes without a GPU; `TargetError` has the reason where nothing can be told."""
-    ahead = ahead_of(expected, spec)
-    if isinstance(ahead, str):
-        raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
-    with CompilePool(ahead, workers=jobs) as pool:
-        readings = UNHURRIED.readings(configs, machine, pool)
-    if readings.silent:
-        raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
-    return readings
-
-
-def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
-    """The compiler of the kernel's configs; or the reason why there is none."""
+def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler:
+    """The compiler of the kernel's configs; `TargetError` has the reason why there is none."""
     target = None if spec.is_cpu else Target.of(spec)
     compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
-    return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
+    if compiler is None:
+        raise TargetError(f"{expected.name} is no kernel that Triton compiles, and declares no tiles", hint=_HINT)
+    return compiler
 
 
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

@@ -25,10 +25,11 @@ import msgspec
 
 from triton_ops.backend import Operation
 from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed
+from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
-from triton_ops.lab.ranking import expected_of, read
+from triton_ops.lab.ranking import UNHURRIED, ahead_of, expected_of
 from triton_ops.records import Run
 from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.tuner import Survey, tune
@@ -100,9 +101,11 @@ def _inferred(
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        return read(expected, spec, machine, Survey.considered(expected.space)).as_json()
+        with CompilePool(ahead_of(expected, spec)) as pool:
+            readings = expected.readings(Survey.considered(expected.space), pool, machine, UNHURRIED)
     except TargetError:  # such as a function that is not compiled
         return None
+    return None if readings.silent else readings.as_json()
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:

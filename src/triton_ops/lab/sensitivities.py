@@ -85,7 +85,7 @@ def sweep(
     shapes = _shapes(operation, shape, axis, extents)
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, calibration)
-    figures = portrait(explained, first.work, spec, calibration=calibration)
+    figures = portrait(explained, spec)
     if explained.refused:
         raise TargetError(
             f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
@@ -138,10 +138,7 @@ def _by_model(extent: int, expectation: Expectation, spec: DeviceSpec, at_once: 
 
 def _programs(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> int:
     """The blocks of the config's largest launch, by its own grid."""
-    ahead = ahead_of(expected, spec)
-    if isinstance(ahead, str):
-        raise TargetError(f"the grid cannot be told: {ahead}", hint="name an Operation with a TritonKernel")
-    with CompilePool(ahead, workers=1, reuse=True) as pool:
+    with CompilePool(ahead_of(expected, spec), workers=1, reuse=True) as pool:
         work = pool.read(config).result()
     if not work.launches:
         raise TargetError(f"the grid cannot be told: {work.silent}", hint="triton-ops explain says more")

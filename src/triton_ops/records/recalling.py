@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation
@@ -19,9 +19,6 @@ from triton_ops.request import TuneProblem
 from triton_ops.settings import expanded
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Tolerance
-
-if TYPE_CHECKING:
-    pass
 
 
 def recall(

@@ -206,7 +206,9 @@ def test_the_command_prints_a_table_of_the_first(cli, target):
     assert header.split() == ["expected", "lower", "bound", "limited", "by", "config"]
     assert len(lines) == 3
     assert "BLOCK=64" not in ran.out
-    assert "5 of 6 configs are not compiled: times, registers and whether they fit are guessed, and may" in ran.err
+    assert re.search(
+        r"[1-5] of 6 configs are not compiled: their times, marked ~, and whether they fit are guessed", ran.err
+    )
 
 
 def test_the_command_says_why_it_has_nothing_to_say(cli, target):
@@ -373,6 +375,15 @@ def test_all_commands_tell_one_time_bound_and_limit_and_one_program_has_one(cli,
     _, *rows = cli("rank", f"{target}:turning", "--gpu", H200, columns=200).out.splitlines()
     assert len(rows) == 1
     assert "num_stages=2 (the same program with num_stages=3)" in rows[0]
+
+
+def test_a_time_that_is_guessed_is_marked_and_all_compiles_every_config(cli, target):
+    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2")
+    marks = [line.split()[0].startswith("~") for line in ran.out.splitlines()[1:]]
+    assert (marks[0], any(marks)) == (False, True)
+    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2", "--all", "--json")
+    assert {one["compiled"] for one in json.loads(ran.out)["items"]} == {True}
+    assert "not compiled" not in ran.err
 
 
 def test_pipelines_and_warp_groups_are_spoken_of_only_where_the_program_has_them(cli, target):
