@@ -55,9 +55,9 @@ class Draw:
                 self._values[key] = self._value(term)
         return self._values[key]
 
-    def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
+    def at(self, places: Mapping[Term, Numbers | int]) -> Draw:
         """The same at other places, the rest unchanged."""
-        return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+        return self._beside({**self._places, **places}, self._turns)
 
     def at_the_edge(self, condition: Term) -> Draw:
         """The same in the turn, or in the program, in whose block a condition begins to fail."""
@@ -132,25 +132,14 @@ class Draw:
         return draw
 
     def _value(self, term: Term) -> Numbers:
-        name = term.name
-        if name == SUM:
-            return self._sum(term)
-        if name in CONDITION:
-            return self._condition(term)
-        if name == "load":
-            return self._load(term)
-        if name == "choose":
+        if term.name in _COMPUTED_BY:
+            return _COMPUTED_BY[term.name](self, term)
+        if term.name == "choose":
             condition, one, other = (self(part) for part in term.operands)
             return np.where(condition, one, other)
-        if name == "number":
+        if term.name == "number":
             return np.full(DRAWS, term.operands[0])
-        if name in ("tt.reduce", "dot"):
-            return self._over_an_axis(term)
-        if name in ("carried", "after"):
-            return self._of_loop(term)
-        if name in _SYMBOLS:
-            return self._symbol(term, whole=False)
-        return self._applied(term)
+        return self._symbol(term, whole=False) if term.name in _SYMBOLS else self._applied(term)
 
     def _sum(self, term: Term) -> Numbers:
         total = np.zeros(DRAWS)
@@ -237,6 +226,10 @@ _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
     OR: np.logical_or.reduce, NOT: lambda inner: np.logical_not(inner[0]),
 }  # fmt: skip
 _SYMBOLS = {"argument", *_SMALL}
+_COMPUTED_BY: dict[str, Callable[[Draw, Term], Numbers]] = {
+    SUM: Draw._sum, "load": Draw._load, "tt.reduce": Draw._over_an_axis, "dot": Draw._over_an_axis,
+    "carried": Draw._of_loop, "after": Draw._of_loop, **dict.fromkeys(CONDITION, Draw._condition),
+}  # fmt: skip
 
 
 def _is_of_two(name: str) -> bool:
@@ -281,30 +274,20 @@ _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
     """As `KernelFacts.padded_lanes`."""
-    for reduction in facts.reductions:
-        axis, inputs = facts.terms.index(reduction.axis), [value.term for value in reduction.inputs]
-        if _are_long(inputs):
-            yield reduction, _TOO_LONG, _no_harm
-            continue
-        limits = _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis])
-        for condition in limits:
-            yield reduction, condition, partial(_harm_to_reduction, facts, reduction, axis, condition)
-        yield from (one for one in _lanes_carried(facts, reduction, inputs, axis) if one[1] not in limits)
-    for product in facts.products:
-        if _are_long(product.factors):
-            yield product, _TOO_LONG, _no_harm
-            continue
-        for condition in _limits(product.factors, product.bound, product.left.type.shape[-1]):
-            yield product, condition, partial(_harm_to_product, facts, product, condition)
-
-
-def _no_harm(_: float) -> str:
-    return ""
-
-
-def _are_long(terms: Sequence[Term]) -> bool:
-    """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms)
+    several: tuple[ReductionFact | ProductFact, ...] = (*facts.reductions, *facts.products)
+    for fact in several:
+        terms = fact.factors if isinstance(fact, ProductFact) else [value.term for value in fact.inputs]
+        if any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms):
+            yield fact, _TOO_LONG, lambda _: ""  # reductions of reductions, along both axes in turn
+        elif isinstance(fact, ProductFact):
+            for condition in _limits(terms, fact.bound, fact.left.type.shape[-1]):
+                yield fact, condition, partial(_harm_to_product, facts, fact, condition)
+        else:
+            axis = facts.terms.index(fact.axis)
+            limits = _limits(terms, axis, fact.inputs[0].type.shape[fact.axis])
+            for condition in limits:
+                yield fact, condition, partial(_harm_to_reduction, facts, fact, axis, condition)
+            yield from (one for one in _lanes_carried(facts, fact, terms, axis) if one[1] not in limits)
 
 
 def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:

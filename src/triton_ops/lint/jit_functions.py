@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -109,16 +109,14 @@ def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
     names = set(used_names(node))
     for statement in island.statements_of(names):
-        mine = names.intersection(bound_names(statement))
-        if isinstance(statement, ast.Import):
-            sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
-        elif isinstance(statement, ast.ImportFrom):
-            sources = [statement.module or ""] if mine else []
+        if isinstance(statement, ast.ImportFrom):
+            is_triton = (statement.module or "").startswith("triton")
+        elif isinstance(statement, ast.Import):
+            mine = (one for one in statement.names if (one.asname or one.name.partition(".")[0]) in names)
+            is_triton = any(one.name.startswith("triton") for one in mine)
         else:
-            if mine and depth and statement is not node and _kernels_of_triton(island, statement, depth - 1):
-                return True
-            continue
-        if any(source.startswith("triton") for source in sources):
+            is_triton = depth > 0 and statement is not node and _kernels_of_triton(island, statement, depth - 1)
+        if is_triton:
             return True
     return False
 
@@ -190,13 +188,13 @@ class SourceLaunch:
     names: dict[str, list[ast.expr]]
     around: ast.AST
 
-    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+    def resolved(self, node: ast.expr) -> ast.expr:
         """An expression, with a name that was given one value replaced by that."""
-        if depth and isinstance(node, ast.Name):
-            values = self.names.get(node.id, [])
-            if len(values) == 1 and values[0] is not node:
-                return self.resolved(values[0], depth - 1)
-        return node
+        return _FunctionScope(self.around, self.names).resolved(node)
+
+    def ways(self, node: ast.expr) -> list[ast.expr]:
+        """What a name was given, by each way that leads here; any other expression itself."""
+        return self.names.get(node.id, []) if isinstance(node, ast.Name) else [node]
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
@@ -211,24 +209,37 @@ class SourceLaunch:
         whole = (one for one in functions if one is not self.around and function.body in ast.walk(one))
         return [statement for one in whole for statement in one.body]
 
+    def value(self, name: str) -> ast.expr | None:
+        """The expression that a parameter is given, through names; None if it is not given."""
+        node = self.arguments.get(name)
+        return None if node is None else self.resolved(node)
+
+    def text(self, name: str) -> str:
+        """What a parameter is given, as text; empty if nothing."""
+        value = self.value(name)
+        return "" if value is None else ast.unparse(value)
+
     def literal(self, node: ast.expr) -> Any:
         """The number, truth value or text that an expression is; None if that is not seen."""
         value = self.resolved(node)
         return value.value if isinstance(value, ast.Constant) else None
 
-    def element(self, node: ast.expr) -> str:
+    def element(self, name: str) -> str:
         """The type of a tensor's elements as Triton writes it, where the launching function makes it of that type."""
-        call = self.resolved(node)
-        types = [one.value for one in call.keywords if one.arg == "dtype"] if isinstance(call, ast.Call) else []
-        if isinstance(call, ast.Call) and last_name(call) == "to":
-            types += call.args[:1]
+        call = self.value(name)
+        if not isinstance(call, ast.Call):
+            return ""
+        types = [one.value for one in call.keywords if one.arg == "dtype"]
+        types += call.args[:1] if last_name(call) == "to" else []
         return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
 
     def rounded(self, node: ast.expr) -> str:
         """The size, as text, of which an expression makes the next power of two; empty if it makes none."""
-        calls = [one for one in ast.walk(self.resolved(node)) if isinstance(one, ast.Call) and one.args]
-        sizes = (one.args[0] for one in calls if last_name(one) == "next_power_of_2")
-        return next((ast.unparse(self.resolved(size)) for size in sizes), "")
+        call = self.resolved(node)
+        name, parts = (last_name(call), call.args) if isinstance(call, ast.Call) else ("", [])
+        if name == "next_power_of_2" and parts:
+            return ast.unparse(self.resolved(parts[0]))
+        return next(filter(None, map(self.rounded, parts)), "") if name == "max" else ""
 
     @property
     def inner_strides(self) -> frozenset[str]:
@@ -264,31 +275,28 @@ class SourceLaunch:
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
-        return bool(self._grids) and all(
-            axis < len(one.elts) and self._is_one(one.elts[axis], constants) for one in self._grids
-        )
+        extents = self._extents(axis)
+        return bool(extents) and all(self._is_one(one, constants) for one in extents)
 
     def counted_by(self, axis: int) -> set[str]:
         """The parameters that are given what is the extent of the grid along an axis."""
-        several = [set(self._given(self.resolved(one.elts[axis]))) for one in self._grids if axis < len(one.elts)]
+        several = [set(self._given(self.resolved(one))) for one in self._extents(axis)]
         return set.intersection(*several) if several else set()
 
     def may_follow(self, axis: int, name: str) -> bool:
         """Check whether the extent of the grid along an axis may have to do with what a parameter is given."""
-        node = self.arguments.get(name)
-        if node is None or not self._grids:
+        node, parts = self.arguments.get(name), [part for one in self._extents(axis) for part in self.inner(one)]
+        if node is None or not parts:
             return True
         names = {one.id for one in self.inner(node) if isinstance(one, ast.Name)}
-        parts = [part for one in self._grids if axis < len(one.elts) for part in self.inner(one.elts[axis])]
         return not names.isdisjoint(ast.unparse(one) for one in parts) or name in map(_config_key, parts)
 
-    @property
-    def _grids(self) -> list[ast.Tuple]:
-        """The grids that it may have, by the way that leads to it; empty if one of them is not seen as a tuple."""
-        grids = self.names.get(self.grid.id, []) if isinstance(self.grid, ast.Name) else [self.grid]
+    def _extents(self, axis: int) -> list[ast.expr]:
+        """The extents that the grid may have, by the way that leads to it; empty if one of them is not seen."""
+        grids = [] if self.grid is None else self.ways(self.grid)
         bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
-        tuples = [one for one in bodies if isinstance(one, ast.Tuple)]
-        return tuples if len(tuples) == len(bodies) else []
+        extents = [one.elts[axis] for one in bodies if isinstance(one, ast.Tuple) and axis < len(one.elts)]
+        return extents if len(extents) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
@@ -304,7 +312,7 @@ class SourceLaunch:
     def _given(self, node: ast.expr) -> list[str]:
         """The parameters that are given an expression."""
         text = ast.unparse(node)
-        return [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
+        return [name for name in self.arguments if self.text(name) == text]
 
 
 def _config_key(node: ast.expr) -> str:
@@ -322,6 +330,11 @@ class _FunctionScope(NamedTuple):
 
     node: ast.AST
     names: dict[str, list[ast.expr]]
+
+    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+        """An expression, with a name that was given one value replaced by that."""
+        values = self.names.get(node.id, []) if depth and isinstance(node, ast.Name) else []
+        return self.resolved(values[0], depth - 1) if len(values) == 1 and values[0] is not node else node
 
     def branched(self) -> _FunctionScope:
         """A copy, for a way that not every run takes."""
@@ -453,8 +466,7 @@ def _functions_in(node: ast.AST) -> Iterator[Any]:
 def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
     func = call.func
     if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
-        values = scope.names.get(func.id, [])
-        func = values[0] if len(values) == 1 and isinstance(values[0], ast.Subscript) else func
+        func = value if isinstance(value := scope.resolved(func), ast.Subscript) else func
     if isinstance(func, ast.Subscript) and kernel in _named_by(func.value, scope):
         return (func.slice,)
     if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and kernel in _named_by(func.value, scope):
@@ -498,14 +510,13 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parame
             place += 1
     for keyword in call.keywords:
         arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
-    launch = SourceLaunch(line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node)
-    return launch if grid is None else replace(launch, grid=launch.resolved(grid))
+    grid = None if grid is None else scope.resolved(grid)
+    return SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=scope.names, around=scope.node)
 
 
 def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
     """The arguments that `**x` spreads: those of a dict that is seen."""
-    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
-        node = values[0]
+    node = scope.resolved(node)
     if isinstance(node, ast.Call) and last_name(node) == "dict":
         return {one.arg: one.value for one in node.keywords if one.arg is not None}
     pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
@@ -514,8 +525,7 @@ def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
 
 def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
     """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
-    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
-        node = values[0]
+    node = scope.resolved(node)
     if isinstance(node, ast.IfExp):
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -542,16 +552,14 @@ class AxisOf(NamedTuple):
 
 def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
     """The axis whose stride a parameter is given; None if that is not seen."""
-    argument = launch.arguments.get(name)
-    return None if argument is None else _axis_of(launch, argument, "stride")
+    value = launch.value(name)
+    return None if value is None else _axis_of(launch, value, "stride")
 
 
 def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
     argument = launch.arguments.get(name)
-    if argument is None:
-        return []
-    several = launch.names.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
+    several = [] if argument is None else launch.ways(argument)
     axes = (_axis_of(launch, one, "shape", "size") for one in several)
     return [one for one in axes if one is not None]
 

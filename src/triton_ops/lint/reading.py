@@ -365,8 +365,7 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     """The configs of decorators, an operation, and launches that write them out, with every tile and `num_warps`."""
     tiles = set(kernel.uses.tiles) & kernel.function.constants
-    optional = (param for param in kernel.function.function.params if param.has_default)
-    defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
+    defaults = {name: getattr(value, "value", value) for name, value in kernel.function.defaults.items()}
     configs = [*kernel.configs, *({**one.constants, **one.options} for one in kernel.guesses[:1])]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.arguments.items()}

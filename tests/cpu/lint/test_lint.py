@@ -107,7 +107,7 @@ def test_a_stride_of_one_is_the_one_that_a_launch_asserts(refusal, ones):
     names = ("x", "y", "z", "x0", "x1", "y0", "y1")
     (launch,) = launches(ast.parse(LAUNCHER.format(refusal=refusal)), "kernel", names)
     assert launch.inner_strides == ones
-    assert [launch.element(launch.arguments[name]) for name in names[:3]] == ["", "", "fp8e4nv"]
+    assert [launch.element(name) for name in names[:3]] == ["", "", "fp8e4nv"]
 
 
 def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():

@@ -136,13 +136,11 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
 def _promise(kernel: KernelReading, access: AccessFact, program: Term) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
     place, axis = kernel.place(access), program.operands[0]
-    for node in ast.walk(kernel.function.node):
-        inside = isinstance(node, ast.If) and node.lineno < place.line <= (node.end_lineno or 0)
-        if isinstance(node, ast.If) and inside and place.file == kernel.file:
-            names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
-            follow = (all(one.may_follow(axis, name) for one in kernel.launches) for name in names)
-            if any(follow):
-                return f"{min(names)} decides whether it is there, and may say that there is one such program"
+    switches = (one for one in ast.walk(kernel.function.node) if isinstance(one, ast.If) and place.file == kernel.file)
+    for node in (one for one in switches if one.lineno < place.line <= (one.end_lineno or 0)):
+        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
+        if any(all(one.may_follow(axis, name) for one in kernel.launches) for name in names):
+            return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
 
 
@@ -202,12 +200,9 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 
 def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
-    if kernel.run is None:
-        return
-    observations = list(kernel.run.of(kind, kernel.name))
-    for one in observations:
-        yield Seen(SourcePlace(one.file, one.line), one.evidence, level="run")
-    if not observations and (why := kernel.run.why_open(kind, kernel.name)):
+    observations = [] if kernel.run is None else list(kernel.run.of(kind, kernel.name))
+    yield from (Seen(SourcePlace(one.file, one.line), one.evidence, level="run") for one in observations)
+    if kernel.run is not None and not observations and (why := kernel.run.why_open(kind, kernel.name)):
         yield why
 
 

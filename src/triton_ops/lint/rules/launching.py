@@ -54,7 +54,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
     deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
-    for name in kernel.function.parameters:
+    for name in kernel.function.parameters if kernel.variants else ():
         if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
             continue
         for launch in kernel.launches:
@@ -62,11 +62,8 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
-                continue
-            if kernel.variants and all(_is_table(kernel, launch, one) for one in sizes):
-                continue
-            if kernel.variants and _is_needless(kernel, name):
+            few = _is_rounded(size) or _is_one_block(kernel, launch, name)
+            if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
                     next(lines, kernel.line),
@@ -98,9 +95,8 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
 def _places_of(variant: Variant) -> Iterator[Term]:
     """The sums by which a kernel chooses elements and turns."""
     for access in variant.facts.accesses:
-        yield access.offset
-        for condition in (*access.mask.comparisons(), *access.path.comparisons()):
-            yield condition.operands[0]
+        conditions = (*access.mask.comparisons(), *access.path.comparisons())
+        yield from (access.offset, *(one.operands[0] for one in conditions))
     yield from (term for loop in variant.facts.loops for term in (loop.lower, loop.upper))
 
 
@@ -121,7 +117,7 @@ def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bo
 
 def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
     """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
-    size = ast.unparse(launch.resolved(launch.arguments[name]))
+    size = launch.text(name)
     return any(launch.rounded(node) == size for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
 
 
@@ -202,7 +198,7 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     for launch in kernel.launches:
         nodes = [launch.arguments[name] for name in key if name in launch.arguments]
         key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
-        mine = {ast.unparse(launch.resolved(launch.arguments[name])) for name in names if name in launch.arguments}
+        mine = {launch.text(name) for name in names if name in launch.arguments}
         if mine and mine <= key_parts:
             return True
     return False
@@ -210,10 +206,9 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
 
 def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
     """The arguments at which chosen indices end that step from program to program."""
-    stepping = (
-        index for index in all_indices(variant.facts) if any(one.name == "program_id" for one in index.stepping)
-    )
-    bounds = (bound for index in stepping if chosen(index) for bound in index.bounds if bound.fits)
+    indices = (one for one in all_indices(variant.facts) if chosen(one))
+    stepping = (one for one in indices if any(symbol.name == "program_id" for symbol in one.stepping))
+    bounds = (bound for index in stepping for bound in index.bounds if bound.fits)
     return {name for bound in bounds for name in bound.last.arguments}
 
 

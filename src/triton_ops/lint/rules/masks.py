@@ -61,13 +61,9 @@ def _judge(
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
-        if (
-            _before_its_own(one)
-            or one.index.fits_row(counts)
-            or _is_whole(kernel, one)
-            or _is_padded(kernel, one.index)
-            or _is_own_part(one.index)
-        ):
+        if _before_its_own(one) or one.index.fits_row(counts) or _is_whole(kernel, one):
+            continue
+        if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
@@ -123,7 +119,7 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
             continue
         limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
-            limits = [one for one in limits if not (one.last.constant or 0) >= index.extent - 1]
+            limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {limits[0].last.words}"
@@ -187,9 +183,8 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     if not one.index.plain:
         return ""
     for launch in kernel.launches:
-        constants = {  # the sizes that the kernel is compiled for
-            ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments
-        }
+        names = kernel.function.constants & launch.arguments.keys()
+        constants = {ast.unparse(launch.arguments[name]) for name in names}  # the sizes that it is compiled for
         for node in _extents_of_grid(launch, one.index):
             size = _rounds_up(node)
             if size is not None and ast.unparse(size) not in constants:
@@ -225,19 +220,17 @@ def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
 
 def _makes(launch: SourceLaunch, root: str, names: list[str]) -> bool:
     """Check whether a launching function makes a tensor with an axis of the very extent that it gives to a block."""
-    made, *blocks = (launch.resolved(launch.arguments.get(one, ast.Constant(None))) for one in (root, *names))
+    made = launch.value(root)
     shapes = made.args[:1] if isinstance(made, ast.Call) and last_name(made) in ("empty", "zeros", "full") else []
     axes = (axis for shape in shapes if isinstance(shape, (ast.Tuple, ast.List)) for axis in shape.elts)
-    return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(ast.unparse, blocks))
+    return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(launch.text, names))
 
 
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
     alike = _tiles_of(kernel, one)
-    if len(alike) == 1 and alike[0] in launch.arguments:
-        node = launch.resolved(launch.arguments[alike[0]])
-        if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
-            return f"the launch in line {launch.line} rounds {alike[0]} up: {ast.unparse(node)}"
-    return ""
+    node = launch.value(alike[0]) if len(alike) == 1 else None
+    rounds = isinstance(node, ast.Call) and last_name(node) == "next_power_of_2"
+    return f"the launch in line {launch.line} rounds {alike[0]} up: {launch.text(alike[0])}" if rounds else ""
 
 
 def _rounds_up(node: ast.expr) -> ast.expr | None:
@@ -325,15 +318,9 @@ def _from_start(index: Index) -> bool:
 
 def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
-    ends = set()
-    for bound in (bound for index in all_indices(variant.facts) for bound in index.bounds):
-        sums = bound.last.parts
-        names = [m for m in sums if m]
-        if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-            ends |= bound.last.arguments
-    for loop in variant.facts.loops:
-        ends |= loop.limits
-    return ends
+    bounds = (bound for index in all_indices(variant.facts) for bound in index.bounds if bound.fits)
+    ends = {bound.last.lone_argument[0] for bound in bounds if bound.last.parts.get((), 0) == -1} - {""}
+    return ends.union(*(loop.limits for loop in variant.facts.loops))
 
 
 def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound) -> Iterator[Statement]:
@@ -347,12 +334,7 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
     sizes = ((launch, _rounds_up(node)) for launch, node in grids)
     names = {ast.unparse(launch.resolved(size)) for launch, size in sizes if size is not None}
-    limits = {
-        ast.unparse(launch.resolved(launch.arguments[name]))
-        for launch in kernel.launches
-        for name in bound.condition.arguments
-        if name in launch.arguments
-    }
+    limits = {launch.text(name) for launch in kernel.launches for name in bound.condition.arguments}
     if names & limits:
         yield Seen(
             index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",

@@ -187,19 +187,16 @@ def _judge_harm(
     except UntoldError as error:
         yield f"what a padded lane holds cannot be computed: {error}"
         return
+    line = f"line {kernel.place(fact).line}"
     if change and _may_stay_inside(facts, condition):
-        yield (
-            f"line {kernel.place(fact).line}: whether `{condition.words}` ever fails depends on where a loop of "
-            "the program ends"
-        )
+        yield f"{line}: whether `{condition.words}` ever fails depends on where a loop of the program ends"
     elif change and any(one is fact and "picks" in one.steps for one in facts.reductions):
-        yield f"line {kernel.place(fact).line}: {change}; what values the whole numbers have is not in the file"
+        yield f"{line}: {change}; what values the whole numbers have is not in the file"
     elif change:
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
-        line = kernel.place(fact).line
         yield (
-            f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
+            f"{line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
             "NVIDIA's compiler puts there, the result is right"
         )
 
