@@ -63,15 +63,15 @@ def recall(
 
     Cost: reads one file.
     """
-    wanted = request.TuneProblem(
+    problem = request.TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold,
     ).request()  # fmt: skip
     folder = cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
-    searched = None if space is None else wanted.space
-    record = recalled(wanted.key, store_in(folder), space=searched, reference=wanted.reference_fingerprint)
+    searched = None if space is None else problem.space
+    record = recalled(problem.key, store_in(folder), space=searched, reference=problem.reference_fingerprint)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))
