@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
+from triton_ops.backend import Packed
 from triton_ops.device import gpu_missing
 from triton_ops.kernels import TypedTarget
 
@@ -47,6 +50,18 @@ if gpu_missing() is None:
 def blocks(meta):
     """As many programs as blocks cover N."""
     return (triton.cdiv(meta["N"], meta["BLOCK_SIZE"]),)
+
+
+def test_a_large_tensor_reaches_a_worker_without_its_bytes():
+    x = torch.arange(1 << 20, device="cuda", dtype=torch.float32)
+    large, small = Packed.of(x, mapped=True), Packed.of(x[:16].clone(), mapped=True)
+    assert (large.mapped, small.mapped) == (True, False)
+    assert len(large.content) < 4096
+    program = (
+        "import sys\nfrom triton_ops.backend import Packed\nprint(Packed.loaded(sys.stdin.buffer.read()).sum().item())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], input=large.content, capture_output=True, check=True)
+    assert float(result.stdout) == x.sum().item()
 
 
 def test_vecadd_of_the_blog_post():
