@@ -462,7 +462,7 @@ class LauncherKernel(CompiledByTriton):
                 f"{self.name} launches Triton kernels, which run on a GPU, and there is none: {missing}",
                 "cuda",
                 "cpu",
-                hint="run it on a machine with a GPU, or run its kernels as Python with TRITON_INTERPRET=1",
+                hint=f"run its kernels as Python with TRITON_INTERPRET=1; {DeviceError.NO_GPU}",
             )
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:

@@ -373,7 +373,7 @@ def command_command(
 ) -> Facts:  # fmt: skip
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).command()
-    return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
+    return Facts("explain profile command", {"command": words}).lines(shlex.join(words), end=" \\")
 
 
 def run_command(

@@ -150,7 +150,7 @@ def report_command(
         add_run(facts, report, top)
     add_comparisons(facts, reports)
     if as_markdown:
-        facts = Facts("report").lines(*facts.markdown().splitlines())
+        facts = Facts("report").lines(*facts.markdown().splitlines(), end=None)
     if out is None:
         return facts
     Facts.save(out, facts.printed(None), _HINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from triton_ops.terminal.console import State, say
+from triton_ops.terminal.console import State, paragraph, say
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 from triton_ops.terminal.running import run
 
@@ -190,6 +191,36 @@ class _Views(TyperGroup):
         return command.make_context(info_name, args, parent, **extra)
 
 
+class _Help(typer.Context.formatter_class):  # type: ignore[misc, name-defined]
+    """The texts of `--help`, of which no line ends within a word with hyphens."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs; each line of one that begins with a backspace stands for itself, and has its own head."""
+        for number, block in enumerate(text.split("\n\n")):
+            lines = block.splitlines()[1:] if block.startswith("\b") else [" ".join(block.split())]
+            self.write("\n" if number else "")
+            for line in lines:
+                head = re.match(r" *(\S+  +)?", line)[0]  # type: ignore[index]
+                self._write_wrapped(" " * self.current_indent + head, line[len(head) :])
+
+    def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names with their texts beside them."""
+        rows = list(rows)
+        size = min(max(len(name) for name, _ in rows), col_max)
+        for name, text in rows:
+            if len(name) > size:
+                self._write_wrapped(" " * self.current_indent, name)
+                name = ""
+            self._write_wrapped(" " * self.current_indent + name.ljust(size) + " " * col_spacing, text)
+
+    def _write_wrapped(self, head: str, text: str) -> None:
+        self.write("".join(f"{line}\n" for line in paragraph(head, text, self.width)))
+
+
+class _Context(typer.Context):
+    formatter_class = _Help
+
+
 class _Sections(TyperGroup):
     """The program's commands, listed by sections."""
 
@@ -245,6 +276,7 @@ def _unconverted(command: Any) -> Any:
     Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
     take half of the time of `triton-ops cache show`. Versions of Typer without pydantic ignore the attribute set here.
     """
+    command.context_class = _Context
     for parameter in command.get_params(typer.Context(command)):  # with `--help`
         if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
             parameter.get_runtime_param = _Unchanged
