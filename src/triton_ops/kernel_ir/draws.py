@@ -25,6 +25,7 @@ _SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are 
 _CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
+_LARGE = 1 << 40
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
 
 
@@ -54,9 +55,9 @@ class Draw:
                 self._values[key] = self._value(term)
         return self._values[key]
 
-    def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
+    def at(self, places: Mapping[Term, Numbers | int]) -> Draw:
         """The same at other places, the rest unchanged."""
-        return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+        return self._beside({**self._places, **places}, self._turns)
 
     def at_the_edge(self, condition: Term) -> Draw:
         """The same in the turn, or in the program, in whose block a condition begins to fail."""
@@ -66,6 +67,17 @@ class Draw:
                     distance = self.at({monomial[0]: 0})(condition.operands[0])
                     return self.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
         return self
+
+    def with_data(self, terms: Sequence[Term], condition: Term) -> Draw:
+        """The same with large extents for the other conditions of a load, where these leave it no data in any draw."""
+        masks = [load.operands[3] for term in terms for load in term.named("load")]
+        masks = [mask for mask in masks if condition in mask.comparisons()]
+        if all(self(mask).any() for mask in masks):
+            return self
+        others = (one for mask in masks for one in mask.comparisons() if one.name == AT_LEAST_ZERO)
+        positive = (monomial for one in others for monomial, factor in one.operands[0].parts.items() if factor > 0)
+        ends = {monomial[0] for monomial in positive if len(monomial) == 1 and monomial[0].name == "argument"}
+        return self.at({one: _LARGE for one in ends if one.number not in condition.inside})
 
     def beyond(self, axis: Term, condition: Term) -> Draw:
         """The same at the first place that a condition leaves out, in each draw."""
@@ -79,13 +91,16 @@ class Draw:
         """The draws in which the lane here has data, in rows and columns that have some, and the lane beyond has none.
 
         It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left
-        out. The other has some where the kernel puts other data in the place of what the condition leaves out.
+        out. The other has some where the kernel puts other data in the place of what the condition leaves out, or where
+        a load of another condition goes on.
         """
         draws: Alive = np.ones(DRAWS, dtype=np.bool_)
         edge, padded = self._first_out(axis, condition), self.beyond(axis, condition)
         for one in {inner for term in operands for inner in term.inner()}:
             if one.name == INDEX and one is not axis:
                 draws &= self(self._facts.terms.whole(one)) < edge
+            elif one.name == "load" and axis.number in one.operands[3].inside:
+                draws &= (condition in one.operands[3].comparisons()) | ~padded(one.operands[3]).astype(np.bool_)
             elif one.name == "choose" and axis.number in one.operands[0].inside:
                 choice, *branches = one.operands
                 along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]
@@ -117,25 +132,14 @@ class Draw:
         return draw
 
     def _value(self, term: Term) -> Numbers:
-        name = term.name
-        if name == SUM:
-            return self._sum(term)
-        if name in CONDITION:
-            return self._condition(term)
-        if name == "load":
-            return self._load(term)
-        if name == "choose":
+        if term.name in _COMPUTED_BY:
+            return _COMPUTED_BY[term.name](self, term)
+        if term.name == "choose":
             condition, one, other = (self(part) for part in term.operands)
             return np.where(condition, one, other)
-        if name == "number":
+        if term.name == "number":
             return np.full(DRAWS, term.operands[0])
-        if name in ("tt.reduce", "dot"):
-            return self._over_an_axis(term)
-        if name in ("carried", "after"):
-            return self._of_loop(term)
-        if name in _SYMBOLS:
-            return self._symbol(term, whole=False)
-        return self._applied(term)
+        return self._symbol(term, whole=False) if term.name in _SYMBOLS else self._applied(term)
 
     def _sum(self, term: Term) -> Numbers:
         total = np.zeros(DRAWS)
@@ -211,7 +215,10 @@ class Draw:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
-        return computed(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
+        values = [self(one) for one in term.operands if isinstance(one, Term)]
+        if term.name == "arith.divf" and term.operands[-1].named("load"):
+            values[1] = abs(values[1])  # a scale or a temperature, if it was loaded
+        return computed(term.name, word, values)
 
 
 _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
@@ -219,6 +226,10 @@ _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
     OR: np.logical_or.reduce, NOT: lambda inner: np.logical_not(inner[0]),
 }  # fmt: skip
 _SYMBOLS = {"argument", *_SMALL}
+_COMPUTED_BY: dict[str, Callable[[Draw, Term], Numbers]] = {
+    SUM: Draw._sum, "load": Draw._load, "tt.reduce": Draw._over_an_axis, "dot": Draw._over_an_axis,
+    "carried": Draw._of_loop, "after": Draw._of_loop, **dict.fromkeys(CONDITION, Draw._condition),
+}  # fmt: skip
 
 
 def _is_of_two(name: str) -> bool:
@@ -263,30 +274,20 @@ _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
     """As `KernelFacts.padded_lanes`."""
-    for reduction in facts.reductions:
-        axis, inputs = facts.terms.index(reduction.axis), [value.term for value in reduction.inputs]
-        if _are_long(inputs):
-            yield reduction, _TOO_LONG, _no_harm
-            continue
-        limits = _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis])
-        for condition in limits:
-            yield reduction, condition, partial(_harm_to_reduction, facts, reduction, axis, condition)
-        yield from (one for one in _lanes_carried(facts, reduction, inputs, axis) if one[1] not in limits)
-    for product in facts.products:
-        if _are_long(product.factors):
-            yield product, _TOO_LONG, _no_harm
-            continue
-        for condition in _limits(product.factors, product.bound, product.left.type.shape[-1]):
-            yield product, condition, partial(_harm_to_product, facts, product, condition)
-
-
-def _no_harm(_: float) -> str:
-    return ""
-
-
-def _are_long(terms: Sequence[Term]) -> bool:
-    """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms)
+    several: tuple[ReductionFact | ProductFact, ...] = (*facts.reductions, *facts.products)
+    for fact in several:
+        terms = fact.factors if isinstance(fact, ProductFact) else [value.term for value in fact.inputs]
+        if any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms):
+            yield fact, _TOO_LONG, lambda _: ""  # reductions of reductions, along both axes in turn
+        elif isinstance(fact, ProductFact):
+            for condition in _limits(terms, fact.bound, fact.left.type.shape[-1]):
+                yield fact, condition, partial(_harm_to_product, facts, fact, condition)
+        else:
+            axis = facts.terms.index(fact.axis)
+            limits = _limits(terms, axis, fact.inputs[0].type.shape[fact.axis])
+            for condition in limits:
+                yield fact, condition, partial(_harm_to_reduction, facts, fact, axis, condition)
+            yield from (one for one in _lanes_carried(facts, fact, terms, axis) if one[1] not in limits)
 
 
 def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
@@ -321,9 +322,11 @@ def _lanes_carried(
                 yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)
 
 
-def _lanes(facts: Facts, axis: Term, condition: Term, padding: float, turns: int) -> tuple[Draw, Draw]:
+def _lanes(
+    facts: Facts, terms: Sequence[Term], axis: Term, condition: Term, padding: float, turns: int
+) -> tuple[Draw, Draw]:
     """A lane with data in the block in which a condition begins to fail, and the first lane that it leaves out."""
-    data = Draw(facts, {axis: _WITH_DATA}, padding, turns).at_the_edge(condition)
+    data = Draw(facts, {axis: _WITH_DATA}, padding, turns).at_the_edge(condition).with_data(terms, condition)
     return data, data.beyond(axis, condition)
 
 
@@ -353,8 +356,8 @@ def _combined(
 
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data, padded = _lanes(facts, axis, condition, padding, turns)
         inputs = [value.term for value in reduction.inputs]
+        data, padded = _lanes(facts, inputs, axis, condition, padding, turns)
         alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
         among = data.comparable(inputs, axis, condition)
@@ -375,7 +378,7 @@ def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers
 
 def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data, padded = _lanes(facts, product.bound, condition, padding, turns)
+        data, padded = _lanes(facts, product.factors, product.bound, condition, padding, turns)
         one, other = (padded(factor) for factor in product.factors)
         with_data = data.comparable(product.factors, product.bound, condition)
         usable = with_data & ~np.isnan(data(product.factors[0]) * data(product.factors[1]))
@@ -392,7 +395,7 @@ def _largest(numbers: Numbers) -> str:
 
 
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data, padded = _lanes(facts, axis, condition, padding, 0)
+    data, padded = _lanes(facts, [carried.next], axis, condition, padding, 0)
     before, after = padded(carried.symbol), padded(carried.next)
     if data.differ(before, after) >= _ENOUGH:
         return _describe_change("an iteration that pads it changes its part of the sum from {} to {}", before, after)

@@ -218,6 +218,5 @@ def hints(target: Any) -> list[str]:
 
 def _operations_in(path: str) -> list[Operation]:
     """The operations that a file has at its top level, in their order, each once; the file is imported."""
-    values = [value for value in vars(module_at(path)).values() if not isinstance(value, type)]
-    operations = [value.operation if isinstance(value, HasOperation) else value for value in values]
+    operations = [_operation(value) for value in vars(module_at(path)).values() if not isinstance(value, type)]
     return list({id(one): one for one in operations if isinstance(one, Operation)}.values())

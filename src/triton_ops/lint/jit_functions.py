@@ -6,9 +6,10 @@ Names are followed to what they were last given within the launching function; n
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from triton_ops.backend import KernelSource, Layers, last_name
@@ -46,15 +47,16 @@ def parameters_of(function: ast.AST) -> list[ast.arg]:
 
 def dotted_name(node: ast.expr) -> str:
     """A name with its dots, such as `tl.load`; empty for any other expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = dotted_name(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return ""
+    text = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
 _DEEPEST = 4
+_ELEMENTS = {
+    "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
+    "torch.float8_e4m3fn": "fp8e4nv", "torch.float8_e5m2": "fp8e5", "torch.bool": "i1", "torch.uint8": "u8",
+    "torch.int8": "i8", "torch.int16": "i16", "torch.int32": "i32", "torch.int64": "i64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +109,14 @@ def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
     names = set(used_names(node))
     for statement in island.statements_of(names):
-        mine = names.intersection(bound_names(statement))
-        if isinstance(statement, ast.Import):
-            sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
-        elif isinstance(statement, ast.ImportFrom):
-            sources = [statement.module or ""] if mine else []
+        if isinstance(statement, ast.ImportFrom):
+            is_triton = (statement.module or "").startswith("triton")
+        elif isinstance(statement, ast.Import):
+            mine = (one for one in statement.names if (one.asname or one.name.partition(".")[0]) in names)
+            is_triton = any(one.name.startswith("triton") for one in mine)
         else:
-            if mine and depth and statement is not node and _kernels_of_triton(island, statement, depth - 1):
-                return True
-            continue
-        if any(source.startswith("triton") for source in sources):
+            is_triton = depth > 0 and statement is not node and _kernels_of_triton(island, statement, depth - 1)
+        if is_triton:
             return True
     return False
 
@@ -188,13 +188,13 @@ class SourceLaunch:
     names: dict[str, list[ast.expr]]
     around: ast.AST
 
-    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+    def resolved(self, node: ast.expr) -> ast.expr:
         """An expression, with a name that was given one value replaced by that."""
-        if depth and isinstance(node, ast.Name):
-            values = self.names.get(node.id, [])
-            if len(values) == 1 and values[0] is not node:
-                return self.resolved(values[0], depth - 1)
-        return node
+        return _FunctionScope(self.around, self.names).resolved(node)
+
+    def ways(self, node: ast.expr) -> list[ast.expr]:
+        """What a name was given, by each way that leads here; any other expression itself."""
+        return self.names.get(node.id, []) if isinstance(node, ast.Name) else [node]
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
@@ -209,67 +209,110 @@ class SourceLaunch:
         whole = (one for one in functions if one is not self.around and function.body in ast.walk(one))
         return [statement for one in whole for statement in one.body]
 
+    def value(self, name: str) -> ast.expr | None:
+        """The expression that a parameter is given, through names; None if it is not given."""
+        node = self.arguments.get(name)
+        return None if node is None else self.resolved(node)
+
+    def text(self, name: str) -> str:
+        """What a parameter is given, as text; empty if nothing."""
+        value = self.value(name)
+        return "" if value is None else ast.unparse(value)
+
     def literal(self, node: ast.expr) -> Any:
         """The number, truth value or text that an expression is; None if that is not seen."""
         value = self.resolved(node)
         return value.value if isinstance(value, ast.Constant) else None
 
+    def element(self, name: str) -> str:
+        """The type of a tensor's elements as Triton writes it, where the launching function makes it of that type."""
+        call = self.value(name)
+        if not isinstance(call, ast.Call):
+            return ""
+        types = [one.value for one in call.keywords if one.arg == "dtype"]
+        types += call.args[:1] if last_name(call) == "to" else []
+        return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
+
+    def rounded(self, node: ast.expr) -> str:
+        """The size, as text, of which an expression makes the next power of two; empty if it makes none."""
+        call = self.resolved(node)
+        name, parts = (last_name(call), call.args) if isinstance(call, ast.Call) else ("", [])
+        if name == "next_power_of_2" and parts:
+            return ast.unparse(self.resolved(parts[0]))
+        return next(filter(None, map(self.rounded, parts)), "") if name == "max" else ""
+
     @property
     def inner_strides(self) -> frozenset[str]:
-        """The parameters that are given the stride of a tensor's last axis."""
+        """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
+        asserted = {name for name, one in strides.items() if self._asserts(one)}
+        tensors = {strides[name].tensor for name in asserted}
+        others = {name: one for name, one in strides.items() if one.tensor not in tensors}
         last: dict[str, int] = {}
-        for one in strides.values():
+        for one in others.values():
             axes = one.axis, last.get(one.tensor, 0)
             last[one.tensor] = -1 if -1 in axes else max(axes)
-        return frozenset(
-            name
-            for name, one in strides.items()
-            if one.axis == last[one.tensor] != 0 and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
-        )
+        inner = {name for name, one in others.items() if one.axis == last[one.tensor] != 0}
+        ends = ((name, others[name].axis, rank_of(self, others[name].tensor) or 0) for name in inner)
+        return frozenset(asserted | {name for name, axis, rank in ends if axis < 0 or rank <= axis + 1})
+
+    def _asserts(self, one: AxisOf) -> bool:
+        """Check whether the stride of an axis is asserted to be 1, of the tensor or of one that it is made like."""
+        value = self.resolved(ast.Name(one.tensor))
+        alike = value.args[:1] if isinstance(value, ast.Call) and last_name(value) == "empty_like" else []
+        owners = [one.tensor, *map(ast.unparse, alike)]
+        return not self._assertions.isdisjoint(f"{owner}.stride({one.axis}) == 1" for owner in owners)
+
+    @cached_property
+    def _assertions(self) -> set[str]:
+        """The conditions without which the function ends before it launches: of assertions, and of what it refuses."""
+        nodes = list(ast.walk(self.around))
+        refusals = [one.test for one in nodes if isinstance(one, ast.If) and _leaves(one.body)]
+        tests = [one.test for one in nodes if isinstance(one, ast.Assert)]
+        tests += [one.operand for one in refusals if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
+        texts = (ast.unparse(self.resolved(one)) for one in tests)
+        return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
-        return bool(self._grids) and all(
-            axis < len(one.elts) and self._is_one(one.elts[axis], constants) for one in self._grids
-        )
+        extents = self._extents(axis)
+        return bool(extents) and all(self._is_one(one, constants) for one in extents)
 
     def counted_by(self, axis: int) -> set[str]:
         """The parameters that are given what is the extent of the grid along an axis."""
-        several = [set(self._given(self.resolved(one.elts[axis]))) for one in self._grids if axis < len(one.elts)]
+        several = [set(self._given(self.resolved(one))) for one in self._extents(axis)]
         return set.intersection(*several) if several else set()
 
-    @property
-    def _grids(self) -> list[ast.Tuple]:
-        """The grids that it may have, by the way that leads to it; empty if one of them is not seen as a tuple."""
-        grids = self.names.get(self.grid.id, []) if isinstance(self.grid, ast.Name) else [self.grid]
+    def may_follow(self, axis: int, name: str) -> bool:
+        """Check whether the extent of the grid along an axis may have to do with what a parameter is given."""
+        node, parts = self.arguments.get(name), [part for one in self._extents(axis) for part in self.inner(one)]
+        if node is None or not parts:
+            return True
+        names = {one.id for one in self.inner(node) if isinstance(one, ast.Name)}
+        return not names.isdisjoint(ast.unparse(one) for one in parts) or name in map(_config_key, parts)
+
+    def _extents(self, axis: int) -> list[ast.expr]:
+        """The extents that the grid may have, by the way that leads to it; empty if one of them is not seen."""
+        grids = [] if self.grid is None else self.ways(self.grid)
         bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
-        tuples = [one for one in bodies if isinstance(one, ast.Tuple)]
-        return tuples if len(tuples) == len(bodies) else []
+        extents = [one.elts[axis] for one in bodies if isinstance(one, ast.Tuple) and axis < len(one.elts)]
+        return extents if len(extents) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
         node = self.resolved(extent)
         ones = [constants.get(name) == 1 for name in (_config_key(node), *self._given(node))]
-        if ast.unparse(node) == "1" or any(ones) or self._is_asserted_one(extent):
+        if ast.unparse(node) == "1" or any(ones) or f"{ast.unparse(extent)} == 1" in self._assertions:
             return True
         if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
             return False
         size, block = (self.resolved(one) for one in node.args)
-        block = self.resolved(self.arguments.get(_config_key(block), block))
-        if not isinstance(block, ast.Call) or last_name(block) != "next_power_of_2":
-            return False
-        return ast.unparse(self.resolved(block.args[0])) == ast.unparse(size)
+        return self.rounded(self.arguments.get(_config_key(block), block)) == ast.unparse(size)
 
     def _given(self, node: ast.expr) -> list[str]:
         """The parameters that are given an expression."""
         text = ast.unparse(node)
-        return [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
-
-    def _is_asserted_one(self, node: ast.expr) -> bool:
-        """Check whether the launching function asserts that an expression is 1."""
-        tests = [ast.unparse(one.test) for one in ast.walk(self.around) if isinstance(one, ast.Assert)]
-        return f"{ast.unparse(node)} == 1" in tests
+        return [name for name in self.arguments if self.text(name) == text]
 
 
 def _config_key(node: ast.expr) -> str:
@@ -287,6 +330,11 @@ class _FunctionScope(NamedTuple):
 
     node: ast.AST
     names: dict[str, list[ast.expr]]
+
+    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+        """An expression, with a name that was given one value replaced by that."""
+        values = self.names.get(node.id, []) if depth and isinstance(node, ast.Name) else []
+        return self.resolved(values[0], depth - 1) if len(values) == 1 and values[0] is not node else node
 
     def branched(self) -> _FunctionScope:
         """A copy, for a way that not every run takes."""
@@ -400,7 +448,10 @@ def _words(node: ast.AST) -> frozenset[str]:
 
 
 def _leaves(block: list[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+    """Check whether what follows a block is not reached from it."""
+    last = block[-1] if block else None
+    fails = isinstance(last, ast.Assert) and isinstance(last.test, ast.Constant) and not last.test.value
+    return fails or isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _functions_in(node: ast.AST) -> Iterator[Any]:
@@ -415,8 +466,7 @@ def _functions_in(node: ast.AST) -> Iterator[Any]:
 def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
     func = call.func
     if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
-        values = scope.names.get(func.id, [])
-        func = values[0] if len(values) == 1 and isinstance(values[0], ast.Subscript) else func
+        func = value if isinstance(value := scope.resolved(func), ast.Subscript) else func
     if isinstance(func, ast.Subscript) and kernel in _named_by(func.value, scope):
         return (func.slice,)
     if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and kernel in _named_by(func.value, scope):
@@ -460,14 +510,13 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parame
             place += 1
     for keyword in call.keywords:
         arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
-    launch = SourceLaunch(line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node)
-    return launch if grid is None else replace(launch, grid=launch.resolved(grid))
+    grid = None if grid is None else scope.resolved(grid)
+    return SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=scope.names, around=scope.node)
 
 
 def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
     """The arguments that `**x` spreads: those of a dict that is seen."""
-    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
-        node = values[0]
+    node = scope.resolved(node)
     if isinstance(node, ast.Call) and last_name(node) == "dict":
         return {one.arg: one.value for one in node.keywords if one.arg is not None}
     pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
@@ -476,8 +525,7 @@ def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
 
 def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
     """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
-    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
-        node = values[0]
+    node = scope.resolved(node)
     if isinstance(node, ast.IfExp):
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -504,30 +552,25 @@ class AxisOf(NamedTuple):
 
 def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
     """The axis whose stride a parameter is given; None if that is not seen."""
-    argument = launch.arguments.get(name)
-    return None if argument is None else _axis_of(launch, argument, "stride")
+    value = launch.value(name)
+    return None if value is None else _axis_of(launch, value, "stride")
 
 
 def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
     argument = launch.arguments.get(name)
-    if argument is None:
-        return []
-    several = launch.names.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
-    axes = [_axis_of(launch, one, attribute) for one in several for attribute in ("shape", "size")]
+    several = [] if argument is None else launch.ways(argument)
+    axes = (_axis_of(launch, one, "shape", "size") for one in several)
     return [one for one in axes if one is not None]
 
 
 def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
-    """The number of axes of a tensor, where its shape is taken apart; None if it is not."""
-    axes = [
-        axis.axis
-        for values in launch.names.values()
-        for one in values
-        if isinstance(one, ast.Subscript) and (axis := _axis_of(launch, one, "shape")) is not None
-        if axis.tensor == tensor and axis.axis >= 0
-    ]
-    return max(axes) + 1 if axes else None
+    """The number of axes of a tensor, by its shape taken apart or the strides that are given; None if unseen."""
+    values = (one for several in launch.names.values() for one in several if not hasattr(one, "lineno"))  # a `_part`
+    parts = [_axis_of(launch, value, "shape") for value in values]
+    strides = [stride_of(launch, name) for name in launch.arguments]
+    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))
+    return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
 
 
 def tensor_of(launch: SourceLaunch, name: str) -> str | None:
@@ -536,28 +579,13 @@ def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     return None if argument is None else ast.unparse(argument)
 
 
-def _axis_of(launch: SourceLaunch, argument: ast.expr, attribute: str) -> AxisOf | None:
+_AXIS = re.compile(r"(?P<tensor>.+)\.(?P<attribute>stride|shape|size)(?:\(\))?[\[(](?P<axis>-?\d+)[\])]")
+
+
+def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> AxisOf | None:
+    """The axis that an expression asks a tensor about: `x.stride(0)`, `x.shape[0]`, or a part of what a name holds."""
     node = launch.resolved(argument)
-    if isinstance(node, ast.Subscript):  # x.stride()[0], x.shape[0], x.size()[0]
-        owner, place = node.value, node.slice
-        if isinstance(owner, ast.Name):
-            owner = launch.resolved(owner)
-        if isinstance(owner, ast.Call) and last_name(owner) == attribute and not owner.args:
-            return _axis(owner.func, place)
-        if isinstance(owner, ast.Attribute) and owner.attr == attribute:
-            return _axis(owner, place)
-    if isinstance(node, ast.Call) and last_name(node) == attribute and node.args:
-        return _axis(node.func, node.args[0])
-    return None
-
-
-def _axis(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
-    if not isinstance(accessor, ast.Attribute):
-        return None
-    if isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub) and isinstance(place.operand, ast.Constant):
-        axis = -int(str(place.operand.value))
-    elif isinstance(place, ast.Constant) and type(place.value) is int:
-        axis = place.value
-    else:
-        return None
-    return AxisOf(ast.unparse(accessor.value), axis)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        node = ast.Subscript(launch.resolved(node.value), node.slice, ast.Load())
+    match = _AXIS.fullmatch(ast.unparse(node))
+    return AxisOf(match["tensor"], int(match["axis"])) if match and match["attribute"] in attributes else None

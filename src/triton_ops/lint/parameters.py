@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier":
           "sem": "relaxed"}  # fmt: skip
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
+_WHOLE = re.compile(r"\w+\.u?int(32|64)")
 _DEEPEST = 8
 _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
@@ -106,6 +108,10 @@ class _UsageReader:
         self._shape(node, name)
         if name == "to" and any(self._is_pointer_type(one) for one in node.args):
             self._address(node.func)
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_whole = name == "to" and any(_WHOLE.fullmatch(ast.unparse(one)) for one in node.args[:1])
+        if is_whole and isinstance(owner, ast.Call) and last_name(owner) == "load":
+            self._loaded(owner, "int")
         return pointers
 
     def _is_pointer_type(self, node: ast.expr) -> bool:
@@ -182,13 +188,10 @@ class _UsageReader:
         return pointers
 
     def _switch(self, test: ast.expr) -> None:
-        if isinstance(test, ast.BoolOp):
-            for one in test.values:
-                self._switch(one)
-        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            self._switch(test.operand)
-        elif isinstance(test, ast.Name):
-            self._uses.switches.update(self._names(test))
+        self._uses.switches.update(self._names(test))
+        parts = test.values if isinstance(test, ast.BoolOp) else [test.operand] if isinstance(test, ast.UnaryOp) else []
+        for one in parts:
+            self._switch(one)
 
     def _operator(self, node: ast.BinOp) -> None:
         if isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.BitXor)):
@@ -200,14 +203,12 @@ class _UsageReader:
     def _compare(self, node: ast.Compare) -> None:
         sides = [node.left, *node.comparators]
         for one, other in zip(sides, [*sides[1:], sides[0]], strict=True):
-            if not isinstance(other, ast.Constant) and not isinstance(other, ast.UnaryOp):
-                continue
-            value = other.value if isinstance(other, ast.Constant) else None
-            for name in self._names(one):
-                if value is None and isinstance(other, ast.Constant):
-                    self._uses.optional.add(name)
-                elif isinstance(other, ast.Constant):
-                    self._uses.texts.setdefault(name, []).append(value)
+            names = self._names(one)
+            if isinstance(other, ast.Constant) and other.value is None:
+                self._uses.optional.update(names)
+            elif isinstance(other, ast.Constant):
+                for name in names:
+                    self._uses.texts.setdefault(name, []).append(other.value)
         if any(self._is_place(one) for one in sides):
             for one in sides:
                 self._number(one)
@@ -384,32 +385,18 @@ def _rounded_up(
     blocks: dict[str, int] = {}
     for launch in source.launches:
         sizes = {
-            ast.unparse(launch.resolved(node)): constants[name]
-            for name, node in launch.arguments.items()
+            launch.text(name): constants[name]
+            for name in launch.arguments
             if type(constants.get(name)) is int and name not in uses.tiles
         }
         for name, node in launch.arguments.items():
-            if name in uses.tiles and name not in values and name not in blocks:
-                size = _power_of_two(launch, node, sizes)
-                blocks.update({name: size} if size else {})
+            size = sizes.get(launch.rounded(node), 0)
+            if size > 0 and name in uses.tiles and name not in values:
+                least = (
+                    _TILES[-1] if launch.text(name).startswith("max(") else 1
+                )  # such as `max(16, next_power_of_2(n))`
+                blocks.setdefault(name, max(least, 1 << (size - 1).bit_length()))
     return blocks
-
-
-def _power_of_two(launch: SourceLaunch, node: ast.expr, sizes: Mapping[str, int], depth: int = 8) -> int | None:
-    """The number that an expression of `next_power_of_2`, `max` and `min` is for these sizes; None for any other."""
-    call = launch.resolved(node)
-    if isinstance(call, ast.Constant):
-        return call.value if type(call.value) is int else None
-    if not isinstance(call, ast.Call) or not call.args or not depth:
-        return None
-    if last_name(call) == "next_power_of_2":
-        size = sizes.get(ast.unparse(launch.resolved(call.args[0])), 0)
-        return 1 << (size - 1).bit_length() if size > 0 else None
-    parts = [_power_of_two(launch, one, sizes, depth - 1) for one in call.args]
-    numbers = [one for one in parts if one is not None]
-    if last_name(call) not in ("max", "min") or len(numbers) < len(parts):
-        return None
-    return max(numbers) if last_name(call) == "max" else min(numbers)
 
 
 def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
@@ -423,10 +410,7 @@ def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
 
 
 def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for param in kernel.function.params:
-        if param.has_default and param.is_constexpr:
-            values[param.name] = getattr(param.default, "value", param.default)
+    values = {name: getattr(value, "value", value) for name, value in kernel.defaults.items()}
     for launch in source.launches:
         for name, node in launch.arguments.items():
             value = launch.literal(node)
@@ -438,14 +422,13 @@ def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, An
 
 
 def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str]:
-    """The types of the plain parameters whose values launches and defaults show."""
-    types: dict[str, str] = {}
-    for param in kernel.function.params:
-        if param.has_default and not param.is_constexpr:
-            types[param.name] = _type_of(param.default)
+    """The types of the plain parameters whose values launches and defaults show, and of tensors that they make."""
+    types = {name: _type_of(value) for name, value in kernel.defaults.items()}
     for launch in source.launches:
         kinds = {name: _type_of(launch.literal(node)) for name, node in launch.arguments.items()}
         types.update({name: kind for name, kind in kinds.items() if kind})
+    several = ((name, {launch.element(name) for launch in source.launches} - {""}) for name in kernel.parameters)
+    types.update({name: f"*{min(elements)}" for name, elements in several if len(elements) == 1})
     return {name: kind for name, kind in types.items() if kind}
 
 
@@ -483,7 +466,7 @@ def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], w
         return str(annotated)
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
-    if name in uses.pointers:
+    if name in uses.pointers and not whole.get(name, "").startswith("*"):
         return {"int": "*i32", "address": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
     if name in whole:
         return whole[name]

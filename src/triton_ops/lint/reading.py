@@ -327,12 +327,16 @@ class KernelReading:
 
     @cached_property
     def checks_divisibility(self) -> bool:
-        """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        """Whether the launching functions, heuristics or the kernel ask for a remainder, or the file by a block."""
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
         names = ("assume", "device_assert", "static_assert")
         tests += (one for one in self.function.calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
+        given = [node for one in self.launches for name, node in one.arguments.items() if name in self.uses.tiles]
+        blocks = {one.id for one in given if isinstance(one, ast.Name)}
+        compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
+        tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
         parts = (part for test in tests for part in ast.walk(test))
         return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in parts)
 
@@ -361,8 +365,7 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     """The configs of decorators, an operation, and launches that write them out, with every tile and `num_warps`."""
     tiles = set(kernel.uses.tiles) & kernel.function.constants
-    optional = (param for param in kernel.function.function.params if param.has_default)
-    defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
+    defaults = {name: getattr(value, "value", value) for name, value in kernel.function.defaults.items()}
     configs = [*kernel.configs, *({**one.constants, **one.options} for one in kernel.guesses[:1])]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.arguments.items()}

@@ -85,7 +85,7 @@ def recalled(
     fingerprint; None takes any.
     """
     if key.unknown is not None:
-        tell_unknown(key)
+        warn_once(f"{key.kernel}: {key.unknown_note}")
         return None
     record = store.get(key.id)
     if record is None or (reference is not None and record.verified.reference != reference):
@@ -131,8 +131,3 @@ def store_in(folder: str) -> Store[Record]:
 @lru_cache(maxsize=32)
 def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Record]:
     return open_store(folder, *others, read_only=read_only)
-
-
-def tell_unknown(key: Key) -> None:
-    """Warn once in a process that winners of a kernel are not remembered, and why."""
-    warn_once(f"{key.kernel}: {key.unknown_note}")

@@ -236,12 +236,10 @@ class Runs:
                     goes = ended > KEPT_ENDED
                 else:
                     goes = path.stat().st_mtime < oldest_s
-                if goes and path.stem != own_run and self._is_ours(path):
-                    path.unlink()
-
-    def _is_ours(self, path: Path) -> bool:
-        head = read_head(path)
-        return (head.id, head.key_id) == (path.stem, self._key_id)
+                if goes and path.stem != own_run:
+                    head = read_head(path)
+                    if (head.id, head.key_id) == (path.stem, self._key_id):
+                        path.unlink()
 
     def _paths(self) -> Iterator[Path]:
         """The files whose names are those of run logs, the newest first."""

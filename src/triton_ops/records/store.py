@@ -314,7 +314,9 @@ class DirectoryStore(Generic[T]):
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
             with self._turn():
-                self._sweep_once()
+                if not self._swept:
+                    Folder(self.folder).sweep()
+                    self._swept = True
                 objection = self._why_kept(path)
                 if objection is None:
                     StoredFile(path).replace(text)
@@ -399,11 +401,6 @@ class DirectoryStore(Generic[T]):
                 hint="remove them as a user who may write there",
             ) from error
         return count
-
-    def _sweep_once(self) -> None:
-        if not self._swept:
-            Folder(self.folder).sweep()
-            self._swept = True
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

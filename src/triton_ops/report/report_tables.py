@@ -87,7 +87,7 @@ def verdict(report: Report) -> dict[str, str]:
     """What one wants to know first: `gain`, `confidence`, and the `winner`, or what is best so far."""
     best, record = report.best, report.record
     if best is None:
-        return {"winner": "none: no config ran"}
+        return {"winner": "none so far" if report.live else "none: no config ran"}
     gain, confidence = gain_text(*report.gain_of(best)), ""
     if record is not None:
         low = record.confidence if record.confidence == "ok" else f"low: {record.confidence}"

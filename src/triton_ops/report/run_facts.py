@@ -302,10 +302,10 @@ class Report:
             return "tie"
         line = self._finals.get(trial.config)
         if line is not None:
-            return "the last comparison" if line.dropped_at is None else f"the race, after {line.dropped_at} rounds"
+            return "slower" if line.dropped_at is None else f"slower, after {line.dropped_at} rounds"
         if trial.same_code_as is not None:
             return "equal machine code of another config"
-        return "its screening" if self._finals else _NOT_YET
+        return "slower in its screening" if self._finals else _NOT_YET
 
 
 def _levels(line: Finalist) -> list[float]:

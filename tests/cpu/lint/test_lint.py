@@ -1,6 +1,7 @@
 """The lint on kernels with planted pitfalls, each beside one without; every finding has its "
 "line, and there are no others."""
 
+import ast
 import importlib
 import json
 import os
@@ -19,6 +20,7 @@ from triton_ops.exceptions import DeviceError, TargetError
 from triton_ops.lint import apart
 from triton_ops.lint.engine import RULES, lint, readings_of
 from triton_ops.lint.findings import LintReport, Undecided
+from triton_ops.lint.jit_functions import launches
 from triton_ops.lint.rules import compiled_costs
 from triton_ops.lint.sarif import as_sarif
 
@@ -76,6 +78,36 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "what values the whole numbers have" in said["last_of_some_numbers", "wrong-identity"]
     assert "no launch in the file shows it" in said["chunks_of_a_sequence", "missing-mask"]
     assert ("parts_of_a_buffer", "missing-mask") not in said
+    beside = {(one.kernel, one.rule): one.why for one in linted("extents").undecided}
+    assert "the loop carries its sum as f16" in beside["state_of_a_caller", "low-precision-sum"]
+    assert ("numbers_beside_rows_bad", "offset-overflow") not in beside
+
+
+LAUNCHER = """
+def launch(x, n):
+    {refusal}
+    y = torch.empty_like(x)
+    z = x.to(torch.float8_e4m3fn)
+    kernel[(n,)](x, y, z, x.stride(0), x.stride(1), y.stride(0), y.stride(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("refusal", "ones"),
+    [
+        ("n = n + 1", {"x1", "y1"}),
+        ("assert x.stride(0) == 1 or x.stride(1) == 1", {"x1", "y1"}),
+        ("assert x.stride(0) == 1 and n > 0", {"x0", "y0"}),
+        ("is_first = (x.stride(0) == 1) & (x.stride(1) > 1)\n    if not is_first: raise ValueError", {"x0", "y0"}),
+        ("if not x.stride(0) == 1: assert 0, 'no such layout'", {"x0", "y0"}),
+        ("if not x.stride(0) == 1: n = 1", {"x1", "y1"}),
+    ],
+)
+def test_a_stride_of_one_is_the_one_that_a_launch_asserts(refusal, ones):
+    names = ("x", "y", "z", "x0", "x1", "y0", "y1")
+    (launch,) = launches(ast.parse(LAUNCHER.format(refusal=refusal)), "kernel", names)
+    assert launch.inner_strides == ones
+    assert [launch.element(name) for name in names[:3]] == ["", "", "fp8e4nv"]
 
 
 def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
@@ -88,13 +120,12 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
 def test_the_list_that_was_judged_is_what_the_page_says_of_it():
     judged = json.loads((PROJECT / "benchmarks" / "results" / "lint" / "judged.json").read_text())
     page = " ".join((PROJECT / "docs" / "reference" / "lint.md").read_text().split())
-    for draw, count in ((judged, 60), (judged["whole_packages"], 40)):
-        rows = draw["findings"]
-        false = [row for row in rows if row["verdict"] == "false"]
-        assert len(rows) == count
-        assert {row["rule"] for row in rows} <= {rule.id for rule in RULES}
-        assert f"{draw['kernels']} kernels and {draw['pool']} findings. {count} of these" in page
-        assert f"reading the source: {len(false)} are false" in page
+    rows = judged["findings"]
+    false = [row for row in rows if row["verdict"] == "false"]
+    assert len(rows) == 60
+    assert {row["rule"] for row in rows} <= {rule.id for rule in RULES}
+    assert f"{judged['kernels']} kernels and {judged['pool']} findings. {len(rows)} of these" in page
+    assert f"reading the source: {len(false)} are false" in page
 
 
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():

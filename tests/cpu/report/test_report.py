@@ -77,12 +77,12 @@ def test_a_report_says_what_became_of_every_config(tmp_path):
     report = Report(Run.read(written(tmp_path)))
     fates = {(row.trial.config["n"], row.trial.config["shape"]): row.fate for row in report.rows}
     assert fates == {
-        (1, "x"): "winner", (2, "x"): "tie", (3, "x"): "the race, after 4 rounds", (1, "slow"): "its screening",
+        (1, "x"): "winner", (2, "x"): "tie", (3, "x"): "slower, after 4 rounds", (1, "slow"): "slower in its screening",
         (1, "big"): "the device's resources", (2, "big"): "the device's resources",
         (3, HOSTILE): "an error at run time",
     }  # fmt: skip
     assert report.dropped == {
-        "the device's resources": 2, "an error at run time": 1, "the race, after 4 rounds": 1, "its screening": 1,
+        "the device's resources": 2, "an error at run time": 1, "slower, after 4 rounds": 1, "slower in its screening": 1,
     }  # fmt: skip
     assert [row.trial.config["n"] for row in report.fastest_first[:3]] == [1, 2, 3]
     assert [(one.configs, one.reason) for one in report.failures] == [(2, "needs 100 bytes"), (1, HOSTILE)]
@@ -90,7 +90,7 @@ def test_a_report_says_what_became_of_every_config(tmp_path):
 
 def test_ties_have_intervals_that_include_zero_and_slower_ones_do_not(tmp_path):
     winner, tie, slow = Report(Run.read(written(tmp_path))).contenders
-    assert (winner.fate, tie.fate, slow.fate) == ("winner", "tie", "the race, after 4 rounds")
+    assert (winner.fate, tie.fate, slow.fate) == ("winner", "tie", "slower, after 4 rounds")
     assert winner.gap.centre == 0
     assert tie.gap.low <= 0 <= tie.gap.high
     assert 0 < slow.gap.low <= slow.gap.centre <= slow.gap.high

@@ -122,7 +122,7 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
                 continue
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
-            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access, program)
             if why:
                 yield f"line {kernel.place(access).line}: {what}; {why}"
             else:
@@ -133,15 +133,14 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         yield from _others_stores(kernel, variant)
 
 
-def _promise(kernel: KernelReading, access: AccessFact) -> str:
+def _promise(kernel: KernelReading, access: AccessFact, program: Term) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
-    place = kernel.place(access)
-    for node in ast.walk(kernel.function.node):
-        inside = isinstance(node, ast.If) and node.lineno < place.line <= (node.end_lineno or 0)
-        if isinstance(node, ast.If) and inside and place.file == kernel.file:
-            names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
-            if names:
-                return f"{min(names)} decides whether it is there, and may say that there is one such program"
+    place, axis = kernel.place(access), program.operands[0]
+    switches = (one for one in ast.walk(kernel.function.node) if isinstance(one, ast.If) and place.file == kernel.file)
+    for node in (one for one in switches if one.lineno < place.line <= (one.end_lineno or 0)):
+        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
+        if any(all(one.may_follow(axis, name) for one in kernel.launches) for name in names):
+            return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
 
 
@@ -154,10 +153,10 @@ def _depends(facts: KernelFacts, term: Term, symbol: Term) -> bool:
                 return True
             if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
                 numbers.add(one.number)
-                loops = (loop for loop in facts.loops if loop.number == one.operands[0])
-                queue += [term for loop in loops for term in (loop.lower, loop.upper)]
-                carried = None if one.name in ("turn", "turns") else facts.carried.get(one.operands[:2])
-                queue += (carried.begin, carried.next) if carried else ()
+                loops = [loop for loop in (*facts.loops, *facts.whiles) if loop.number == one.operands[0]]
+                queue += [term for loop in loops for term in (loop.lower, loop.upper, *loop.ends)]
+                carried = (value for loop in loops for value in loop.carried if value.place == one.operands[:2])
+                queue += [term for value in carried for term in (value.begin, value.next)]
     return False
 
 
@@ -181,7 +180,8 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
         for store in stores:
-            if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
+            own = any(one.root is load.root and one.offset is load.offset for one in stores)  # it stores them too
+            if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             near = any(
@@ -200,12 +200,9 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 
 def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
-    if kernel.run is None:
-        return
-    observations = list(kernel.run.of(kind, kernel.name))
-    for one in observations:
-        yield Seen(SourcePlace(one.file, one.line), one.evidence, level="run")
-    if not observations and (why := kernel.run.why_open(kind, kernel.name)):
+    observations = [] if kernel.run is None else list(kernel.run.of(kind, kernel.name))
+    yield from (Seen(SourcePlace(one.file, one.line), one.evidence, level="run") for one in observations)
+    if kernel.run is not None and not observations and (why := kernel.run.why_open(kind, kernel.name)):
         yield why
 
 
@@ -336,6 +333,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     wide = dict(_growing(variant, 64))
     chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
+    products = {product for product, _ in _growing(variant, 32)}
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         if not accesses or (kernel.place(one), product.words) in chosen - own:
@@ -347,8 +345,8 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if product in wide and not counts:
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
-        elif product.named("load"):
-            continue  # as wide as what the tensor holds
+        elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
+            continue  # as wide as what the tensor holds, or of a tensor that is full long after another
         elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
@@ -377,6 +375,21 @@ def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
             if one.tensor == beside.tensor and (one.axis < 0) == (beside.axis < 0):
                 return one.axis < beside.axis
     return None
+
+
+def _is_smaller(kernel: KernelReading, product: Term, others: set[Term]) -> bool:
+    """Check whether the counter of a product steps through a tensor of two axes more too, which overflows before."""
+    counters = set(product.named("program_id", "turn"))
+    alike = [one for one in others if not one.named("load") and counters.intersection(one.named("program_id", "turn"))]
+    for launch in kernel.launches:
+        tensors = {name: one.tensor for name in launch.arguments if (one := stride_of(launch, name)) is not None}
+        strides = {name: list(tensors.values()).count(tensor) for name, tensor in tensors.items()}
+        mine, *ranks = (
+            max((strides[n] for n in one.arguments if n in strides), default=0) for one in (product, *alike)
+        )
+        if 0 < mine < max(ranks, default=0) - 1:
+            return True
+    return False
 
 
 def _has(term: Term, product: Term) -> bool:

@@ -28,15 +28,9 @@ _MOST_COMPILED = 4  # until one fits; each takes up to seconds
 )
 def register_spill(kernel: KernelReading) -> Iterable[Statement]:
     """Compile the heaviest config to see what it spills."""
-    configs = list(known_configs(kernel))
-    if kernel.uses.descriptors and not kernel.guesses:
-        yield "the blocks of the descriptors that it is given are not in the file"
-        return
-    if not configs:
-        if _largest(kernel.variants[0]) >= 1 << 12:
-            yield "the tiles and warps that it is launched with are not in the file"
-        return
-    for config in sorted(configs, key=lambda one: _weight(kernel, one), reverse=True)[:_MOST_COMPILED]:
+    for config in sorted(_configs(kernel, 1 << 12), key=lambda one: _weight(kernel, one), reverse=True)[
+        :_MOST_COMPILED
+    ]:
         variant = kernel.with_values(config)
         if variant is None:
             yield f"it cannot be lowered with {in_words(config)}"
@@ -60,6 +54,16 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         return
 
 
+def _configs(kernel: KernelReading, fewest: int = 0) -> list[dict[str, Any]]:
+    """The known configs; undecided where there are none, unless all tiles have fewer elements than asked."""
+    if kernel.uses.descriptors and not kernel.guesses:
+        raise UndecidedError("the blocks of the descriptors that it is given are not in the file")
+    configs = list(known_configs(kernel))
+    if not configs and _largest(kernel.variants[0]) >= fewest:
+        raise UndecidedError("the tiles and warps that it is launched with are not in the file")
+    return configs
+
+
 @contextmanager
 def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[None]:
     """Inside, whatever the compiler raises leaves the rule undecided."""
@@ -77,10 +81,14 @@ def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
 
 def _largest(variant: Variant) -> int:
     facts = variant.facts
-    shapes = [access.type.shape for access in facts.accesses]
-    shapes += [product.type.shape for product in facts.products]
-    shapes += [value.type.shape for reduction in facts.reductions for value in reduction.inputs]
+    shapes = [*_shapes(variant), *(product.type.shape for product in facts.products)]
     return max((prod(shape) for shape in shapes), default=1)
+
+
+def _shapes(variant: Variant) -> list[tuple[int, ...]]:
+    """The shapes of all that is accessed or reduced."""
+    inputs = (value for reduction in variant.facts.reductions for value in reduction.inputs)
+    return [*(one.type.shape for one in variant.facts.accesses), *(one.type.shape for one in inputs)]
 
 
 _FEWEST_STAGES = 3  # with fewer there is nothing to give up
@@ -290,20 +298,12 @@ _MOST_CONFIGS = 4  # of several, those that are looked at where the first has co
 @in_first_variant
 def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Compile kernels that move elements among threads, to see where banks wait."""
-    shapes = [access.type.shape for access in variant.facts.accesses]
-    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
-    if not variant.facts.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
+    if not variant.facts.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in _shapes(variant)):
         return  # elements go from one thread to another as one sum of a block with one axis, if at all
     if kernel.target.vendor.assembly != "ptx":
         yield f"how {kernel.target.arch} accesses its shared memory is not read; PTX is"
         return
-    if kernel.uses.descriptors and not kernel.guesses:
-        yield "the blocks of the descriptors that it is given are not in the file"
-        return
-    configs = list(known_configs(kernel))
-    if not configs:
-        yield "the tiles and warps that it is launched with are not in the file"
-        return
+    configs = _configs(kernel)
     if not kernel.guesses and (loose_access := _access_of_unknown_strides(variant)) is not None:
         line = kernel.place(loose_access).line
         yield f"line {line}: along which axis its elements lie side by side is up to callers"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.indices import all_indices, root_name
+from triton_ops.lint.indices import Index, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, once, rule
@@ -54,7 +54,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
     deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
-    for name in kernel.function.parameters:
+    for name in kernel.function.parameters if kernel.variants else ():
         if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
             continue
         for launch in kernel.launches:
@@ -62,11 +62,8 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
-                continue
-            if kernel.variants and all(_is_table(kernel, launch, one) for one in sizes):
-                continue
-            if kernel.variants and _is_needless(kernel, name):
+            few = _is_rounded(size) or _is_one_block(kernel, launch, name)
+            if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
                     next(lines, kernel.line),
@@ -98,14 +95,15 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
 def _places_of(variant: Variant) -> Iterator[Term]:
     """The sums by which a kernel chooses elements and turns."""
     for access in variant.facts.accesses:
-        yield access.offset
-        for condition in (*access.mask.comparisons(), *access.path.comparisons()):
-            yield condition.operands[0]
+        conditions = (*access.mask.comparisons(), *access.path.comparisons())
+        yield from (access.offset, *(one.operands[0] for one in conditions))
     yield from (term for loop in variant.facts.loops for term in (loop.lower, loop.upper))
 
 
 def _has_outside_of_data(sums: Term, name: str) -> bool:
-    """Check whether an argument is in a sum, and not merely joined with an index that was loaded."""
+    """Check whether an argument is in a sum, and neither joined with an index that was loaded nor its end."""
+    if sums.named("load") and not any(one.name in _PLACES for one in sums.direct()):
+        return False
     return any(name in one.arguments and not one.named("load") for monomial in sums.parts for one in monomial)
 
 
@@ -119,22 +117,21 @@ def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bo
 
 def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
     """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
-    size = ast.unparse(launch.resolved(launch.arguments[name]))
-    blocks = (launch.resolved(node) for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
-    rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
-    return any(
-        last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
-        for one in rounded
-    )
+    size = launch.text(name)
+    return any(launch.rounded(node) == size for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
 
 
 def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
-    """The parts of a size, through names and arithmetic, and not into the calls that made them."""
+    """The parts that a size grows with, through names and arithmetic, and not into the calls that made them."""
     node = launch.resolved(node)
     yield node
-    if depth and isinstance(node, ast.BinOp):
+    if not depth or not isinstance(node, ast.BinOp):
+        return
+    right = list(_factors(launch, node.right, depth - 1))
+    divides = isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod))
+    if not divides or not any(_varies(launch, one) for one in right):  # what varies in both parts cancels
         yield from _factors(launch, node.left, depth - 1)
-        yield from _factors(launch, node.right, depth - 1)
+        yield from () if divides else right
 
 
 def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
@@ -201,23 +198,26 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     for launch in kernel.launches:
         nodes = [launch.arguments[name] for name in key if name in launch.arguments]
         key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
-        mine = {ast.unparse(launch.resolved(launch.arguments[name])) for name in names if name in launch.arguments}
+        mine = {launch.text(name) for name in names if name in launch.arguments}
         if mine and mine <= key_parts:
             return True
     return False
 
 
+def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
+    """The arguments at which chosen indices end that step from program to program."""
+    indices = (one for one in all_indices(variant.facts) if chosen(one))
+    stepping = (one for one in indices if any(symbol.name == "program_id" for symbol in one.stepping))
+    bounds = (bound for index in stepping for bound in index.bounds if bound.fits)
+    return {name for bound in bounds for name in bound.last.arguments}
+
+
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
-    """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
-    return {
-        name
-        for index in all_indices(variant.facts)
-        if index.access.kind == "store" and len(index.access.type.shape) >= axes and index.extent in extents
-        if any(one.name == "program_id" for one in index.stepping)
-        for bound in index.bounds
-        if bound.fits
-        for name in bound.last.arguments
-    }
+    """Those of a stored block of so many axes and more whose indices step by tuned tiles."""
+    return _limits(
+        variant,
+        lambda one: one.access.kind == "store" and len(one.access.type.shape) >= axes and one.extent in extents,
+    )
 
 
 @rule(
@@ -229,30 +229,24 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
 )
 def changed_global(kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
-    globals_read = _globals_read(kernel)
-    for node in ast.walk(kernel.tree) if globals_read else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
-            for name in sorted(declared & set(globals_read)):
-                statements = (one for one in ast.walk(node) if isinstance(one, ast.stmt))
-                if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
-                    yield Seen(
-                        globals_read[name],
-                        f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
-                        "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
-                    )  # fmt: skip
-    first_lines: dict[str, int] = {}
-    for statement in kernel.tree.body:
-        for name in globals_read:
-            if _assigns(statement, name):
-                if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
-                    yield Seen(
-                        globals_read[name],
-                        f"the global {name} has one value in line {first_lines[name]} and another in line "
-                        f"{statement.lineno}; which of them a compiled kernel holds depends on when it was first "
-                        "launched",
-                    )  # fmt: skip
-                first_lines.setdefault(name, statement.lineno)
+    for name, line_read in _globals_read(kernel).items():
+        for node in (one for one in ast.walk(kernel.tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))):
+            inner = list(ast.walk(node))
+            is_declared = any(isinstance(one, ast.Global) and name in one.names for one in inner)
+            statements = (one for one in inner if isinstance(one, ast.stmt) and is_declared)
+            if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
+                yield Seen(
+                    line_read,
+                    f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
+                    "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
+                )  # fmt: skip
+        lines = [statement.lineno for statement in kernel.tree.body if _assigns(statement, name)]
+        for line in (line for line in lines[1:] if line > kernel.line > lines[0]):
+            yield Seen(
+                line_read,
+                f"the global {name} has one value in line {lines[0]} and another in line {line}; which of them a "
+                "compiled kernel holds depends on when it was first launched",
+            )  # fmt: skip
 
 
 def _globals_read(kernel: KernelReading) -> dict[str, int]:
@@ -287,10 +281,12 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
     for launch in kernel.launches:
         if launch.grid is None:
             continue
-        stepped = _stepped_limits(kernel)
-        if stepped is None:
+        if not kernel.variants:
             yield f"how it steps from program to program cannot be read: {kernel.lowered[1]}"
             return
+        stepped = _limits(
+            kernel.variants[0], lambda index: any(len(m) == 1 and m[0].name == "program_id" for m in index.term.parts)
+        )
         tuned_extents = _tuned_steps(kernel)
         strides = _strides_the_grid(kernel)
         if tuned_extents and not _may_follow_config(launch) and not (_is_function(launch) and strides):
@@ -307,20 +303,6 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
                 f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
                 "stepped index ends: elements beyond the last program are never computed",
             )  # fmt: skip
-
-
-def _stepped_limits(kernel: KernelReading) -> set[str] | None:
-    """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
-    if not kernel.variants:
-        return None
-    return {
-        name
-        for index in all_indices(kernel.variants[0].facts)
-        if any(one.name == "program_id" and index.term.parts.get((one,), 0) for one in index.stepping)
-        for bound in index.bounds
-        if bound.fits
-        for name in bound.last.arguments
-    }
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:

@@ -55,18 +55,15 @@ def _switches(variant: Variant) -> str:
 def _judge(
     kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
 ) -> Iterator[Statement]:
-    counts = {axis: _grid_counts(kernel, axis) for axis in range(3)}
+    several = [[launch.counted_by(axis) for launch in kernel.launches] or [set[str]()] for axis in range(3)]
+    counts = {axis: set.intersection(*names) for axis, names in enumerate(several)}  # the grid's extents, as arguments
     for one in free:
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
-        if (
-            _before_its_own(one)
-            or one.index.fits_row(counts)
-            or _is_whole(kernel, one)
-            or _is_padded(kernel, one.index)
-            or _is_own_part(one.index)
-        ):
+        if _before_its_own(one) or one.index.fits_row(counts) or _is_whole(kernel, one):
+            continue
+        if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
@@ -92,12 +89,6 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
 
 
-def _grid_counts(kernel: KernelReading, axis: int) -> set[str]:
-    """The arguments that every launch gives as the extent of the grid along an axis."""
-    several = [launch.counted_by(axis) for launch in kernel.launches]
-    return set.intersection(*several) if several else set()
-
-
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
     """Check whether launches round the rows of the tensor up, or pad it: by what it is made of, or by its pitch."""
     names = [root_name(index.access), *sorted(index.access.offset.arguments)]
@@ -113,7 +104,7 @@ def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
         return False
     sides = [launch.resolved(one) for one in (node.left, node.right)]
     if isinstance(node.op, ast.Mult):
-        return any(_rounds_up(one) for one in sides)
+        return any(_rounds_up(one) is not None for one in sides)
     return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in sides)
 
 
@@ -128,7 +119,7 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
             continue
         limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
-            limits = [one for one in limits if not (one.last.constant or 0) >= index.extent - 1]
+            limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {limits[0].last.words}"
@@ -138,6 +129,8 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
     """Check whether a limit is a number that no launch relates to the block or to the number of its turns."""
     guessed = bool(kernel.function.constants - one.variant.guess.known_names)
+    if bound.last.constant is not None and bound.last.constant + 1 not in one.variant.guess.constants.values():
+        return True
     return guessed and bound.last.constant is not None and not (one.index.stepping and kernel.launches)
 
 
@@ -190,12 +183,11 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     if not one.index.plain:
         return ""
     for launch in kernel.launches:
-        constants = {  # the sizes that the kernel is compiled for
-            ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments
-        }
+        names = kernel.function.constants & launch.arguments.keys()
+        constants = {ast.unparse(launch.arguments[name]) for name in names}  # the sizes that it is compiled for
         for node in _extents_of_grid(launch, one.index):
-            size = node.args[0] if isinstance(node, ast.Call) and node.args else node
-            if _rounds_up(node) and ast.unparse(size) not in constants:
+            size = _rounds_up(node)
+            if size is not None and ast.unparse(size) not in constants:
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
         if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
             return evidence
@@ -219,31 +211,38 @@ def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
 
 
 def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
-    """Check whether a block is a whole axis: every launch makes it of a tensor's shape, as it is."""
+    """Check whether a block is a whole axis: every launch makes it of a tensor's shape, or the tensor of its extent."""
     names = _tiles_of(kernel, one) if kernel.launches else []
+    if not one.index.stepping and all(_makes(each, root_name(one.index.access), names) for each in kernel.launches):
+        return bool(names)
     return bool(names) and all(extents_of(launch, name) for launch in kernel.launches for name in names)
+
+
+def _makes(launch: SourceLaunch, root: str, names: list[str]) -> bool:
+    """Check whether a launching function makes a tensor with an axis of the very extent that it gives to a block."""
+    made = launch.value(root)
+    shapes = made.args[:1] if isinstance(made, ast.Call) and last_name(made) in ("empty", "zeros", "full") else []
+    axes = (axis for shape in shapes if isinstance(shape, (ast.Tuple, ast.List)) for axis in shape.elts)
+    return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(launch.text, names))
 
 
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
     alike = _tiles_of(kernel, one)
-    if len(alike) == 1 and alike[0] in launch.arguments:
-        node = launch.resolved(launch.arguments[alike[0]])
-        if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
-            return f"the launch in line {launch.line} rounds {alike[0]} up: {ast.unparse(node)}"
-    return ""
+    node = launch.value(alike[0]) if len(alike) == 1 else None
+    rounds = isinstance(node, ast.Call) and last_name(node) == "next_power_of_2"
+    return f"the launch in line {launch.line} rounds {alike[0]} up: {launch.text(alike[0])}" if rounds else ""
 
 
-def _rounds_up(node: ast.expr) -> bool:
-    """`cdiv(n, b)`, `(n + b - 1) // b`, `-(-n // b)` or `math.ceil(n / b)`."""
-    if isinstance(node, ast.Call):
-        return last_name(node) in ("cdiv", "ceil_div", "ceildiv", "div_up", "ceil")
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
-        return False
-    if isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub):
-        return True
-    return isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Sub) and (
-        isinstance(node.left.right, ast.Constant) and node.left.right.value == 1
-    )  # fmt: skip
+def _rounds_up(node: ast.expr) -> ast.expr | None:
+    """The size that `cdiv(n, b)`, `(n + b - 1) // b`, `-(-n // b)` or `math.ceil(n / b)` rounds up to whole blocks."""
+    if isinstance(node, ast.Call) and last_name(node) in ("cdiv", "ceil_div", "ceildiv", "div_up", "ceil"):
+        return node.args[0] if node.args else node
+    left = node.left if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) else None
+    if isinstance(left, ast.UnaryOp) and isinstance(left.op, ast.USub):
+        return left.operand
+    if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub) and ast.unparse(left.right) == "1":
+        return left.left.left if isinstance(left.left, ast.BinOp) else left.left
+    return None
 
 
 def _unused_extent(kernel: KernelReading) -> str:
@@ -263,13 +262,18 @@ def _unused_extent(kernel: KernelReading) -> str:
 @in_each_variant
 def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Conditions that let an index pass that is no element's."""
-    exclusive = _exclusive(variant)
+    exclusive, terms = _exclusive(variant), variant.facts.terms
+    guessed = variant.guess.constants.keys() - variant.guess.known_names
+    sizes = [size for name in guessed if type(size := variant.guess.constants[name]) is int]
+    distances = {one - other for one in sizes for other in sizes}
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
+            ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
             if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
                 yield Seen(
                     access,
@@ -279,7 +283,8 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             elif not bound.fits:
                 yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)
-        if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
+        plain = index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index)
+        if first < 0 and plain and -access.offset.parts.get((), 0) not in distances:
             yield Seen(
                 access,
                 f"the first element of the first program is {first} along axis {index.axis}, "
@@ -291,12 +296,15 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
 def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
     """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
     if index.term.parts.get((), 0) != 1:
-        return False
+        ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
+        return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
     if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
-    offsets = (one.offset for one in variant.facts.accesses if one.root is index.access.root)
+    offsets = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
     terms = variant.facts.terms
+    if index.access.kind == "store" and all(one is index.access.offset for one in offsets):
+        return True  # all that is known of the tensor is that it goes on after one element
     first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
     return first and variant.guess.types.get(root_name(index.access)) == "*i32"
 
@@ -310,15 +318,9 @@ def _from_start(index: Index) -> bool:
 
 def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
-    ends = set()
-    for bound in (bound for index in all_indices(variant.facts) for bound in index.bounds):
-        sums = bound.last.parts
-        names = [m for m in sums if m]
-        if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-            ends |= bound.last.arguments
-    for loop in variant.facts.loops:
-        ends |= loop.limits
-    return ends
+    bounds = (bound for index in all_indices(variant.facts) for bound in index.bounds if bound.fits)
+    ends = {bound.last.lone_argument[0] for bound in bounds if bound.last.parts.get((), 0) == -1} - {""}
+    return ends.union(*(loop.limits for loop in variant.facts.loops))
 
 
 def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound) -> Iterator[Statement]:
@@ -330,13 +332,9 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
         return
     what = f"the mask asks {bound.condition.words}, and the access goes to {_describe_index(index)}"
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
-    names = {one for launch, node in grids for one in _rounded_sizes(launch, node)}
-    limits = {
-        ast.unparse(launch.resolved(launch.arguments[name]))
-        for launch in kernel.launches
-        for name in bound.condition.arguments
-        if name in launch.arguments
-    }
+    sizes = ((launch, _rounds_up(node)) for launch, node in grids)
+    names = {ast.unparse(launch.resolved(size)) for launch, size in sizes if size is not None}
+    limits = {launch.text(name) for launch in kernel.launches for name in bound.condition.arguments}
     if names & limits:
         yield Seen(
             index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
@@ -344,11 +342,3 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
         )  # fmt: skip
     elif not kernel.launches and index.stride.constant == 1 and len(index.access.type.shape) == 1:
         yield f"{what}; no launch in the file says whether each block has a limit of its own"
-
-
-def _rounded_sizes(launch: SourceLaunch, node: ast.expr) -> set[str]:
-    if isinstance(node, ast.Call) and _rounds_up(node) and node.args:
-        return {ast.unparse(launch.resolved(node.args[0]))}
-    if isinstance(node, ast.BinOp) and _rounds_up(node):
-        return {ast.unparse(launch.resolved(one)) for one in ast.walk(node) if isinstance(one, ast.Name)}
-    return set()

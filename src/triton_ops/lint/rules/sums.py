@@ -41,8 +41,8 @@ def _low_sums(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
         if product.type.element in _LOW:
             terms = product.left.type.shape[-1]
             yield Seen(product, f"tl.dot adds up in {product.type.element}, {terms} terms at a time")
-    for loop, said_of, element, handed_on in _carried_sums(facts):
-        if element not in _LOW or _own(variant, kernel, element) or _of_product(handed_on):
+    for loop, said_of, element, of_product in _carried_sums(facts):
+        if element not in _LOW or of_product or _own(variant, kernel, element):
             yield Seen(loop, said_of)
         else:
             where = f"line {kernel.place(loop).line}: {said_of}"
@@ -64,8 +64,8 @@ def _low_sums(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             yield f"{what}, which no launch says"
 
 
-def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, Term]]:
-    """The sums that loops carry in 16 bits: the loop, words for it, the element type, and what a turn hands on."""
+def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, bool]]:
+    """The sums that loops carry in 16 bits: the loop, words, the element type, and whether products are added to 0."""
     for loop, carried in ((one, carried) for one in facts.loops for carried in one.carried):
         element = carried.type.element
         if carried.type.whole or carried.type.pointer:
@@ -76,7 +76,8 @@ def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, Term]]:
         rounds = "each iteration of the loop rounds its sum to 16 bits"
         where = f"the loop carries its sum as {element}" if element in _LOW else rounds
         digits = 256 if "bf16" in (narrow, element) else 2048
-        yield loop, f"{where}, so that every iteration loses what is below 1/{digits} of it", element, carried.next
+        words = f"{where}, so that every iteration loses what is below 1/{digits} of it"
+        yield loop, words, element, carried.begin.name != "load" and _of_product(carried.next)
 
 
 def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
@@ -186,19 +187,16 @@ def _judge_harm(
     except UntoldError as error:
         yield f"what a padded lane holds cannot be computed: {error}"
         return
+    line = f"line {kernel.place(fact).line}"
     if change and _may_stay_inside(facts, condition):
-        yield (
-            f"line {kernel.place(fact).line}: whether `{condition.words}` ever fails depends on where a loop of "
-            "the program ends"
-        )
+        yield f"{line}: whether `{condition.words}` ever fails depends on where a loop of the program ends"
     elif change and any(one is fact and "picks" in one.steps for one in facts.reductions):
-        yield f"line {kernel.place(fact).line}: {change}; what values the whole numbers have is not in the file"
+        yield f"{line}: {change}; what values the whole numbers have is not in the file"
     elif change:
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
-        line = kernel.place(fact).line
         yield (
-            f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
+            f"{line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
             "NVIDIA's compiler puts there, the result is right"
         )
 

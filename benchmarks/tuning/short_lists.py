@@ -1,0 +1,170 @@
+"""First calls of kernels with short lists of configs, beside those of `triton.autotune`, in seconds a key.
+
+    python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
+    python -m benchmarks.tuning.short_lists --bodies add --counts 2 4 --limit-s 120
+
+Three kernels, each with lists of 2, 4, 8 and 16 configs, are called with four sizes of arguments, of 4 to 512 MiB a
+tensor (128 for the product of matrices). Each list is tuned in a fresh process with empty caches, by each of the two
+tuners, and each goes first in turn. The first key of a process also waits for what a process starts once. Afterwards
+all configs of each key run interleaved, with L2 cold: `share` is the speed of this package's winner over that of the
+fastest config, and `over_default` its speed over the default's, with the 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+import triton_ops
+from benchmarks.document import headed, save
+from benchmarks.regression_gpu import BODIES, empty_caches
+from triton_ops.device import probe
+from triton_ops.timing import Arm, Interval, Launch, Rounds
+from triton_ops.timing.gpu_timers import EventTimer
+
+COUNTS = (2, 4, 8, 16)
+EXTENTS = {"add": (1536, 4096, 8192, 16384), "norm": (1536, 4096, 8192, 16384), "product": (1536, 3072, 4096, 8192)}
+CHECK_ROUNDS, BLOCK = 24, 3
+
+
+def configs_of(body: str, count: int) -> list[triton.Config]:
+    """So many configs of a body: each block with 4 and 8 warps, then again with other stages."""
+    triples = [(block, warps, stages) for stages in (3, 2) for warps in (4, 8) for block in BODIES[body][2]]
+    return [triton.Config({"BLOCK": b}, num_warps=warps, num_stages=stages) for b, warps, stages in triples[:count]]
+
+
+def arguments_of(body: str, extent: int) -> tuple[Any, ...]:
+    """Three square matrices, and the number of elements or of rows."""
+    tensors = (torch.randn(extent, extent, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    return (*tensors, extent * extent if body == "add" else extent)
+
+
+def first_calls(side: str, body: str, count: int) -> list[dict[str, Any]]:
+    """For each size the seconds of the first call, and of this package's winner what it is worth."""
+    kernel, grid, _ = BODIES[body]
+    configs = configs_of(body, count)
+    autotune = triton_ops.autotune if side == "ours" else triton.autotune
+    tuned = autotune(configs, key=["n"])(kernel)
+    rows = []
+    for extent in EXTENTS[body]:
+        arguments = arguments_of(body, extent)
+        torch.cuda.synchronize()
+        start = time.monotonic()
+        tuned[grid](*arguments)
+        torch.cuda.synchronize()
+        row: dict[str, Any] = {"extent": extent, "seconds": time.monotonic() - start}
+        rows.append(row | (worth_of(tuned.best_config, configs, kernel, grid, arguments) if side == "ours" else {}))
+    return rows
+
+
+def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """The winner's speed over that of the fastest config, and over the default's, from interleaved rounds."""
+    timer = EventTimer()
+    arms = {}
+    for config in configs:
+        options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+
+        def call(options: dict[str, Any] = options) -> None:
+            kernel[grid](*arguments, **options)
+
+        call()
+        arms[str(config)] = Arm(timer.prepare(Launch(call)), BLOCK)
+    Rounds(timer=timer).run(list(arms.values()), CHECK_ROUNDS)
+    medians = {label: statistics.median(arm.values_ms) for label, arm in arms.items()}
+    own, default = arms[str(winner)], arms[str(configs[0])]
+    over = None if own is default else Interval.of_gap(default.values_ms, own.values_ms).ratio
+    return {
+        "winner": str(winner), "share": min(medians.values()) / medians[str(winner)],
+        "over_default": [1.0, 1.0] if over is None else [over.low, over.high],
+    }  # fmt: skip
+
+
+def in_a_process(side: str, body: str, count: int) -> list[dict[str, Any]]:
+    """The rows of a fresh process with empty caches."""
+    with empty_caches() as folder:
+        out = Path(folder) / "rows.json"
+        words = ["--side", side, "--bodies", body, "--counts", str(count), "--out", str(out)]
+        command = [sys.executable, "-m", "benchmarks.tuning.short_lists", *words]
+        environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
+        subprocess.run(command, env=environment, check=True, timeout=300)
+        rows: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+        return rows
+
+
+def case_of(body: str, count: int, ours_first: bool) -> dict[str, Any]:
+    """Both tuners with one list."""
+    rows = {side: in_a_process(side, body, count) for side in sorted(("ours", "triton"), reverse=not ours_first)}
+    first, later = ({side: pick(each) for side, each in rows.items()} for pick in (_first_s, _later_s))
+    return {
+        "body": body, "configs": count, "first_s": first, "later_s": later,
+        "first_ratio": first["ours"] / first["triton"], "later_ratio": later["ours"] / later["triton"],
+        "keys": rows,
+    }  # fmt: skip
+
+
+def _first_s(rows: list[dict[str, Any]]) -> float:
+    return float(rows[0]["seconds"])
+
+
+def _later_s(rows: list[dict[str, Any]]) -> float:
+    return statistics.mean(row["seconds"] for row in rows[1:])
+
+
+def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """For each length of list the mean seconds of both and their ratio; and what the winners are worth."""
+    by_count = {}
+    for count in sorted({case["configs"] for case in cases}):
+        own = [case for case in cases if case["configs"] == count]
+        means = {f"{part}_{side}_s": statistics.mean(case[f"{part}_s"][side] for case in own)
+                 for part in ("first", "later") for side in ("ours", "triton")}  # fmt: skip
+        ratios = {f"{part}_ratio": means[f"{part}_ours_s"] / means[f"{part}_triton_s"] for part in ("first", "later")}
+        by_count[str(count)] = means | ratios
+    keys = [row for case in cases for row in case["keys"]["ours"]]
+    return {
+        "by_count": by_count, "keys": len(keys),
+        "within_1_percent": sum(row["share"] >= 0.99 for row in keys),
+        "worse_than_default": sum(row["over_default"][1] < 1 for row in keys),
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Measure what is asked for, and write one JSON file; also the part of one process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bodies", nargs="*", default=list(BODIES), choices=list(BODIES))
+    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, choices=COUNTS)
+    parser.add_argument("--limit-s", type=float, default=600.0, help="start nothing more after so many seconds")
+    parser.add_argument("--side", choices=["ours", "triton"], help="used by the script itself")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    if options.side:
+        rows = first_calls(options.side, options.bodies[0], options.counts[0])
+        options.out.write_text(json.dumps(rows), encoding="utf-8")
+        return 0
+    cases: list[dict[str, Any]] = []
+    start = time.monotonic()
+    for body in options.bodies:
+        for count in options.counts:
+            if time.monotonic() - start > options.limit_s:
+                break
+            cases.append(case_of(body, count, ours_first=len(cases) % 2 == 0))
+            case = cases[-1]
+            print(f"{body} {count}: first {case['first_s']}, later {case['later_s']}", flush=True)
+            content = {"summary": summary_of(cases), "cases": cases, "device": probe("cuda").name}
+            save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
+    print(json.dumps(summary_of(cases), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
