@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-import secrets
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -121,7 +120,7 @@ class StoredFile:
         """
         # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
         path = Path(self.path)
-        fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
+        fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}.tmp")
         try:
             with fresh.open("xb") as file:
                 if like is not None:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import typer
 
 from triton_ops import settings
-from triton_ops.base import NamedFile, escaped, storable
-from triton_ops.exceptions import SettingsError
+from triton_ops.base import NamedFile, StoredFile, escaped, storable
+from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.terminal.console import (
     LEAST,
     ExitCode,
@@ -87,7 +87,7 @@ class Facts:
 
     def paste(self, title: str, text: str) -> Facts:
         """Add a text of Python to paste."""
-        self._parts.append(_Code(title, text))
+        self._parts.append(_Lines(text.splitlines(), "", title))
         return self
 
     def tell(self, message: str, head: str = "", colour: str = "") -> Facts:
@@ -237,22 +237,23 @@ class _Text:
 @dataclass(frozen=True)
 class _Lines:
     lines: Sequence[str]
-    end: str | None
+    end: str | None = ""
+    title: str = ""  # of Python to paste
 
     def printed(self, columns: int | None) -> Iterator[str]:
-        if columns is None or self.end is None:
-            yield from self.lines
-            return
+        room = None if columns is None or self.end is None else columns - len(self.end)
         for line in self.lines:
-            text = _WORD.sub(lambda word: word[0].replace(" ", "\0"), line) if self.end else line
-            words = text.lstrip(" ")
-            *first, last = paragraph(text[: len(text) - len(words)], words, columns - len(self.end))
-            yield from (
-                f"{one}{end}".replace("\0", " ") for one, end in [*((one, self.end) for one in first), (last, "")]
-            )
+            whole = _WORD.sub(lambda word: word[0].replace(" ", "\0"), line) if self.end else line
+            words = whole.lstrip(" ")
+            head = (f"{self.title}: " if self.title else "") + whole[: len(whole) - len(words)]
+            *first, last = (text.replace("\0", " ") for text in paragraph(head, words, room))
+            yield from (f"{text}{self.end}" for text in first)
+            yield last
 
     def markdown(self) -> Iterator[str]:
-        yield from _fenced("text", self.lines)
+        if self.title:
+            yield from (f"{self.title}:", "")
+        yield from _fenced("python" if self.title else "text", self.lines)
 
 
 @dataclass(frozen=True)
@@ -266,19 +267,6 @@ class _Heading:
 
     def markdown(self) -> Iterator[str]:
         yield from (f"# {escape(self.text)}", "")
-
-
-@dataclass(frozen=True)
-class _Code:
-    title: str
-    text: str
-
-    def printed(self, columns: int | None) -> Iterator[str]:
-        for line in self.text.splitlines():
-            yield from paragraph(f"{self.title}: ", line, columns)
-
-    def markdown(self) -> Iterator[str]:
-        yield from (f"{self.title}:", "", *_fenced("python", self.text.splitlines()))
 
 
 def _fenced(language: str, lines: Sequence[str]) -> list[str]:
@@ -301,3 +289,12 @@ def escape(text: str) -> str:
 def bold(text: str) -> str:
     """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
     return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
+
+
+def folder_of(cache_dir: str | Path | None) -> Path:
+    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
+    folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
+    for path in (folder, *folder.parents):
+        if StoredFile(path).exists:
+            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
+    return folder

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the folder that one of them names."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from triton_ops import settings
-from triton_ops.base import StoredFile
-from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
 
-def option(name: str, text: str, metavar: str | None = None, **further: Any) -> Any:
-    """An option of a command, with its help and the name of its value; without one it is a flag."""
-    return typer.Option(name, metavar=metavar, help=text, **further)
+def option(names: str, text: str, metavar: str | None = None, **further: Any) -> Any:
+    """An option of a command by its names, with its help and the name of its value; without one it is a flag."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, **further)
 
 
 def _be_verbose(value: bool) -> None:
@@ -32,16 +29,8 @@ def _print_json(value: bool) -> bool:
 
 
 _JSON = "Print one JSON document to stdout, and no table."
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Show every failed config, and the trace of an error.",
-        callback=_be_verbose,
-        expose_value=False,
-    ),
-]
+_VERBOSE = "Show every failed config, and the trace of an error."
+Verbose = Annotated[bool, option("--verbose -v", _VERBOSE, callback=_be_verbose, expose_value=False)]
 SharedJson = Annotated[bool, option("--json", _JSON, callback=_print_json, expose_value=False)]
 """The option that every command has; `Json` is that of a command that has to know of it."""
 Json = Annotated[bool, option("--json", _JSON, callback=_print_json)]
@@ -91,12 +80,3 @@ def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Calla
         return whole
 
     return changed
-
-
-def folder_of(cache_dir: str | Path | None) -> Path:
-    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
-    folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
-    for path in (folder, *folder.parents):
-        if StoredFile(path).exists:
-            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
-    return folder

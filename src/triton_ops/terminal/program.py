@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -17,6 +18,8 @@ from triton_ops.terminal.running import run
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
+_ROW = re.compile(r" {0,4}\S+( \S+)*  +| *")  # a name with what stands right of it, or the indent of a text
+_ONE_LINE = 1 << 20  # columns, more than any text has
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
@@ -118,7 +121,8 @@ class Program:
             }
         if command is not None:
             parameters = imported(command).params
-            value = _valued(parameters, before[-1]) if before else None
+            named = [one for one in parameters if set(before[-1:]) & set(one.opts)]
+            value = next((one for one in named if not getattr(one, "is_flag", True)), None)  # its value comes next
             if value is None and begun.startswith("-"):
                 candidates |= {name: one.help or "" for one in parameters if one.param_type_name == "option"
                                and not one.hidden for name in (*one.opts, *one.secondary_opts)}  # fmt: skip
@@ -145,11 +149,6 @@ def _show_version(context: typer.Context, value: bool) -> None:
     if value:
         say(f"{context.info_name} {context.obj}")
         raise typer.Exit
-
-
-def _valued(parameters: Sequence[Any], word: str) -> Any:
-    """The option that a word names and whose value comes next; None if there is none."""
-    return next((one for one in parameters if word in one.opts and not getattr(one, "is_flag", True)), None)
 
 
 class _ImportedLater(TyperCommand):
@@ -191,30 +190,19 @@ class _Views(TyperGroup):
         return command.make_context(info_name, args, parent, **extra)
 
 
-class _Help(typer.Context.formatter_class):  # type: ignore[misc, name-defined]
-    """The texts of `--help`, of which no line ends within a word with hyphens."""
+class _Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
+    """The text of `--help`, wrapped as other texts are, so that no line ends within a word with hyphens."""
 
-    def write_text(self, text: str) -> None:
-        """Write paragraphs; each line of one that begins with a backspace stands for itself, and has its own head."""
-        for number, block in enumerate(text.split("\n\n")):
-            lines = block.splitlines()[1:] if block.startswith("\b") else [" ".join(block.split())]
-            self.write("\n" if number else "")
-            for line in lines:
-                head = re.match(r" *(\S+  +)?", line)[0]  # type: ignore[index]
-                self._write_wrapped(" " * self.current_indent + head, line[len(head) :])
+    width: int
 
-    def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write names with their texts beside them."""
-        rows = list(rows)
-        size = min(max(len(name) for name, _ in rows), col_max)
-        for name, text in rows:
-            if len(name) > size:
-                self._write_wrapped(" " * self.current_indent, name)
-                name = ""
-            self._write_wrapped(" " * self.current_indent + name.ljust(size) + " " * col_spacing, text)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._columns, self.width = self.width, _ONE_LINE
 
-    def _write_wrapped(self, head: str, text: str) -> None:
-        self.write("".join(f"{line}\n" for line in paragraph(head, text, self.width)))
+    def getvalue(self) -> str:
+        """The text; what stands right of a name goes on there."""
+        heads = ((_ROW.match(line)[0], line) for line in super().getvalue().splitlines())  # type: ignore[index]
+        return "".join(f"{one}\n" for head, line in heads for one in paragraph(head, line[len(head) :], self._columns))
 
 
 class _Context(typer.Context):
@@ -262,14 +250,6 @@ def _shared() -> Iterator[Any]:
     yield from _unconverted(typer.main.get_command(single)).params
 
 
-class _Unchanged:
-    """The conversion for values to which the parser has already given the right type: it changes nothing."""
-
-    @staticmethod
-    def coerce(value: Any, **_context: Any) -> Any:
-        return value
-
-
 def _unconverted(command: Any) -> Any:
     """The same command, changed so that pydantic does not convert its texts and flags.
 
@@ -279,5 +259,5 @@ def _unconverted(command: Any) -> Any:
     command.context_class = _Context
     for parameter in command.get_params(typer.Context(command)):  # with `--help`
         if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
-            parameter.get_runtime_param = _Unchanged
+            parameter.get_runtime_param = lambda: SimpleNamespace(coerce=lambda value, **_context: value)
     return command
