@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
 import stat
@@ -33,7 +32,6 @@ from triton_ops.base.plain import Sealed
 from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError
 
-_log = logging.getLogger("triton_ops")
 LONGEST_LINE_BYTES = 4 << 20  # a trial's line has about 1 KB, a head's with 10,000 listed configs about 1 MB
 LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
 _LAST_BYTES = 64 << 10
@@ -230,8 +228,10 @@ class AppendedFile:
         except (OSError, CacheError) as error:
             warned, self._broken = self._broken, True
             reason = getattr(error, "strerror", None) or error
+            import logging  # see `warn_once`
+
             level = logging.DEBUG if warned else logging.WARNING
-            _log.log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
+            logging.getLogger("triton_ops").log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 
 def _text(entry: Mapping[str, Any]) -> str:

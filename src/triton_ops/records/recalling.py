@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from triton_ops import settings
-from triton_ops.backend import Kernel, Operation
+from triton_ops import request, settings
 from triton_ops.base import warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
-from triton_ops.request import TuneProblem
 from triton_ops.settings import expanded
-from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Tolerance
+
+if TYPE_CHECKING:
+    from triton_ops.backend import Kernel, Operation
+    from triton_ops.space import ConfigSpace
 
 
 def recall(
@@ -62,15 +63,15 @@ def recall(
 
     Cost: reads one file.
     """
-    request = TuneProblem(
+    problem = request.TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold,
     ).request()  # fmt: skip
     folder = cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
-    searched = None if space is None else request.space
-    record = recalled(request.key, store_in(folder), space=searched, reference=request.reference_fingerprint)
+    searched = None if space is None else problem.space
+    record = recalled(problem.key, store_in(folder), space=searched, reference=problem.reference_fingerprint)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -137,7 +137,7 @@ class Runs:
     @staticmethod
     def new_id(now: datetime) -> str:
         """An id that sorts by time and that no other run has."""
-        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{os.urandom(4).hex()}"
 
     @staticmethod
     def find(text: str, folder: Path) -> Path:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
-    from triton_ops.terminal.facts import folder_of as folder_of
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
     from triton_ops.terminal.option_types import Arg as Arg
     from triton_ops.terminal.option_types import CacheDir as CacheDir
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import Json as Json
     from triton_ops.terminal.option_types import Shape as Shape
     from triton_ops.terminal.option_types import Space as Space
+    from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.option_types import with_options as with_options
     from triton_ops.terminal.page_server import PageServer as PageServer

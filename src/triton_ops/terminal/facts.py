@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import typer
 
 from triton_ops import settings
-from triton_ops.base import NamedFile, StoredFile, escaped, storable
-from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.base import NamedFile, escaped, storable
+from triton_ops.exceptions import SettingsError
 from triton_ops.terminal.console import (
     LEAST,
     ExitCode,
@@ -289,12 +289,3 @@ def escape(text: str) -> str:
 def bold(text: str) -> str:
     """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
     return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
-
-
-def folder_of(cache_dir: str | Path | None) -> Path:
-    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
-    folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
-    for path in (folder, *folder.parents):
-        if StoredFile(path).exists:
-            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
-    return folder

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the folder that one of them names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops import settings
+from triton_ops import base, settings
+from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
 
@@ -80,3 +82,12 @@ def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Calla
         return whole
 
     return changed
+
+
+def folder_of(cache_dir: str | Path | None) -> Path:
+    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
+    folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
+    for path in (folder, *folder.parents):
+        if base.StoredFile(path).exists:
+            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
+    return folder
