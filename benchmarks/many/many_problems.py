@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,11 @@ import triton  # noqa: F401 - imported before the clock begins
 
 from benchmarks.document import headed, save
 from benchmarks.many.many_figures import grades_of, merged, told_of, winners_of
+from benchmarks.many.many_seconds import seconds_by_device, timed_jobs
 from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
-from triton_ops.compilation import SharedCpus
 from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
-from triton_ops.many.executor import Executor, LocalExecutor
-from triton_ops.many.session import Follows
 from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.request import Budget, TuneOptions
 from triton_ops.request.effort import PRESETS
@@ -223,14 +221,15 @@ def _gpus(options: argparse.Namespace) -> None:
         start = _ready()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
-            found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records")
+            found, seconds = _over(tuple(f"cuda:{at}" for at in range(used)), folder)
         walls[used] = time.monotonic() - start
         release_processes()
         rows.add(f"{used} GPUs", {
             "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,
-            "problems": {_label(each): _row(each) for each in found.outcomes},
+            "seconds": seconds, "problems": {_label(each): _row(each) for each in found.outcomes},
         })  # fmt: skip
-    rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
+    whole = all(row["totals"] == {"tuned": len(problems())} for row in rows.done.values())
+    rows.close(speedup=walls[1] / walls[options.gpus] if whole else None, stopped="complete" if whole else "failures")
 
 
 def _check_count(wanted: int) -> None:
@@ -239,14 +238,12 @@ def _check_count(wanted: int) -> None:
         raise SystemExit(f"there are {count} GPUs, and {wanted} were asked for")
 
 
-def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
-    common = RunOptions(each=TuneOptions(cache_dir=folder), devices=devices)
-
-    def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
-        return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
-
-    jobs = session.jobs_of(problems().values(), common)
-    return run_jobs(jobs, common, told=lambda _: None, executors_of=executors)
+def _over(devices: tuple[str, ...], folder: str) -> tuple[ManyResult, dict[str, Any]]:
+    """A run on some GPUs, and where the seconds of each went."""
+    common = RunOptions(each=TuneOptions(cache_dir=f"{folder}/records"), devices=devices)
+    jobs = timed_jobs(session.jobs_of(problems().values(), common), f"{folder}/seconds")
+    found = run_jobs(jobs, common, told=lambda _: None)
+    return found, seconds_by_device(found.outcomes, f"{folder}/seconds")
 
 
 def _ready() -> float:
@@ -298,7 +295,7 @@ class _Rows:
 
 
 _SHOWN = (
-    "status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "error",
+    "status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "error", "seconds",
 )  # fmt: skip
 SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "many": _many,

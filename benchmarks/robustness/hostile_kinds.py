@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
@@ -246,4 +248,5 @@ def _pinned(path: Path) -> dict[str, Any]:
 
 def _missed(folder: Path) -> dict[str, Any]:
     """Misses by key; a line that is there twice counts twice, which no checksum of a line can tell."""
-    return {miss.key.id: repr(replace(miss, count=miss.count % ASKED)) for miss in Misses(folder).read()}
+    with_fields = msgspec.structs.replace
+    return {miss.key.id: repr(with_fields(miss, count=miss.count % ASKED)) for miss in Misses(folder).read()}

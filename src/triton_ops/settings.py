@@ -29,22 +29,22 @@ An explicit argument always wins over the environment.
 
 from __future__ import annotations
 
-import difflib
-import getpass
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import platformdirs
-
 from triton_ops.exceptions import SettingsError
 
-OWN_LOCKS = (
-    Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else Path(tempfile.gettempdir(), "triton-ops-locks")
-)
+
+def _temporary(name: str) -> Path:
+    import tempfile  # this, platformdirs, difflib and getpass take 8 ms in sum, and most launches need none of them
+
+    return Path(tempfile.gettempdir(), name)
+
+
+OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else _temporary("triton-ops-locks")
 FAMILY = "TRITON_OPS_FAMILY"
 _OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
@@ -62,6 +62,8 @@ def misspelt() -> dict[str, str]:
     """Variables that are set and that nothing reads, each with the one that was probably meant."""
     names = [f"TRITON_OPS_{name}" for name in _NAMES]
     strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in names]
+    import difflib
+
     nearest = {name: difflib.get_close_matches(name, names, n=1, cutoff=0.85) for name in strange}
     return {name: matches[0] for name, matches in nearest.items() if matches}
 
@@ -74,6 +76,8 @@ def cache_dir() -> Path:
     """
     if (folder := _path("TRITON_OPS_CACHE_DIR")) is not None:
         return folder
+    import platformdirs
+
     try:
         return Path(platformdirs.user_cache_dir("triton-ops"))
     except RuntimeError:  # it could not determine the home folder
@@ -282,11 +286,13 @@ def inductor_cache_dir() -> Path:
     """Inductor's folder of compiled code: the variable's, else one in the folder for temporary files."""
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(folder)
+    import getpass
+
     try:
         user = getpass.getuser()
     except (KeyError, ModuleNotFoundError, OSError):  # a container's user without a name
         user = f"uid_{os.getuid()}" if hasattr(os, "getuid") else "unknown_user"
-    return Path(tempfile.gettempdir(), "torchinductor_" + user.translate(_NO_NAMES))
+    return _temporary("torchinductor_" + user.translate(_NO_NAMES))
 
 
 def effort() -> str:

@@ -218,6 +218,23 @@ def test_importing_the_package_loads_nothing_heavy():
     assert {name for name in loaded if name.startswith("triton_ops")} == {"triton_ops", "triton_ops._faces"}
 
 
+def test_a_launch_from_a_record_imports_little():
+    """Each of these takes milliseconds, and what needs it imports it on first use."""
+    loaded = modules_after("from triton_ops import recall")
+    slow = {
+        "cloudpickle",
+        "ctypes",
+        "difflib",
+        "logging",
+        "platformdirs",
+        "random",
+        "statistics",
+        "subprocess",
+        "tempfile",
+    }
+    assert not slow & loaded
+
+
 @pytest.mark.parametrize("part", ["space", "values.tensors", "values.trial", "search", "records", "exceptions"])
 def test_the_core_needs_no_gpu_stack(part):
     assert not {"torch", "triton"} & modules_after(f"import triton_ops.{part}")

@@ -6,6 +6,8 @@ import inspect
 import typing
 from pathlib import Path
 
+import msgspec
+
 from triton_ops.benchmark.plain_configs import _StoredConfig
 from triton_ops.compile_modes.mode_process import Loaded
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, RowTiles
@@ -13,21 +15,24 @@ from triton_ops.device import Calibration
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.lab.recording import _RecordingFile
+from triton_ops.lint.findings import LintReport
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
+from triton_ops.records.run_log import _EVENT, Head
 from triton_ops.values import Trial
 
 SOURCES = Path(inspect.getfile(Record)).parents[1]
 READ = (
-    AttentionTiles, Calibration, ElementTiles, GemmTiles, KernelWork, LaunchedConfig, Loaded, Lockfile, Record,
-    RowTiles, Trial, _RecordingFile, _StoredConfig,
+    AttentionTiles, Calibration, ElementTiles, GemmTiles, Head, KernelWork, LaunchedConfig, LintReport, Loaded,
+    Lockfile, Record, RowTiles, Trial, _EVENT, _RecordingFile, _StoredConfig,
 )  # fmt: skip
 """What msgspec makes of files: it evaluates the annotations of these, and of all that they hold."""
 
 
 def classes_within(kind, known):
-    """The dataclasses that a type names, with those of their fields."""
-    if dataclasses.is_dataclass(kind) and kind not in known:
+    """The dataclasses and structs that a type names, with those of their fields."""
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    if (dataclasses.is_dataclass(kind) or is_struct) and kind not in known:
         known.add(kind)
         for each in typing.get_type_hints(kind).values():
             classes_within(each, known)

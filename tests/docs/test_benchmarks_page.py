@@ -11,7 +11,13 @@ from .test_shown import PROJECT
 FOLDER = PROJECT / "benchmarks"
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
 KERNELS = "kernels"  # what the scripts tune; the page names the folder alone
-RESULTS = {"H200": ["nvidia-h200"], "H100": ["nvidia-h100-80gb-hbm3"], "EPYC": ["cpu"], "simulated": ["simulated"]}
+RESULTS = {
+    "H200": ["nvidia-h200"],
+    "H100": ["nvidia-h100-80gb-hbm3"],
+    "EPYC": ["cpu"],
+    "Xeon": ["cpu"],
+    "simulated": ["simulated"],
+}
 _HEADING = re.compile(r"^## ", re.MULTILINE)
 _PARTS = re.compile(r"^Parts?: (.*)\.$", re.MULTILINE)
 

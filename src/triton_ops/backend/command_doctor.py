@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import typer
 
@@ -36,7 +36,7 @@ def doctor_command(context: typer.Context, cache_dir: CacheDir = None) -> Facts:
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
     version = str(context.find_root().obj)
-    parts = [_python(version), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
+    parts = [_python(version), *_system(), _torch(), _triton(), _ptxas(), *_gpu(), _cache(cache_dir)]
     rows = [("ok" if part.ok else "--", part.name, f"{part.found}; {part.means}") for part in parts]
     return Facts("doctor", list(map(asdict, parts))).table(("", "", ""), rows)
 
@@ -44,6 +44,17 @@ def doctor_command(context: typer.Context, cache_dir: CacheDir = None) -> Facts:
 def _python(program: str) -> CheckedPart:
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     return CheckedPart("Python", version, True, f"triton-ops {program}")
+
+
+def _system() -> list[CheckedPart]:
+    """What this system lacks, with what follows; nothing on Linux."""
+    posix = hasattr(os, "fork"), "for Linux and macOS"
+    rows = (
+        ("processes", *posix, "without, one config that crashes or hangs ends the tune, and nothing is linted"),
+        ("locks", *posix, "processes that tune at once do not wait for each other"),
+        ("load", sys.platform == "linux", "for Linux", "other programs' use of the CPUs is not seen in a tune"),
+    )
+    return [CheckedPart(name, systems, False, means) for name, here, systems, means in rows if not here]
 
 
 def _torch() -> CheckedPart:
@@ -59,7 +70,8 @@ def _torch() -> CheckedPart:
 def _triton() -> CheckedPart:
     version = _version("triton")
     if version is None:
-        return CheckedPart("Triton", "not installed", False, "callables can be tuned, Triton kernels cannot")
+        why = "" if sys.platform == "linux" else ": its wheels are for Linux"
+        return CheckedPart("Triton", f"not installed{why}", False, "callables can be tuned, Triton kernels cannot")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers and numbers < _OLDEST_TRITON:
         return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
@@ -85,24 +97,19 @@ def _ptxas() -> CheckedPart:
     return CheckedPart("ptxas", str(ptxas), True, means)
 
 
-def _gpu() -> CheckedPart:
+def _gpu() -> list[CheckedPart]:
+    """The GPU and its driver."""
     missing = gpu_missing()
     if missing is not None:
         cpu = probe("cpu")
-        return CheckedPart("GPU", f"none: {missing}", False, f"callables are tuned on {cpu.name}, {cpu.units} cores")
+        gpu = CheckedPart("GPU", f"none: {missing}", False, f"callables are tuned on {cpu.name}, {cpu.units} cores")
+        return [gpu, CheckedPart("driver", "none looked for", False, "there is no GPU")]
     spec = probe("cuda")
     memory = f", {spec.memory_bytes / 2**30:.0f} GiB" if spec.memory_bytes else ""
     name = f"{spec.name} {spec.arch}, {spec.units} units{memory}"
-    return CheckedPart("GPU", name, True, "kernels are timed by device events")
-
-
-def _driver() -> CheckedPart:
-    if gpu_missing() is not None:
-        return CheckedPart("driver", "none looked for", False, "there is no GPU")
-    driver = probe("cuda").driver
-    if driver is None:
-        return CheckedPart("driver", "not known", False, "install nvidia-ml-py to have it in every record's key")
-    return CheckedPart("driver", driver, True, "it is part of every record's key")
+    means = "install nvidia-ml-py to have it in" if spec.driver is None else "it is part of"
+    driver = CheckedPart("driver", spec.driver or "not known", bool(spec.driver), f"{means} every record's key")
+    return [CheckedPart("GPU", name, True, "kernels are timed by device events"), driver]
 
 
 def _cache(cache_dir: str | None) -> CheckedPart:
@@ -117,13 +124,10 @@ def _cache(cache_dir: str | None) -> CheckedPart:
         if not Folder(folder).writable:
             return CheckedPart("cache", str(folder), False, "it is read-only: winners are read, new ones are not kept")
         return CheckedPart("cache", str(folder), True, "winners are remembered, interrupted runs go on")
-    if Folder(_nearest(folder)).writable:
+    nearest = next(path for path in folder.parents if Folder(path).exists)
+    if Folder(nearest).writable:
         return CheckedPart("cache", str(folder), True, "it is not there yet: the first tune makes it")
-    return CheckedPart("cache", str(folder), False, f"it cannot be made: {_nearest(folder)} is read-only")
-
-
-def _nearest(folder: Path) -> Path:
-    return next(path for path in folder.parents if Folder(path).exists)
+    return CheckedPart("cache", str(folder), False, f"it cannot be made: {nearest} is read-only")
 
 
 def _fault(name: str, *parts: str) -> tuple[str, str] | None:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -53,7 +52,7 @@ class TemporaryFolder:
             place = Path(tempfile.gettempdir())
             sweep_temporary(place)
             if os.access(place, os.W_OK | os.X_OK):
-                self.path = place / f"triton-ops-run-{secrets.token_hex(8)}"
+                self.path = place / f"triton-ops-run-{os.urandom(8).hex()}"
 
     def remove(self) -> None:
         """Remove the folder with all that is in it; a second call does nothing."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
-import secrets
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -34,7 +32,6 @@ from triton_ops.base.plain import Sealed
 from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError
 
-_log = logging.getLogger("triton_ops")
 LONGEST_LINE_BYTES = 4 << 20  # a trial's line has about 1 KB, a head's with 10,000 listed configs about 1 MB
 LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
 _LAST_BYTES = 64 << 10
@@ -121,7 +118,7 @@ class StoredFile:
         """
         # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
         path = Path(self.path)
-        fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
+        fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}.tmp")
         try:
             with fresh.open("xb") as file:
                 if like is not None:
@@ -231,8 +228,10 @@ class AppendedFile:
         except (OSError, CacheError) as error:
             warned, self._broken = self._broken, True
             reason = getattr(error, "strerror", None) or error
+            import logging  # see `warn_once`
+
             level = logging.DEBUG if warned else logging.WARNING
-            _log.log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
+            logging.getLogger("triton_ops").log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -24,7 +24,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 import threading
 import time
@@ -344,7 +343,7 @@ class Folder:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
                 return False
-        probe = Path(self.path) / f"{_PROBE}{secrets.token_hex(8)}"  # no files without a name on this file system
+        probe = Path(self.path) / f"{_PROBE}{os.urandom(8).hex()}"  # no files without a name on this file system
         try:
             os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags(), 0o600))
             probe.unlink()

@@ -7,11 +7,9 @@ the most to itself. Optional packages, which only some functions need, are impor
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterator
@@ -62,12 +60,11 @@ def _failure(package: str, error: BaseException) -> tuple[str, str]:
 def _wrong_logs(setting: str, logs: list[str]) -> tuple[str, str]:
     """Reason and next step of a `TORCH_LOGS` with which torch refuses to be imported."""
     wrong = [word for word in (part.strip().lstrip("+-") for part in setting.split(",")) if word not in logs]
+    import difflib
+
     close = ", ".join(near[0] for word in wrong if (near := difflib.get_close_matches(word, logs, n=1)))
     reason = f"cannot be imported: TORCH_LOGS is {setting!r}, and torch has no log {', '.join(map(repr, wrong))}"
-    return (
-        reason,
-        f"correct TORCH_LOGS; close are {close}" if close else "correct TORCH_LOGS: TORCH_LOGS=help lists logs",
-    )
+    return reason, f"correct TORCH_LOGS{f'; close are {close}' if close else ': TORCH_LOGS=help lists logs'}"
 
 
 def import_in_order(name: str) -> ModuleType:
@@ -137,7 +134,7 @@ def installed_version(name: str) -> str | None:
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
     installed = {name: installed_version(name) for name in ("triton-ops", *filter(available, ("torch", "triton")))}
-    return {"python": platform.python_version(), **{name: text for name, text in installed.items() if text}}
+    return {"python": sys.version.split()[0], **{name: text for name, text in installed.items() if text}}
 
 
 class Host:

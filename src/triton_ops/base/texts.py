@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
-
-_log = logging.getLogger("triton_ops")
 
 
 def storable(value: Any) -> Any:
@@ -58,4 +55,6 @@ def escaped(text: str) -> str:
 @lru_cache(maxsize=1024)
 def warn_once(message: str) -> None:
     """Warn in the log, of the same only once in a process."""
-    _log.warning("%s", message)
+    import logging  # it takes 4 ms, and a launch from a record warns of nothing
+
+    logging.getLogger("triton_ops").warning("%s", message)

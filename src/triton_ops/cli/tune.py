@@ -19,7 +19,7 @@ from triton_ops.device import probe
 from triton_ops.dispatch import AtNotedCall
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import TypedTarget
-from triton_ops.many import ListedTune
+from triton_ops.many import ListedTune, RunOptions
 from triton_ops.records import Record
 from triton_ops.report import watched
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
@@ -117,9 +117,8 @@ def tune_command(
     }  # fmt: skip
     if lists:
         _check_list(lists, typed)
-        run = ListedTune.checked(
-            shared, engine=engine, gpus=gpus, budget_s=options.budget_s, device=device, warm=warm, tolerance=tolerance
-        )
+        run_options = RunOptions.of(shared, gpus=gpus, budget_s=options.budget_s, engine=engine)
+        run = ListedTune(options=run_options, device=device, warm=warm, tolerance=tolerance)
         if from_misses:
             return tune_from_misses(run, targets or (), most, kernels or ())
         with only_data_on_stdout():

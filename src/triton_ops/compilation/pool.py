@@ -201,15 +201,11 @@ class Queue:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Of these, `spared` are left to pools that are first; `devices` measure at a time, each with a pool that is first,
-    and `share` CPUs. One pool is worth having `of_one` processes: as many as there are CPUs, and at most twice its
-    share. One server forks the processes of all pools, one after another, and would else be what the devices wait for.
+    Of these, `spared` are left to pools that are first.
     """
 
-    def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
+    def __init__(self, most: int, spared: int = 0) -> None:
         self.most = max(1, most)
-        self.share = max(1, self.most // max(1, devices))
-        self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
         self._running: Counter[CompilePool] = Counter()
         self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
@@ -321,7 +317,7 @@ _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
 _GONE = (EOFError, OSError, GarbledError)  # of a process that is asked; a limit that has passed is an OSError too
 _CLOSED = "the compile pool is closed"
-_SPARE_PART = 2  # previews take at most half of a pool's share: what imports, measures or is measured next needs CPUs
+_SPARE_PART = 2  # previews take at most half of a pool: what imports, measures or is measured next needs CPUs
 _STARTS = 3  # of a process or its fork server, where others end it
 
 
@@ -359,10 +355,9 @@ class CompilePool:
         self._compiler = compiler
         self._timeout_s = timeout_s
         self._start = Start(packed=compiler.pack(), surroundings=Surroundings.here())
-        self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.most)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
-        share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
-        self._queue = Queue(max(1, share // _SPARE_PART))
+        self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._one = partial(WaitingProcesses().one, self._load)
         self._processes: set[ForkedProcess] = set()
         self._fork_server: ForkServer | None = None

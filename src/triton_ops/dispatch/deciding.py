@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops import settings
 from triton_ops.backend import (
@@ -59,8 +59,10 @@ from triton_ops.exceptions import (
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import Listener
 from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
+
+if TYPE_CHECKING:
+    from triton_ops.tuner import Listener
 
 _PREFIX = "triton_ops/"
 

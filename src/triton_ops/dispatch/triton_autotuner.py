@@ -13,14 +13,16 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import escaped, require
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import Config, Members, checked_value, given_back
-from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
+
+if TYPE_CHECKING:
+    from triton_ops.tuner import Listener, RunPlan, RunProgress
 
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _knobs: Any = require("triton.knobs", "triton_ops.autotune")

@@ -426,7 +426,8 @@ class _LastComparison:
         preferences = {config: preference(updated[config], default, incumbents) for config in alive}
         standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
         challenger = standing.challenger
-        if challenger is None or not self._doubts(standing, challenger):
+        settles = bool(standing.default_ms) and self.final.settle
+        if challenger is None or not (settles and standing.doubtful(challenger)):
             return outcome_of(standing, updated, self._itself)
         if challenger not in self.resolutions and self._too_late(standing, challenger):
             self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
@@ -439,9 +440,6 @@ class _LastComparison:
         """The difference between the twins; None where they did not race."""
         rows = [twin.values_ms for twin in self.twins if twin.visits]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
-
-    def _doubts(self, standing: Standing[Config], challenger: Config) -> bool:
-        return bool(standing.default_ms) and self.final.settle and standing.doubtful(challenger)
 
     def _too_late(self, standing: Standing[Config], challenger: Config) -> bool:
         pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, self.final.default)]

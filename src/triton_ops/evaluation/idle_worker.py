@@ -52,32 +52,18 @@ class Rest:
     """The question to give everything up and wait for another task; the answer's value says what stays changed."""
 
 
-_idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST)
-holds, drop_idle_workers = _idle.holds, _idle.drop
+def _does(has: Needs, needs: Needs) -> bool:
+    """Compare devices, and packages, of which a worker may have more: a chooser among kernels needs torch alone."""
+    return has[1] == needs[1] and set(has[0]) >= set(needs[0])
 
 
-def take(needs: Needs) -> WorkerProcess | None:
-    """A worker that was left and has what is needed, if nobody has ended it meanwhile."""
-    worker = _idle.take(needs, _does)
-    if worker is None or worker.alive:
-        return worker
-    worker.kill()
-    return None
-
-
-def waits(needs: Needs) -> bool:
-    """True if a worker was left that has what is needed."""
-    return _idle.waits(needs, _does)
+_idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST, _does)
+take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
 
 
 def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
     _idle.put(worker, worker.equipment, worker.equipment[1], partial(_rests, worker), idle_s)
-
-
-def _does(has: Needs, needs: Needs) -> bool:
-    """Compare devices, and packages, of which a worker may have more: a chooser among kernels needs torch alone."""
-    return has[1] == needs[1] and set(has[0]) >= set(needs[0])
 
 
 def start_one_early() -> bool:

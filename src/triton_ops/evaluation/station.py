@@ -494,12 +494,10 @@ class Stations:
     def _needs(self) -> idle_worker.Needs:
         return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
 
-    def start_worker(self, device_name: str | None = None) -> None:
-        """Start a worker for a tune that is about to come, on a device or the problem's own, unless one waits."""
-        if self.isolated:
-            needs = self._needs if device_name is None else self._needs._replace(device=device_name)
-            if not idle_worker.waits(needs):
-                idle_worker.start(needs)
+    def start_worker(self) -> None:
+        """Start a worker for a tune that is about to come, unless one waits."""
+        if self.isolated and not idle_worker.waits(self._needs):
+            idle_worker.start(self._needs)
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:

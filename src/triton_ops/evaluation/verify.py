@@ -549,7 +549,7 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     if source is None:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
-    need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
+    need = _COPIES_OF_A_SET * sum(tensor.untyped_storage().nbytes() for tensor in first.arguments.tensors())
     if need > _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         return [Case(first, 1)]
     even = _refilled(source.problem, ("outliers",), "uniform") or source.problem
@@ -560,10 +560,6 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
-
-
-def _bytes_of(arguments: Arguments) -> int:
-    return sum(tensor.untyped_storage().nbytes() for tensor in arguments.tensors())
 
 
 def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | None:

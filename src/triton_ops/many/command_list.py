@@ -16,8 +16,8 @@ from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_problems
-from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs, run_options
-from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
+from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
+from triton_ops.request import TuneProblem, TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
 from triton_ops.values import Tolerance
@@ -42,25 +42,12 @@ class ListedTune:
     warm: bool = False
     tolerance: float | None = None
 
-    @classmethod
-    def checked(
-        cls,
-        each: TuneOptions,
-        *,
-        engine: str | None,
-        gpus: str | None,
-        budget_s: float | None,
-        device: str | None,
-        warm: bool,
-        tolerance: float | None,
-    ) -> ListedTune:
-        """The options as they were typed; a `TritonKernelError` if one is wrong."""
-        options = run_options(each, gpus=gpus, budget_s=budget_s, engine=engine)
-        folder_of(each.cache_dir)
-        if device is not None:
-            probe(device)
-        Tolerance.of(tolerance)
-        return cls(options=options, device=device, warm=warm, tolerance=tolerance)
+    def __post_init__(self) -> None:
+        """Refuse what does not fit, before any work."""
+        folder_of(self.options.each.cache_dir)
+        if self.device is not None:
+            probe(self.device)
+        Tolerance.of(self.tolerance)
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader) -> Facts:
         """Tune a file of problems, or for None the targets' named ones."""
@@ -118,19 +105,19 @@ def _problem(line: ProblemLine, run: ListedTune, load: Loader) -> TuneProblem:
 
 def _facts(result: ManyResult) -> Facts:
     document = {"stopped": result.stopped, "elapsed_s": result.elapsed_s, "totals": result.totals}
-    facts = Facts("tune list", {**document, "problems": list(map(_outcome_json, result.outcomes))})
+    problems = [
+        {
+            "label": outcome.label, "status": outcome.status,
+            "reason": "" if outcome.error is None else str(outcome.error), "device": outcome.device,
+            "began_s": outcome.began_s, "ended_s": outcome.ended_s,
+            "result": None if outcome.result is None else outcome.result.as_json,
+        }
+        for outcome in result.outcomes
+    ]  # fmt: skip
+    facts = Facts("tune list", {**document, "problems": problems})
     facts.table(_HEADER, list(map(_row, result.outcomes)), _NUMBERS)
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     return facts.tell(f"{len(result.outcomes)} problems in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
-
-
-def _outcome_json(outcome: ProblemOutcome) -> dict[str, Any]:
-    return {
-        "label": outcome.label, "status": outcome.status,
-        "reason": "" if outcome.error is None else str(outcome.error), "device": outcome.device,
-        "began_s": outcome.began_s, "ended_s": outcome.ended_s,
-        "result": None if outcome.result is None else outcome.result.as_json,
-    }  # fmt: skip
 
 
 def _row(outcome: ProblemOutcome) -> list[str]:

@@ -1,38 +1,57 @@
-"""The role of what measures problems on one device, and the job that it is given."""
+"""Executors, each of which measures the problems of one device: in this process, or in one of its own.
+
+One device is served by this process. Of several devices each has a process, here or on a host of a Ray cluster, that
+thinks for it alone: searchers, models and the threads of what is prepared take an interpreter that no other device
+waits for. That process has a `LocalExecutor` too, and each side calls methods of the other one by messages.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
+from logging.handlers import QueueHandler
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from triton_ops.backend import CandidateError, Packed, ScratchAllocator
 from triton_ops.compilation import SharedCpus
-from triton_ops.processes import Threads
+from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.processes import Child, Surroundings, Threads, WorkerLostError, WorkerProcess
+from triton_ops.request import Effort
 from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
 
 class ExecutorLostError(Exception):
-    """An executor or its device is gone; the message says how. The problem may go on elsewhere."""
+    """An executor or its device is gone; the message says how. The problem may go on elsewhere.
+
+    `renew` makes an executor of the same device; it is None where the device is gone too.
+    """
+
+    renew: Callable[[], Executor] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlace:
-    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's."""
+    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's.
+
+    `early` is whether nothing is measured there yet, so that a worker process is started at once.
+    """
 
     device: str | None
     gate: Gate
     shared_cpus: SharedCpus
     listener: Listener
     cache_dir: Path | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +59,21 @@ class Job:
     """One problem of a run, checked and ready to be tuned.
 
     `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
-    `devices` None are all. `start_worker` starts a worker process on a device, or on the job's own for None.
+    `devices` None are all.
     """
 
     name: str
     label: str
     kernel: str
     problem: Any
-    tune: Callable[[JobPlace], TuningResult]
-    recall: Callable[[], TuningResult | None] = field(default=lambda: None)
+    tune: Any
+    recall: Callable[[], TuningResult | None] | None = None
     weight: float = 1.0
     devices: frozenset[str] | None = None
-    start_worker: Callable[[str | None], None] = lambda _: None
+
+
+Ready: TypeAlias = "Callable[[str, bool], None]"
+"""Is told the name of a job of which enough is prepared, and whether all is; in any thread, and returns at once."""
 
 
 class Executor(Protocol):
@@ -59,6 +81,8 @@ class Executor(Protocol):
 
     An executor that is lost raises an `ExecutorLostError`, at once or as the exception of its future.
     """
+
+    ready: Ready  # is called for each job once enough of it is prepared, once all is, or when it ended
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin with what jobs need before they are measured, the next one first; drop what others needed."""
@@ -71,56 +95,33 @@ class Executor(Protocol):
         any config ran, and an `ExecutorLostError` if the executor or its device is gone.
         """
 
+    def end(self) -> None:
+        """Have what is being measured and prepared end after the step that each is at, to be gone on with later."""
+
     def close(self) -> None:
-        """End what is being measured and prepared, so that it can be gone on with later, and all processes."""
-
-
-Ready: TypeAlias = "Callable[[str, bool], None]"
-"""Is told the name of a job of which enough is prepared, and whether all is; in any thread, and returns at once."""
-
-
-@runtime_checkable
-class TellsReady(Protocol):
-    """An executor that can tell when a job is prepared so far that measuring it need not wait."""
-
-    def tell_ready(self, call: Ready) -> None:
-        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
+        """End as `end`, wait some seconds until everything has ended, and end all processes."""
 
 
 _log = logging.getLogger("triton_ops")
 
 _HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so long to that which has just been let in
-_LOOK_S = 0.1  # between two looks whether a job that waits for its former thread is to end
-_dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValueDictionary()
-"""The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
 
 
 class _Tune:
-    """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
+    """One job in its thread."""
 
-    def __init__(self, job: Job, tuned: Callable[[Gate], TuningResult], ready: Ready, held_s: float = 0.0) -> None:
-        self.job, self.gate = job, Gate(partial(ready, job.name))
-        self._ready, self._held_s = ready, held_s
+    def __init__(self, job: Job, place: JobPlace, ready: Ready, held_s: float) -> None:
+        self.job, self.gate, self._ready = job, place.gate, ready
         self.future: Future[TuningResult] = Future()
-        self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
-        run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
+        run = partial(copy_context().run, self._run, place, held_s)  # what is set for launches holds for these too
         self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
         Threads.begin(self.thread)
 
-    def drop(self) -> None:
-        self.gate.end()
-        if self._begins:
-            _dropped[self.job.name] = self.thread  # waited for by whoever begins the job again
-
-    def _run(self) -> None:
+    def _run(self, place: JobPlace, held_s: float) -> None:
         try:
-            while self._before is not None and self._before.is_alive():
-                self._before.join(_LOOK_S)
-                self.gate.check()
-            self.gate.hold(self._held_s)
-            self._begins = True
-            self.gate.check()  # a drop until here has left the former thread in its place
-            result = self._tuned(self.gate)
+            self.gate.hold(held_s)
+            self.gate.check()
+            result = self.job.tune(place)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self.future.set_exception(error)
         else:
@@ -129,60 +130,284 @@ class _Tune:
 
 
 class LocalExecutor:
-    """Measures jobs on a device of this machine, or on each job's own for None, as `tune` does."""
+    """Measures jobs in this process, on a device of this machine, or on each job's own for None, as `tune` does."""
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
         self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
         self._ahead: dict[str, _Tune] = {}
         self._now: _Tune | None = None
         self._dropped: list[_Tune] = []
-        self._ready: Ready = lambda *_: None
-
-    def tell_ready(self, call: Ready) -> None:
-        """From now on have a function called with the name of each job, once enough or all of it is prepared."""
-        self._ready = call
+        self.ready: Ready = lambda *_: None
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Compile for jobs; what was prepared before for others is dropped."""
         names = [job.name for job in jobs]
         self._dropped = [each for each in self._dropped if each.thread.is_alive()]
         for name in [name for name in self._ahead if name not in names]:
-            self._ahead[name].drop()
+            self._ahead[name].gate.end()
             self._dropped.append(self._ahead.pop(name))
-        if jobs and self._now is None:
-            jobs[0].start_worker(self._device)  # it imports while the first configs compile
-        for job in jobs:
+        idle = self._now is None
+        for at, job in enumerate(jobs):
             if job.name not in self._ahead:
-                self._ahead[job.name] = self._begun(job, held_s=_HELD_S if self._now is not None else 0.0)
+                self._ahead[job.name] = self._begun(job, early=idle and at == 0, held_s=0.0 if idle else _HELD_S)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job when the one before has ended."""
-        prepared = self._ahead.pop(job.name, None)
-        if prepared is None:
-            job.start_worker(self._device)
-        self._now = prepared or self._begun(job)
+        self._now = self._ahead.pop(job.name, None) or self._begun(job, early=True)
         self._now.gate.let_in(limit_s)
         return self._now.future
 
+    def end(self) -> None:
+        """Have all jobs end after the step that each is at."""
+        for each in self._tunes:
+            each.gate.end()
+
     def close(self) -> None:
         """End all jobs after the step that each is at, for which this waits some seconds."""
-        tunes = [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
-        for each in tunes:
-            each.gate.end()
+        self.end()
         until = time.monotonic() + Gate.GRACE_S
-        for each in tunes:
+        for each in self._tunes:
             each.thread.join(max(0.0, until - time.monotonic()))
             if each.thread.is_alive():
                 _log.warning("%s does not end: it is left behind", each.job.label)
         self._now, self._ahead, self._dropped = None, {}, []
 
-    def _begun(self, job: Job, held_s: float = 0.0) -> _Tune:
-        listener = self._listener_of(job)
-        return _Tune(
-            job,
-            lambda gate: job.tune(
-                JobPlace(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
-            ),
-            self._ready,
-            held_s,
-        )
+    @property
+    def _tunes(self) -> list[_Tune]:
+        return [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
+
+    def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
+        place = JobPlace(
+            device=self._device, gate=Gate(partial(self.ready, job.name)), shared_cpus=self._shared_cpus,
+            listener=self._listener_of(job), early=early,
+        )  # fmt: skip
+        return _Tune(job, place, self.ready, held_s)
+
+
+SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
+_LOOK_S = 5.0  # between two looks for a process that hangs
+_SILENCE_S = 120.0  # over what a step of a tune may take
+
+
+class Call(NamedTuple):
+    """A call of a method of the other side, which gives nothing back."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+class _Forwards:
+    """The listener of one job, whose events are sent."""
+
+    def __init__(self, send: Callable[..., None], job: Job) -> None:
+        self.started = partial(send, "follow", job.name, "started")
+        self.tried = partial(send, "follow", job.name, "tried")
+        self.ended = partial(send, "follow", job.name, "ended")
+
+
+class ChildExecutor:
+    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there."""
+
+    def __init__(self, send: Callable[[Call], None], device: str | None, cpus: int, level: int) -> None:
+        self._send_one, self._guard = send, threading.Lock()
+        self._executor = LocalExecutor(SharedCpus(cpus, SPARED), device, partial(_Forwards, self._send))
+        self._executor.ready = partial(self._send, "ready")
+        _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
+        _log.setLevel(level)
+        _log.propagate = False
+
+    def take(self, call: Call) -> None:
+        """Make a call from elsewhere, of a method of the executor; the other side hears how a job ended."""
+        future = getattr(self._executor, call.method)(*call.arguments)
+        if future is not None:
+            future.add_done_callback(partial(self._ended, call.arguments[0].name))
+
+    def _ended(self, name: str, future: Future[TuningResult]) -> None:
+        error = future.exception()
+        self._send("ended", name, future.result() if error is None else _sendable(error))
+
+    def _send(self, method: str, *arguments: Any) -> None:
+        with self._guard:
+            self._send_one(Call(method, arguments))
+
+
+_loading = threading.Lock()  # threads that import modules which import each other find them half imported
+
+
+def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
+    """The result of what was sent of a job; it is loaded in the job's thread, since that may import modules."""
+    with _loading:
+        tune: Callable[[JobPlace], TuningResult] = Packed.loaded(packed)
+    return tune(place)
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """An exception, or one with its text if another process could not make it again."""
+    try:
+        Packed.loaded(Packed.of(error).content)
+    except TritonKernelError:
+        return TritonKernelError(CandidateError.one_line(error))
+    return error
+
+
+def main() -> None:
+    """Measure as asked until the pipe is closed; the first message is what `RemoteExecutor.of_device` sends."""
+    child = Child()
+    surroundings, allocator, *place = child.receive()
+    child.import_heavy(child.packages, "what is going to be tuned")
+    surroundings.take()
+    if allocator is not None:
+        ScratchAllocator.take(allocator)
+    executor = ChildExecutor(child.send, *place)
+    with contextlib.suppress(EOFError):
+        while True:
+            executor.take(child.receive())
+
+
+class Link(Protocol):
+    """The connection to a process that measures; each method raises a `WorkerLostError` if that is gone."""
+
+    def tell(self, message: Call) -> None:
+        """Send a call."""
+
+    def hear(self, seconds: float) -> Call | None:
+        """The next call; None if there is none in so many seconds."""
+
+    def kill(self) -> None:
+        """End the process and all that it has started."""
+
+
+class RemoteExecutor:
+    """Has a process of its own measure jobs.
+
+    A process of which nothing is heard for longer than a step of a tune may take has hung, and is ended. `content_of`
+    has what is sent of a job, and `renew` makes an executor in place of one that is lost.
+    """
+
+    def __init__(
+        self, link: Link, listener_of: Callable[[Job], Listener], effort: Effort, *,
+        renew: Callable[[], RemoteExecutor] | None = None, content_of: Callable[[Job], Any] = lambda job: job.tune,
+    ) -> None:  # fmt: skip
+        self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
+        self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
+        self.ready: Ready = lambda *_: None
+        self._there: dict[str, Listener] = {}  # of the jobs that the process knows
+        self._now: tuple[str, Future[TuningResult]] | None = None
+        self._gone: ExecutorLostError | None = None
+        self._closed, self._guard = False, threading.RLock()
+        self._listener = threading.Thread(target=self._listen, name="triton-ops executor", daemon=True)
+        Threads.begin(self._listener)
+
+    @classmethod
+    def of_device(
+        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
+    ) -> RemoteExecutor:
+        """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
+        process = WorkerProcess(program=__name__, duplex=True)
+        process.step = "tune"
+        allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
+        process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
+        return cls(process, listener_of, effort, renew=partial(cls.of_device, device, cpus, listener_of, effort))
+
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
+        sent = {job.name: self._sent(job) for job in jobs}
+        there = {*sent, "" if self._now is None else self._now[0]}
+        self._there = {name: listener for name, listener in self._there.items() if name in there}
+        self._tell("prepare", [each for each in sent.values() if isinstance(each, Job)])
+        for name, each in sent.items():
+            if isinstance(each, KernelTypeError) or self._gone is not None:
+                self.ready(name, True)
+
+    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
+        """Send a job; an `ExecutorLostError` if the process is gone."""
+        future: Future[TuningResult] = Future()
+        sent = self._sent(job)
+        if isinstance(sent, KernelTypeError):
+            future.set_exception(sent)
+            return future
+        with self._guard:
+            if self._gone is not None:
+                raise self._gone
+            self._now = job.name, future
+        self._tell("measure", sent, limit_s)
+        return future
+
+    def end(self) -> None:
+        """Have the process end all jobs after the step that each is at."""
+        self._closed = True
+        self._tell("end")
+
+    def close(self) -> None:
+        """End all jobs, for which this waits some seconds, and the process."""
+        if not self._closed:
+            self.end()
+        if (now := self._now) is not None:
+            wait([now[1]], timeout=Gate.GRACE_S)
+        self._link.kill()
+        self._listener.join(Gate.GRACE_S)
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        try:
+            self._link.tell(Call(method, arguments))
+        except WorkerLostError as error:
+            self._lose(error)
+
+    def _sent(self, job: Job) -> Job | KernelTypeError:
+        """A job as it is sent, without its `tune` if the process has that; or the reason why it cannot be."""
+        sent = Job(name=job.name, label=job.label, kernel=job.kernel, problem=None, tune=None)
+        if job.name in self._there:
+            return sent
+        try:
+            packed = Packed.of(self._content_of(job))
+        except KernelTypeError as error:
+            return error
+        if packed.drawn:
+            return KernelTypeError(
+                f"its tensors are too large to be sent to the process of a GPU: {', '.join(packed.drawn)}",
+                hint="tune it on one GPU, or as an operation that makes its arguments from a shape",
+            )
+        self._there[job.name] = self._listener_of(job)
+        return replace(sent, tune=partial(_tuned, packed.content))
+
+    def _listen(self) -> None:
+        takes: dict[str, Callable[..., Any]] = {
+            "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish
+        }  # fmt: skip
+        silent_s = 0.0
+        try:
+            while True:
+                call = self._link.hear(_LOOK_S)
+                silent_s = 0.0 if call is not None or self._now is None else silent_s + _LOOK_S
+                if call is not None:
+                    takes[call.method](*call.arguments)
+                elif silent_s > self._silence_s:
+                    self._link.kill()
+                    raise WorkerLostError(f"nothing was heard of it for {self._silence_s:.0f} s", "", hung=True)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
+            self._lose(error)
+
+    def _follow(self, name: str, method: str, *arguments: Any) -> None:
+        if (listener := self._there.get(name)) is not None:
+            getattr(listener, method)(*arguments)
+
+    def _finish(self, name: str, outcome: TuningResult | BaseException) -> None:
+        with self._guard:
+            if self._now is None or self._now[0] != name:
+                return
+            future, self._now = self._now[1], None
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _lose(self, error: BaseException) -> None:
+        """Note that the process is gone, and tell whoever waits for it."""
+        with self._guard:
+            first, self._gone = self._gone is None, self._gone or ExecutorLostError(str(error))
+            self._gone.renew = self._renew
+            now, self._now = self._now, None
+        if now is not None:
+            now[1].set_exception(KeyboardInterrupt() if self._closed else self._gone)
+        for name in list(self._there) if first else ():
+            self.ready(name, True)  # whoever measures it hears of the loss

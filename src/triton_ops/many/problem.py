@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.base import NamedFile
+from triton_ops.base import NamedFile, is_positive
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
-from triton_ops.many.ray_engine import RayEngine
-from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
+from triton_ops.many.ray_engine import RayEngine, engine_named
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import TuningResult
 
@@ -188,6 +189,27 @@ class RunOptions:
     budget_s: float | None = None
     cluster: RayEngine | None = None
 
+    @classmethod
+    def of(
+        cls, each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
+    ) -> RunOptions:
+        """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
+        plan = Effort.of(each)
+        if not (isinstance(plan.search, str) or callable(plan.search)):
+            raise SettingsError(
+                f"search is {plan.search!r}, one searcher for many spaces",
+                hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
+            )
+        cluster = engine_named(engine)
+        if cluster is not None and gpus is not None:
+            raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
+        if budget_s is not None and not is_positive(budget_s):
+            raise SettingsError(
+                f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit"
+            )
+        limit_s = None if budget_s is None else float(budget_s)
+        return cls(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)
+
     def tuned(self, problem: TuneProblem, place: JobPlace, own_device: str | None = None) -> TuningResult:
         """The result of a problem's tune in a place of this process, or of its record.
 
@@ -195,10 +217,12 @@ class RunOptions:
         as each thread has a current one of its own. None takes the problem's.
         """
         options = self.each if place.cache_dir is None else replace(self.each, cache_dir=place.cache_dir)
+        request = problem.measurable(place.device or own_device, options.seed)
+        if place.early:
+            Stations(problem=request, options=options).start_worker()  # it imports while the first configs compile
         return RequestedTune(
-            request=problem.measurable(place.device or own_device, options.seed), options=options,
-            listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus,
-        ).result()  # fmt: skip
+            request=request, options=options, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus
+        ).result()
 
 
 def as_problem(item: Any) -> TuneProblem:
@@ -232,7 +256,6 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        start_worker=Stations(problem=request, options=each).start_worker,
     )  # fmt: skip
 
 

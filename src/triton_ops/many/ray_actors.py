@@ -1,7 +1,7 @@
-"""The actors of a Ray run: a measurer on each GPU, and the keeper of the run's cache folder.
+"""The actor of a Ray run on each GPU: a measurer, whose files are copied into the cache folder of the run.
 
-Both are plain classes, which know nothing of Ray. A measurer works in a cache folder of its own, and has the keeper
-write each trial into that of the run before it begins the next.
+It is a plain class, which knows nothing of Ray. It works in a cache folder of its own, and has the driver write each
+trial into that of the run before it begins the next.
 
 Run logs only grow, so that their new lines are a piece; any other file is a piece as a whole.
 """
@@ -9,24 +9,22 @@ Run logs only grow, so that their new lines are a piece; any other file is a pie
 from __future__ import annotations
 
 import platform
+import queue
 import re
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from triton_ops import settings
 from triton_ops.backend import Packed
 from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder, installed_version
-from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.many.executor import JobPlace
+from triton_ops.many.executor import Call, ChildExecutor, JobPlace
 from triton_ops.records import Quarantine, Runs
-from triton_ops.tuner import Gate, RunPlan, RunProgress, Silent
-from triton_ops.values import Trial, TuningResult
+from triton_ops.values import TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
 _COPIED = re.compile(
@@ -47,15 +45,15 @@ class WatchedFolder:
     """Finds what changes in a cache folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._states: dict[str, tuple[int, int]] = {}
 
     def changes(self) -> list[Piece]:
         """Pieces that were added since the last call; what was there before the first is new."""
-        return [piece for path in _files_of(self._folder) if (piece := self._change(path)) is not None]
+        return [piece for path in _files_of(self.folder) if (piece := self._change(path)) is not None]
 
     def _change(self, path: Path) -> Piece | None:
-        name = path.relative_to(self._folder).as_posix()
+        name = path.relative_to(self.folder).as_posix()
         status = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
         at, changed_ns = self._states.get(name, (0, 0))
         if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
@@ -82,21 +80,14 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
 
 def files_of_problem(folder: Path, name: str) -> list[Piece]:
     """The record and the run logs of a problem, whole, and the configs that crash or hang."""
-    paths = [folder / f"{name}.record.json", *(folder / RUNS / name).glob("*.jsonl"), *(folder / QUARANTINE).glob("*")]
-    return [
-        Piece(path.relative_to(folder).as_posix(), 0, StoredFile(path).read())
-        for path in paths
-        if _is_copied(folder, path) and path.is_file()
-    ]
+    paths = (path for path in _files_of(folder, name) if path.is_file())
+    return [Piece(path.relative_to(folder).as_posix(), 0, StoredFile(path).read()) for path in paths]
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
-    places = ("*.record.json", f"{RUNS}/*/*.jsonl", f"{QUARANTINE}/*")
-    return (path for place in places for path in sorted(folder.glob(place)) if _is_copied(folder, path))
-
-
-def _is_copied(folder: Path, path: Path) -> bool:
-    return _COPIED.fullmatch(path.relative_to(folder).as_posix()) is not None
+def _files_of(folder: Path, name: str = "*") -> Iterator[Path]:
+    places = (f"{name}.record.json", f"{RUNS}/{name}/*.jsonl", f"{QUARANTINE}/*")
+    paths = (path for place in places for path in sorted(folder.glob(place)))
+    return (path for path in paths if _COPIED.fullmatch(path.relative_to(folder).as_posix()))
 
 
 SIMULATED = "simulated"
@@ -105,96 +96,63 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """The host of an actor, and the versions that must be equal on all hosts; Triton's is empty if it is missing."""
+    """The host of an actor with its CPUs, and the versions that must be equal on all hosts; no Triton is empty."""
 
     host: str
     model: str
     python: str
     triton: str
+    cpus: int = 1
 
 
 def facts_here(model: str | None = None) -> HostFacts:
     """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
     return HostFacts(
         host=socket.gethostname(), model=TorchDevice.gpus()[0].name if model is None else model,
-        python=platform.python_version(), triton=installed_version("triton") or "",
+        python=platform.python_version(), triton=installed_version("triton") or "", cpus=Host.usable_cpus(),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentWork:
-    """One problem as it is sent to a measurer.
+@cache
+def _own_folder() -> WatchedFolder:
+    """The cache folder of this process, of which nothing has to last: the driver has what is to."""
+    Folder.skip_syncs()
+    return WatchedFolder(TemporaryFolder.own())
 
-    `turn` counts how often problems were sent; of two measurers that have the same problem, the later may write.
-    `pieces` are its files, and those of other problems that may guide its search.
+
+@dataclass(frozen=True)
+class CopiedTune:
+    """A job's `tune` as it is sent to an actor, with its files, and those of other problems that may guide its search.
+
+    It works in the cache folder there.
     """
 
-    name: str
-    turn: int
-    tune: bytes
+    tune: Callable[[JobPlace], TuningResult]
     pieces: Sequence[Piece]
-    limit_s: float | None
-    cpus: int
 
-
-class Keeper:
-    """Writes what measurers find into the cache folder of the run, on the driver's host, in several threads."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-        self._turns: dict[str, int] = {}
-        self._last_news: dict[int, float] = {}
-        self._guard = threading.Lock()
-        self._writing: dict[str, threading.Lock] = {}
-
-    def begin(self, name: str, turn: int) -> None:
-        """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
-        with self._of(name):
-            self._turns[name] = turn
-            self._last_news[turn] = time.monotonic()
-
-    def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
-        """Write pieces, and return whether the measurer may go on; an `OSError` if a file cannot be written."""
-        with self._of(name):
-            if self._turns.setdefault(name, turn) != turn:
-                return False
-            apply(self._folder, pieces)
-            self._last_news[turn] = time.monotonic()
-            return True
-
-    def silent_s(self, turns: Sequence[int]) -> list[float]:
-        """For how many seconds nothing was heard of some turns, at most since this was first asked."""
-        now = time.monotonic()
-        return [now - self._last_news.setdefault(turn, now) for turn in turns]
-
-    def _of(self, name: str) -> threading.Lock:
-        with self._guard:
-            return self._writing.setdefault(name, threading.Lock())
+    def __call__(self, place: JobPlace) -> TuningResult:
+        """The result of the tune."""
+        own = _own_folder()
+        place.gate.overlaps = False  # each trial is told of before the next one begins
+        apply(own.folder, self.pieces)
+        own.changes()  # these are known to the driver
+        return self.tune(replace(place, cache_dir=own.folder))
 
 
 class Measurer:
-    """Tunes one problem after the other on the GPU that this process sees.
+    """Measures on the GPU that this process sees, as the driver calls.
 
-    `keep` has the keeper write pieces, and returns whether to go on. Ray sets an `OMP_NUM_THREADS` of its own, by which
-    records of a CPU would differ, so that `threads` is the driver's.
+    Ray sets an `OMP_NUM_THREADS` of its own, by which records of a CPU would differ, so that `threads` is the driver's.
     """
 
-    def __init__(
-        self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None, threads: str | None = None
-    ) -> None:
+    def __init__(self, threads: str | None = None) -> None:
         settings.set_openmp_text(threads)
-        self._keep, self._model = keep, model
-        Folder.skip_syncs()  # the keeper has what is to last
-        self._folder = TemporaryFolder.own()
-        self._watched = WatchedFolder(self._folder)
+        self._calls: queue.Queue[Call] = queue.Queue()
+        self._heard = False
 
-    def facts(self) -> HostFacts:
-        """The facts of this process; a `DeviceError` if there is no GPU."""
-        return facts_here(self._model)
-
-    def usable_cpus(self) -> int:
-        """CPUs of this host that this process may use."""
-        return Host.usable_cpus()
+    def facts(self, model: str | None) -> HostFacts:
+        """As `facts_here`."""
+        return facts_here(model)
 
     def loads(self, tune: bytes) -> str:
         """The reason why a packed tune cannot be loaded here; empty if it can."""
@@ -204,35 +162,22 @@ class Measurer:
             return error.message
         return ""
 
-    def measure(self, work: SentWork) -> TuningResult | BaseException:
-        """Tune a problem, or give its exception; every trial is with the keeper before the next one begins."""
-        apply(self._folder, work.pieces)
-        self._watched.changes()  # these are known there
-        gate = Gate()
-        gate.let_in(work.limit_s, overlaps=False)
-        place = JobPlace(
-            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
-            listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
-        )  # fmt: skip
-        try:
-            result: TuningResult = Packed.loaded(work.tune)(place)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return error
-        finally:
-            self._send(work, gate)
-        return result
+    def begin(self, cpus: int, level: int) -> None:
+        """Begin with so many CPUs for compilers, and what is logged from a level on."""
+        self._executor = ChildExecutor(self._send, None, cpus, level)
 
-    def _send(self, work: SentWork, gate: Gate) -> None:
-        if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
-            gate.end()  # another measurer has the problem
+    def tell(self, call: Call) -> None:
+        """Make a call of the driver's."""
+        self._executor.take(call)
 
+    def hear(self) -> tuple[Call, Sequence[Piece]]:
+        """The next call for the driver, and what has changed in the cache folder; the driver has done the last one."""
+        if self._heard:
+            self._calls.task_done()
+        self._heard = True
+        return self._calls.get(), _own_folder().changes()
 
-class _Sends(Silent):
-    def __init__(self, send: Callable[[], None]) -> None:
-        self._send = send
-
-    def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
-        self._send()
-
-    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        self._send()
+    def _send(self, call: Call) -> None:
+        """Have the driver make a call, and wait until it has: every trial is there before the next one begins."""
+        self._calls.put(call)
+        self._calls.join()

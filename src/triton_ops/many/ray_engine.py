@@ -1,178 +1,90 @@
 """Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
 
-Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it, hence
-one call in flight; a method that runs cannot be cancelled, hence `kill`; the methods of an actor with
-`max_concurrency` run in threads; an actor dies with its driver.
+Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it; a
+method that runs cannot be cancelled, hence `kill`; each concurrency group of an actor has a thread of its own; an actor
+dies with its driver.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import pickletools
 import re
 import socket
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Origin, Packed
 from triton_ops.base import Folder, require
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
-from triton_ops.many.executor import Executor, ExecutorLostError, Job
-from triton_ops.many.ray_actors import (
-    SIMULATED,
-    HostFacts,
-    Keeper,
-    Measurer,
-    Piece,
-    SentWork,
-    facts_here,
-    files_of_problem,
-)
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.many.executor import Call, Executor, Job, RemoteExecutor
+from triton_ops.many.ray_actors import SIMULATED, CopiedTune, HostFacts, Measurer, apply, facts_here, files_of_problem
+from triton_ops.processes import WorkerLostError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.request import Effort, TuneOptions
-from triton_ops.values import TuningResult
+from triton_ops.tuner import Listener
 
-_log = logging.getLogger("triton_ops")
 _MOST_GUIDES = 8  # problems whose files are sent along: the nearest four guide a search
 _MOST_READ = 64  # problems whose files are held in memory
-_LOOK_S = 5.0  # between two looks for actors that hang
 
 
-class Ledger:
-    """State that the executors of a run share; an actor of which nothing is heard for `patience_s` has hung."""
+class Guides:
+    """What is sent of a job: its tune, its files, and those of other problems of its kernel, which guide the search."""
 
-    def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
-        self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
-        self._problems = problems
-        self._turns = itertools.count(1)
-        self._sent: set[str] = set()
-        self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = lru_cache(_MOST_READ)(partial(files_of_problem, folder))
+        self._problems: dict[str, list[str]] = {}
+        for record in store_in(str(folder)):
+            self._problems.setdefault(record.key.kernel, []).append(record.id)
 
-    def begin(self, job: Job) -> int:
-        """The turn of a problem that is about to be sent, of which the keeper hears before if it was sent before."""
-        turn = next(self._turns)
-        if job.name not in self._sent:
-            self._sent.add(job.name)
-            return turn
+    def content(self, job: Job) -> CopiedTune:
+        """The content for a job, of whose kernel the last problems that have a record are sent along."""
+        names = self._problems.setdefault(job.kernel, [])
+        recorded = (name for name in reversed(names) if (self._folder / f"{name}.record.json").exists())
+        guides = list(islice((name for name in recorded if name != job.name), _MOST_GUIDES))
+        pieces = {piece.path: piece for name in guides for piece in self._files(name)}
+        pieces.update((piece.path, piece) for piece in files_of_problem(self._folder, job.name))
+        if job.name not in names:
+            names.append(job.name)
+        return CopiedTune(job.tune, list(pieces.values()))
+
+
+class ActorLink:
+    """The link to an actor, whose files are written into a folder as they are heard of."""
+
+    def __init__(self, ray: Any, actor: Any, folder: Path) -> None:
+        self._ray, self._actor, self._folder = ray, actor, folder
+        self._call: Any = None
+
+    def tell(self, message: Call) -> None:
+        """Send a call; that the actor is gone is heard."""
+        self._actor.tell.remote(message)
+
+    def hear(self, seconds: float) -> Call | None:
+        """The next call; None if there is none in so many seconds, and a `WorkerLostError` if the actor is gone."""
         try:
-            self.ray.get(self.keeper.begin.remote(job.name, turn))
-        except self.ray.exceptions.RayError as error:
-            raise ExecutorLostError(f"what writes the run logs is gone: {_line(error)}") from error
-        return turn
+            self._call = self._call or self._actor.hear.options(concurrency_group=_HEARING).remote()
+            if not self._ray.wait([self._call], timeout=seconds)[0]:
+                return None
+            call, pieces = self._ray.get(self._call)
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLostError(_line(error), "") from error
+        self._call = None
+        apply(self._folder, pieces)
+        return Call(*call)
 
-    def pieces_for(self, job: Job) -> list[Piece]:
-        """The files of a problem, and of the last problems of its kernel."""
-        guides = [name for name in self._problems.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
-        pieces = {piece.path: piece for name in guides for piece in self._of_guide(name)}
-        pieces.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
-        return list(pieces.values())
-
-    def _of_guide(self, name: str) -> list[Piece]:
-        """The files of a problem that has ended, which are read once for all that it guides."""
-        if name not in self._guides:
-            if len(self._guides) >= _MOST_READ:
-                del self._guides[next(iter(self._guides))]
-            self._guides[name] = files_of_problem(self.folder, name)
-        return self._guides[name]
-
-    def ended(self, job: Job) -> None:
-        """A problem has a record, which guides the others of its kernel."""
-        self._problems.setdefault(job.kernel, []).append(job.name)
-
-
-class ActorExecutor:
-    """Measures jobs in an actor of Ray, which has a GPU of its own, with so many `cpus` to compile."""
-
-    def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
-        self._actor, self._ledger, self._cpus = actor, ledger, cpus
-        self._closed = threading.Event()
-        self._ended = threading.Event()
-        self._turn = 0
-
-    def prepare(self, jobs: Sequence[Job]) -> None:
-        """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
-
-    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Send a job; an `ExecutorLostError` if the keeper is gone."""
-        future: Future[TuningResult] = Future()
-        try:
-            content = Packed.of(job.tune).content
-        except KernelTypeError as error:
-            future.set_exception(error)
-            return future
-        self._turn = self._ledger.begin(job)
-        work = SentWork(
-            name=job.name, turn=self._turn, tune=content, pieces=self._ledger.pieces_for(job), limit_s=limit_s,
-            cpus=self._cpus,
-        )  # fmt: skip
-        self._ended = threading.Event()
-        sent = self._actor.measure.remote(work).future()
-        sent.add_done_callback(lambda call: self._take(job, call, future, self._ended))
-        return future
-
-    def hung(self) -> int | None:
-        """The turn of what is being measured; None if nothing is."""
-        return None if self._ended.is_set() or not self._turn else self._turn
-
-    def end(self) -> None:
-        """End the actor's process from outside; what it measures is lost there."""
-        self._ledger.ray.kill(self._actor)
-
-    def close(self) -> None:
-        """End the actor: every finished trial is with the keeper."""
-        self._closed.set()
-        self.end()
-
-    def _take(
-        self, job: Job, call: Future[TuningResult | BaseException], future: Future[TuningResult], ended: threading.Event
-    ) -> None:
-        ended.set()
-        error = call.exception()
-        if error is not None:
-            future.set_exception(self._of_call(error))
-            return
-        answer = call.result()
-        if isinstance(answer, BaseException):
-            future.set_exception(self._of_tune(answer))
-            return
-        self._ledger.ended(job)
-        future.set_result(answer)
-
-    def _of_call(self, error: BaseException) -> BaseException:
-        if self._closed.is_set():
-            return KeyboardInterrupt()
-        if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives
-            return self._of_tune(getattr(error, "cause", None) or error)
-        return ExecutorLostError(_line(error))
-
-    def _of_tune(self, error: BaseException) -> BaseException:
-        """The exception of a future, for what was raised in the actor, which calls no other actor than the keeper."""
-        if isinstance(error, self._ledger.ray.exceptions.RayActorError):
-            return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
-        return error
-
-
-def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
-    """End actors of which nothing was heard for too long, until the run is over."""
-    while not over.wait(_LOOK_S):
-        turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
-        try:
-            silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)
-        except ledger.ray.exceptions.RayError:
-            continue  # a busy keeper; that it is gone is said where something is to be kept
-        for (_, executor), silent_s in zip(turns.items(), silences, strict=True):
-            if silent_s > ledger.patience_s:
-                _log.warning("an actor is ended: nothing was heard of it for %.0f s", silent_s)
-                executor.end()
+    def kill(self) -> None:
+        """End the actor's process from outside."""
+        self._ray.kill(self._actor)
 
 
 def _line(error: BaseException) -> str:
@@ -182,8 +94,7 @@ def _line(error: BaseException) -> str:
 
 _ANSWERS_S = 5.0  # for a host to take a connection
 _READY_S = 300.0  # for all actors to start, code and packages included
-_SILENCE_S = 120.0  # over what a step of a tune may take
-_AT_ONCE = 32  # calls of the keeper: they wait for the disk
+_HEARING = "hear"  # the group of calls that wait in a thread of their own; all others are made in their order
 _PACKAGE = Path(__file__).parents[2]
 _FORM = "write --engine ray, or ray:HOST:PORT"
 _ADDRESS = re.compile(r"\[?[^\s/]+\]?:\d{1,5}")
@@ -204,25 +115,22 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: TuneOptions) -> Iterator[Mapping[str, Executor]]:
+    def executors(
+        self, jobs: Sequence[Job], options: TuneOptions, listener_of: Callable[[Job], Listener]
+    ) -> Iterator[Mapping[str, Executor]]:
         """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
         packed = {job.kernel: Packed.of(job.tune).content for job in jobs}
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
-        over = threading.Event()
         try:
-            ledger = _ledger(ray, options)
-            actors = _actors(ray, ledger.keeper, self.simulated)
+            folder = Folder(cache_folder(options.cache_dir)).ensure().resolve()
+            actors = _actors(ray, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
-            executors = _executors(ray, actors, facts, ledger)
-            watched = lambda: list(executors.values())  # noqa: E731 - one line
-            threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
-            yield dict(executors)
+            yield _executors(ray, actors, facts, folder, listener_of, Effort.of(options))
         finally:
-            over.set()
             ray.shutdown()
 
 
@@ -254,8 +162,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
     try:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        reason = " ".join(str(error).split()) if "ersion" in first else first
+        reason = " ".join(str(error).split()) if "ersion" in _line(error) else _line(error)
         raise SettingsError(
             f"Ray does not connect to {named or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
         ) from error
@@ -270,13 +177,11 @@ def check_answer(address: str) -> None:
                 return
             connection.sendall(_GREETING)
             answer = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
-    except TimeoutError as error:
-        raise SettingsError(
-            f"{address} does not answer within {_ANSWERS_S:g} s", hint="is Ray's head running there? `ray status`"
-        ) from error
     except OSError as error:
+        late = isinstance(error, TimeoutError)
+        how = f" within {_ANSWERS_S:g} s" if late else f": {error.strerror or error}"
         raise SettingsError(
-            f"{address} does not answer: {error.strerror or error}", hint="is Ray's head running there? `ray status`"
+            f"{address} does not answer{how}", hint="is Ray's head running there? `ray status`"
         ) from error
     if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS_FRAME:
         raise SettingsError(
@@ -298,51 +203,26 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, options: TuneOptions) -> Ledger:
-    folder = Folder(cache_folder(options.cache_dir)).ensure().resolve()
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
-    keeper = (
-        ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
-    )
-    problems: dict[str, list[str]] = {}
-    for record in store_in(str(folder)):
-        problems.setdefault(record.key.kernel, []).append(record.id)
-    plan = Effort.of(options)
-    silence_s = _SILENCE_S + plan.patience.setup_s + plan.patience.trial_s + plan.race.seconds
-    return Ledger(ray, keeper, folder, problems, silence_s)
-
-
-def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
+def _actors(ray: Any, simulated: int | None) -> list[Any]:
     count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
-    remote_class = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
-    model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
-    return [remote_class.remote(_Keep(keeper), model, threads) for _ in range(count)]
-
-
-@dataclass(frozen=True)
-class _Keep:
-    """The keeper as a measurer sees it: a call that returns when the pieces are on disk."""
-
-    keeper: Any
-
-    def __call__(self, name: str, turn: int, pieces: Any) -> bool:
-        ray = require("ray", "an actor of a run")
-        return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+    remote_class = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={_HEARING: 1}, **needs)(Measurer)
+    return [remote_class.remote(settings.openmp_text()) for _ in range(count)]
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+    model = None if simulated is None else SIMULATED
     try:
-        facts: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
+        facts: list[HostFacts] = ray.get([actor.facts.remote(model) for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         raise SettingsError(
             f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}",
             hint="`ray status` says what is asked for and what is there",
         ) from error
-    check_alike(facts, facts_here(None if simulated is None else SIMULATED))
+    check_alike(facts, facts_here(model))
     return facts
 
 
@@ -370,13 +250,17 @@ def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], 
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
 
 
-def _executors(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
-    on_host = Counter(facts.host for facts in hosts)
-    cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
-    numbers: Counter[str] = Counter()
+def _executors(
+    ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], folder: Path,
+    listener_of: Callable[[Job], Listener], effort: Effort,
+) -> dict[str, RemoteExecutor]:  # fmt: skip
+    on_host, numbers, guides = Counter(facts.host for facts in hosts), Counter[str](), Guides(folder)
+    level = logging.getLogger("triton_ops").getEffectiveLevel()
     executors = {}
-    for actor, facts, usable in zip(actors, hosts, cpus, strict=True):
+    for actor, facts in zip(actors, hosts, strict=True):
+        actor.begin.remote(max(1, facts.cpus // on_host[facts.host]), level)
         name = f"{facts.host}:{numbers[facts.host]}"
         numbers[facts.host] += 1
-        executors[name] = ActorExecutor(actor, ledger, max(1, usable // on_host[facts.host]))
+        link = ActorLink(ray, actor, folder)
+        executors[name] = RemoteExecutor(link, listener_of, effort, content_of=guides.content)
     return executors

@@ -279,7 +279,8 @@ class Schedule:
             state.gives_up(name)
         name = name or self._best(device)
         if name is None:
-            other = next((at for at, each in self._devices.items() if self._spares(each, device)), None)
+            prepared = ((at, name) for at, each in self._devices.items() for name in each.ahead)
+            other = next((at for at, name in prepared if self._problems[name].runs_on(device)), None)
             if other is None:
                 return
             name = self._taken_from(self._devices[other], device)
@@ -307,9 +308,6 @@ class Schedule:
         name = next(each for each in reversed(other.ahead) if self._problems[each].runs_on(device))
         other.gives_up(name)
         return name
-
-    def _spares(self, other: _Device, device: str) -> bool:
-        return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""

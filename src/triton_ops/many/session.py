@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.base import Folder, Host, bar_console, gain_text, is_positive, require
+from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
+from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
-from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
@@ -122,7 +120,7 @@ class ManyRun:
     def run(self) -> None:
         """Measure what there is time for, and close all executors; Ctrl-C ends the run, to be gone on with later."""
         try:
-            self._join()
+            self._join(self._executors)
             while self._running or self._schedule.waits:
                 self._hear()
         except KeyboardInterrupt:
@@ -134,11 +132,10 @@ class ManyRun:
         elif self.stopped == "complete" and self._schedule.waiting:
             self.stopped = "no device"
 
-    def _join(self) -> None:
-        telling = {device: each for device, each in self._executors.items() if isinstance(each, TellsReady)}
-        for device, executor in telling.items():
-            executor.tell_ready(partial(self._say_ready, device))
-        self._do(self._schedule.joined(self._executors, self._now_s(), telling))
+    def _join(self, executors: Mapping[str, Executor]) -> None:
+        for device, executor in executors.items():
+            executor.ready = partial(self._say_ready, device)
+        self._do(self._schedule.joined(executors, self._now_s(), executors))
 
     def _say_ready(self, device: str, name: str, whole: bool) -> None:
         self._messages.put((name, device, whole))
@@ -156,6 +153,8 @@ class ManyRun:
             self._do(self._schedule.ready(device, name, self._now_s(), whole=whole))
 
     def _close(self) -> None:
+        for executor in self._executors.values():
+            executor.end()
         for executor in self._executors.values():
             executor.close()
         until_s = self._now_s() + _GATHERED_S
@@ -193,10 +192,8 @@ class ManyRun:
         if self._running.get(name, ("",))[0] != device:
             return  # the device was given up meanwhile
         error = self._running[name][2].exception()
-        if isinstance(error, ExecutorLostError):
-            self._lose(device, error)
-            return
-        if isinstance(error, DeviceError) and len(self._executors) > 1:  # the next ones would fail there too
+        apart = len(self._executors) > 1  # of a device with an error, where the next ones would fail too
+        if isinstance(error, ExecutorLostError) or (isinstance(error, DeviceError) and apart):
             self._lose(device, error)
             return
         outcome = self._gather(name, device)
@@ -225,6 +222,10 @@ class ManyRun:
             self.ended[name] = outcome_of(self._jobs[name], device=device, error=why, ended_s=now_s)
             self._follower.ended(self.ended[name])
         self._do(orders)
+        if isinstance(why, ExecutorLostError) and why.renew is not None:
+            with contextlib.suppress(DeviceError):  # no process can be started: the device stays lost
+                self._executors[device] = executor = why.renew()
+                self._join({device: executor})
 
     def _now_s(self) -> float:
         return time.monotonic() - self._start_s
@@ -312,7 +313,6 @@ ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
 AHEAD = 3
 """How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
-_SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,7 +408,7 @@ def tune_many(
         effort=effort, search=search, trials=trials, budget_s=each_s, seed=seed, cache_dir=cache_dir, force=force,
         isolate=isolate, transfer=transfer, wait=wait,
     )  # fmt: skip
-    options = run_options(each, gpus=gpus, budget_s=budget_s, engine=engine)
+    options = RunOptions.of(each, gpus=gpus, budget_s=budget_s, engine=engine)
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
 
@@ -437,7 +437,7 @@ def run_jobs(
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
-    results = {name: result for name, job in distinct.items() if (result := job.recall()) is not None}
+    results = {name: result for name, job in distinct.items() if job.recall and (result := job.recall()) is not None}
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
@@ -459,18 +459,17 @@ def _run(
     jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
     with TerminatedError.cleaned_up():
-        count = max(1, len(options.devices))
-        shared_cpus = SharedCpus(Host.usable_cpus(), _SPARED * count, count)
+        shared_cpus = SharedCpus(Host.usable_cpus(), SPARED)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options.each))
+                executors = stack.enter_context(cluster.executors(jobs, options.each, view.listener))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
-                executors = _executors(jobs, options.devices, shared_cpus, view)
+                executors = _executors(jobs, options, shared_cpus, view)
             stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more
             run = ManyRun(jobs, executors, schedule, view)
             run.run()
@@ -478,24 +477,32 @@ def _run(
 
 
 def _executors(
-    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
+    jobs: Iterable[Job], options: RunOptions, shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices."""
+    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices.
+
+    Of several GPUs each has a process of its own, with its share of the CPUs.
+    """
+    devices = options.devices
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
-    others = {place for job in jobs for place in job.devices or ()}.difference(devices)
-    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(others))}
+    apart = devices if len(devices) > 1 else ()
+    cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
+    executors: dict[str, Executor] = {
+        name: RemoteExecutor.of_device(name, cpus, view.listener, effort) for name in apart
+    }
+    here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
+    return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 
 
 def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
-    nothing = Estimate()
     return [
         Planned(
             name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
-            gain=estimates.get(job.kernel, nothing).gain, seconds=estimates.get(job.kernel, nothing).seconds,
+            **asdict(estimates.get(job.kernel, Estimate())),
         )
         for job in jobs
     ]  # fmt: skip
@@ -506,22 +513,3 @@ def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
     if outcome is None:
         return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
     return replace(outcome, problem=job.problem, label=job.label)
-
-
-def run_options(
-    each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
-) -> RunOptions:
-    """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
-    plan = Effort.of(each)
-    if not (isinstance(plan.search, str) or callable(plan.search)):
-        raise SettingsError(
-            f"search is {plan.search!r}, one searcher for many spaces",
-            hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
-        )
-    cluster = engine_named(engine)
-    if cluster is not None and gpus is not None:
-        raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
-    if budget_s is not None and not is_positive(budget_s):
-        raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit")
-    limit_s = None if budget_s is None else float(budget_s)
-    return RunOptions(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)

@@ -74,12 +74,13 @@ class Channel:
     """This process's end of a connection: it never waits without a limit, and never reads what is no message.
 
     It closes its descriptors, which may be one. `file` is a file in memory for what is large, which the other process
-    has under the same number; -1 if there is none.
+    has under the same number; -1 if there is none. On a `duplex` connection either side sends when it likes, and one
+    thread may send while another one receives.
     """
 
-    def __init__(self, incoming: int, outgoing: int, file: int = -1) -> None:
+    def __init__(self, incoming: int, outgoing: int, file: int = -1, *, duplex: bool = False) -> None:
         self._in, self._out, self._file = incoming, outgoing, file
-        self._closing = threading.Lock()
+        self._duplex, self._closing = duplex, threading.Lock()
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
         for descriptor in {incoming, outgoing}:
@@ -102,7 +103,7 @@ class Channel:
         `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
         """
         self._open()
-        if self._arrived_bytes or self._part():
+        if not self._duplex and (self._arrived_bytes or self._part()):
             raise GarbledError("bytes that nobody had asked for")
         content = pickle.dumps(message)
         parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._put_into_file(content) else _frame(content)
@@ -133,10 +134,9 @@ class Channel:
         except Exception as error:
             raise GarbledError(f"an answer that cannot be read: {error!r}") from error
 
-    @property
-    def arrived(self) -> bool:
-        """Tell whether something waits to be read, or the other process is gone."""
-        return bool(self._in < 0 or self._arrived_bytes or self._arrived.poll(0))
+    def arrives(self, seconds: float) -> bool:
+        """Tell whether something waits to be read within so many seconds, or the other process is gone."""
+        return bool(self._in < 0 or self._arrived_bytes or self._arrived.poll(1e3 * seconds))
 
     def close(self) -> None:
         """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
@@ -152,7 +152,7 @@ class Channel:
 
     def _put_into_file(self, content: bytes) -> bool:
         """Put large content into the file, which the other process has read and emptied before it answered."""
-        if self._file < 0 or len(content) < _LARGE_BYTES:
+        if self._file < 0 or self._duplex or len(content) < _LARGE_BYTES:
             return False
         rest, place = memoryview(content), 0
         try:

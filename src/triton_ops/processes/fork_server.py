@@ -29,7 +29,7 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import IO, Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import IO, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 from triton_ops import settings
 from triton_ops.base import TemporaryFolder
@@ -47,7 +47,13 @@ from triton_ops.processes.child import (
     socket_pair,
 )
 
-Process = TypeVar("Process")
+
+class _Lives(Protocol):
+    @property
+    def alive(self) -> bool: ...
+
+
+Process = TypeVar("Process", bound=_Lives)
 
 
 @dataclass(eq=False)
@@ -65,13 +71,16 @@ class _Place(Generic[Process]):
 class IdleProcesses(Generic[Process]):
     """Some processes that wait; safe to share among threads. They are ended with this process at the latest.
 
-    Of `most` at a time, the oldest gives its place to a further one.
+    Of `most` at a time, the oldest gives its place to a further one. `serves` tells whether what a process has, its
+    first argument, does for what is needed.
     """
 
     IDLE_S: ClassVar[float] = 15.0
 
-    def __init__(self, end: Callable[[Process], object], most: int) -> None:
-        self._end, self._most = end, most
+    def __init__(
+        self, end: Callable[[Process], object], most: int, serves: Callable[[Any, Any], bool] = operator.eq
+    ) -> None:
+        self._end, self._most, self._serves = end, most, serves
         self._guard = threading.Lock()
         self._places: list[_Place[Process]] = []
         self._closed = False
@@ -119,30 +128,31 @@ class IdleProcesses(Generic[Process]):
         if late:
             self._end(process)
 
-    def take(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> Process | None:
-        """The process that does for these needs, if there is one, once it rests.
-
-        `serves` tells whether what a process has, its first argument, does for what is needed.
-        """
-        around = self.inherited()
+    def take(self, needs: Hashable) -> Process | None:
+        """The process that does for these needs, if there is one that nobody has ended meanwhile, once it rests."""
         with self._guard:
-            place = next(
-                (each for each in self._places if each.around == around and serves(each.equipment, needs)), None
-            )
+            place = self._place_for(needs)
         if place is None:
             return None
         place.rest_thread.join()
         with self._guard:
-            return self._empty(place)
+            process = self._empty(place)
+        if process is None or process.alive:
+            return process
+        self._end(process)
+        return None
 
     def holds(self, process: Process) -> bool:
         """Tell whether this process waits here."""
         return any(each.process is process for each in tuple(self._places))
 
-    def waits(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> bool:
+    def waits(self, needs: Hashable) -> bool:
         """Tell whether a process waits here that `take` would give."""
-        around = self.inherited()
-        return any(each.around == around and serves(each.equipment, needs) for each in tuple(self._places))
+        return self._place_for(needs) is not None
+
+    def _place_for(self, needs: Hashable) -> _Place[Process] | None:
+        around, places = self.inherited(), tuple(self._places)
+        return next((each for each in places if each.around == around and self._serves(each.equipment, needs)), None)
 
     def drop(self) -> None:
         """End all processes that wait."""
@@ -467,11 +477,7 @@ class SharedForkServers:
                 if (each.needs, each.inherited) == (needs, here) and each.server.alive:
                     each.users += 1
                     return each.server
-            server = self._idle.take(needs)
-            if server is not None and not server.alive:
-                server.close()
-                server = None
-            server = server or make()
+            server = self._idle.take(needs) or make()
             self._loans.append(_Loan(server, needs, here))
             return server
 

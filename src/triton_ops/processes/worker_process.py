@@ -42,6 +42,7 @@ from triton_ops.processes.child import (
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_TAKES_S = 60.0  # for a message to be read
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
 _LINES_S = 0.05  # until the last lines of a copy that has ended are read
 
@@ -147,17 +148,19 @@ class WorkerProcess:
 
     It imports packages before the first question, since that takes seconds, and readies a GPU meanwhile, `cuda` or
     `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
+    One that is `duplex` is not asked: each side sends messages when it likes.
     `DeviceError` if no process can be started here.
     """
 
     def __init__(
         self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
+        duplex: bool = False,
     ) -> None:  # fmt: skip
         self._family, self._temporary = new_mark(), TemporaryFolder()
         try:
             with contextlib.ExitStack() as undo:
                 undo.callback(self._temporary.remove)
-                self._start(undo, program, device, imports, changes)
+                self._channel = Channel(*self._start(undo, program, device, imports, changes), duplex=duplex)
                 undo.pop_all()
         except (OSError, RuntimeError) as error:  # the latter where no thread can be started
             reason = getattr(error, "strerror", None) or error
@@ -170,8 +173,10 @@ class WorkerProcess:
 
     def _start(
         self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
-    ) -> None:
-        """Start the process, and the thread that reads its output; `undo` has what a failure is to undo.
+    ) -> tuple[int, int, int]:
+        """Start the process, and the thread that reads its output; the descriptors of its connection.
+
+        `undo` has what a failure is to undo.
 
         Raises `OSError` or `RuntimeError` where a file, a process or a thread cannot be had.
         """
@@ -199,7 +204,7 @@ class WorkerProcess:
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._listener = threading.Thread(target=self._listen, args=(lines,), daemon=True)
         self._listener.start()
-        self._channel = Channel(answers, questions, file)
+        return answers, questions, file
 
     @property
     def pid(self) -> int:
@@ -222,7 +227,7 @@ class WorkerProcess:
     @property
     def has_written(self) -> bool:
         """Tell whether something of the worker waits to be read, as its answer to what was begun, or its end."""
-        return self._channel.arrived
+        return self._channel.arrives(0)
 
     def begin(self, question: Any) -> None:
         """Send the beginning of a question, so that the worker can take it up as soon as its imports are done.
@@ -266,6 +271,14 @@ class WorkerProcess:
             else:
                 self._lines.clear()  # they say nothing of how the next question may end
                 return answer
+
+    def tell(self, message: Any) -> None:
+        """Send a message that is no question, while another thread may `hear`; `WorkerLostError` as `ask`."""
+        self._send(message, AwakeClock(), _TAKES_S)
+
+    def hear(self, seconds: float) -> Any:
+        """The next message of the process, or None if there is none in so many seconds; `WorkerLostError` as `ask`."""
+        return self._answer(AwakeClock(), _TAKES_S, _TAKES_S, _TAKES_S) if self._channel.arrives(seconds) else None
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""

@@ -20,7 +20,7 @@ from triton_ops import device
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, tell_nothing
-from triton_ops.records.misses import Miss, Misses
+from triton_ops.records.misses import Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Store, open_store, parse_object
 from triton_ops.settings import expanded
@@ -218,19 +218,15 @@ def misses_command(
     Folder(folder).check_home()
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     facts = Facts("misses", [miss.as_json for miss in misses])
-    facts.table(_MISSES_HEADER, list(map(_miss_row, misses)), _MISSES_NUMBERS)
+    rows = [
+        [
+            miss.key.id[:ID_SHOWN], str(miss.count), "-" if miss.expected_ms is None else f"{miss.expected_ms:.4g}",
+            miss.key.kernel, str(miss.key.device.get("name", "-")), miss.last.replace("+00:00", "Z"),
+            miss.key.label or "-",
+        ]
+        for miss in misses
+    ]  # fmt: skip
+    facts.table(_MISSES_HEADER, rows, _MISSES_NUMBERS)
     if not misses:
         facts.tell(f"there are no misses in {folder}")
     return facts.tell(f"{len(misses)} removed") if clear else facts
-
-
-def _miss_row(miss: Miss) -> list[str]:
-    return [
-        miss.key.id[:ID_SHOWN],
-        str(miss.count),
-        "-" if miss.expected_ms is None else f"{miss.expected_ms:.4g}",
-        miss.key.kernel,
-        str(miss.key.device.get("name", "-")),
-        miss.last.replace("+00:00", "Z"),
-        miss.key.label or "-",
-    ]

@@ -121,18 +121,20 @@ def _parts(problems: Sequence[Mapping[str, str]]) -> dict[tuple[int, ...], tuple
         label = tuple(numbers.setdefault(problem.get(name), len(numbers)) for problem in problems)
         if len(numbers) > 1:
             parts.setdefault(label, []).append(name)
-    return {label: tuple(sorted(names, key=_plainness)) for label, names in parts.items()}
 
+    def plain_first(name: str) -> tuple[bool, int, str]:
+        return any(mark in name for mark in (".", "[", "stride")), len(name), name
 
-def _plainness(name: str) -> tuple[bool, int, str]:
-    return "." in name or "[" in name or "stride" in name, len(name), name
+    return {label: tuple(sorted(names, key=plain_first)) for label, names in parts.items()}
 
 
 def _part(
     parts: Mapping[tuple[int, ...], tuple[str, ...]], label: tuple[int, ...], labels: Sequence[tuple[int, ...]],
     records: Sequence[Record], regret: Regret, key: Sequence[str] | None, tolerance: float,
 ) -> PartAdvice:  # fmt: skip
-    others = [each for each in labels if each is not label and not _follows(each, label)]
+    # A part whose value follows from this one's cannot stay while this one changes.
+    follow = {each for each in labels if len(set(zip(label, each, strict=True))) == len(set(label))}
+    others = [each for each in labels if each is not label and each not in follow]
     rest = [tuple(each[at] for each in others) for at in range(len(records))]
     pairs = [(a, b) for a, b in combinations(range(len(records)), 2) if rest[a] == rest[b] and label[a] != label[b]]
     losses = [_loss(records[a], records[b], regret) for a, b in pairs]
@@ -148,11 +150,6 @@ def _part(
         spared_s=spared if pairs else 0.0,
         in_key=None if key is None else any(name in key or name.endswith(".dtype") for name in names),
     )  # fmt: skip
-
-
-def _follows(other: tuple[int, ...], label: tuple[int, ...]) -> bool:
-    """True if one part's value follows from another's, so that it cannot stay while the other changes."""
-    return len(set(zip(label, other, strict=True))) == len(set(label))
 
 
 def _loss(one: Record, other: Record, regret: Regret) -> float | None:

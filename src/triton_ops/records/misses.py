@@ -13,7 +13,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -36,13 +35,12 @@ _LOSS = "problems that are not served meanwhile will not be in the list"
 _log = logging.getLogger("triton_ops")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Miss:
-    """A problem that nothing answered."""
+class Miss(msgspec.Struct, frozen=True, kw_only=True, rename={"last": "at"}):
+    """A problem that nothing answered, or a line of the file: further askings of one."""
 
     key: Key
-    count: int  # how often it was asked for
-    expected_ms: float | None = None  # of one launch; None if nobody could tell
+    count: Count  # how often it was asked for
+    expected_ms: NotNegative | None = None  # of one launch; None if nobody could tell
     first: str = ""  # UTC, as `last`
     last: str = ""
     call: NotedCall | None = None  # the first, of a decorated kernel; None if it cannot be described
@@ -50,18 +48,7 @@ class Miss:
     @property
     def as_json(self) -> dict[str, object]:
         """The miss as JSON values, for commands."""
-        return {"id": self.key.id, **msgspec.to_builtins(self)}
-
-
-class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the file: further askings of one problem."""
-
-    key: Key
-    count: Count
-    expected_ms: NotNegative | None = None
-    first: str = ""
-    at: str = ""
-    call: NotedCall | None = None
+        return {"id": self.key.id, **msgspec.to_builtins(msgspec.structs.asdict(self))}
 
 
 class Harvest:
@@ -99,7 +86,20 @@ class Harvest:
     def flush(self) -> None:
         """Write what is waiting; what cannot be written is lost, with one warning until something is written again."""
         with self._writing:
-            self._write()
+            now, lines = time_now(), []
+            while self._queue:
+                key, expected_ms, call = self._queue.popleft()
+                lines.append(Miss(key=key, count=1, expected_ms=expected_ms, last=now, call=call))
+            for miss in _together(lines):
+                try:
+                    self._file.append(_line(miss), durable=False)
+                except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
+                    _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
+            size = 0
+            with contextlib.suppress(OSError):  # it could not be written, or is being shortened
+                size = self.path.stat().st_size if lines else 0
+            if size > _LARGEST_BYTES:
+                Misses(self.path.parent).shorten()
 
     def _write_now_and_then(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -109,22 +109,6 @@ class Harvest:
             self._wake.clear()
             self.flush()
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-
-    def _write(self) -> None:
-        now, lines = time_now(), []
-        while self._queue:
-            key, expected_ms, call = self._queue.popleft()
-            lines.append(_MissLine(key=key, count=1, expected_ms=expected_ms, at=now, call=call))
-        for miss in _together(lines):
-            try:
-                self._file.append(_line(miss), durable=False)
-            except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
-                _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
-        size = 0
-        with contextlib.suppress(OSError):  # it could not be written, or is being shortened
-            size = self.path.stat().st_size if lines else 0
-        if size > _LARGEST_BYTES:
-            Misses(self.path.parent).shorten()
 
 
 _harvests: dict[Path, Harvest] = {}
@@ -151,7 +135,7 @@ class Misses:
         """
         path = self._folder / FILE
         try:
-            lines = list(readable(path, StoredFile(path).lines(_READ_BYTES), _MissLine, loss=_UNREAD))
+            lines = list(readable(path, StoredFile(path).lines(_READ_BYTES), Miss, loss=_UNREAD))
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error.strerror or error)
             return []
@@ -210,23 +194,20 @@ def _rewrite(path: Path, misses: list[Miss]) -> None:
 
 
 def _line(miss: Miss) -> dict[str, object]:
-    return {
-        "key": msgspec.to_builtins(miss.key), "count": miss.count, "expected_ms": miss.expected_ms, "first": miss.first,
-        "at": miss.last, **({} if miss.call is None else {"call": msgspec.to_builtins(miss.call)}),
-    }  # fmt: skip
+    return {name: value for name, value in msgspec.to_builtins(miss).items() if (name, value) != ("call", None)}
 
 
-def _together(lines: Iterable[_MissLine]) -> list[Miss]:
+def _together(lines: Iterable[Miss]) -> list[Miss]:
     misses: dict[str, Miss] = {}
     for line in lines:
         before = misses.get(line.key.id)
-        first = line.first or line.at
+        first = line.first or line.last
         misses[line.key.id] = Miss(
             key=line.key,
             count=line.count + (before.count if before else 0),
             expected_ms=before.expected_ms if before and line.expected_ms is None else line.expected_ms,
             first=min(first, before.first) if before else first,
-            last=max(line.at, before.last) if before else line.at,
+            last=max(line.last, before.last) if before else line.last,
             call=(before.call if before else None) or line.call,
         )
     return list(misses.values())

@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from triton_ops import settings
-from triton_ops.backend import Kernel, Operation
+from triton_ops import request, settings
 from triton_ops.base import warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
-from triton_ops.request import TuneProblem
 from triton_ops.settings import expanded
-from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Tolerance
+
+if TYPE_CHECKING:
+    from triton_ops.backend import Kernel, Operation
+    from triton_ops.space import ConfigSpace
 
 
 def recall(
@@ -62,15 +63,15 @@ def recall(
 
     Cost: reads one file.
     """
-    request = TuneProblem(
+    problem = request.TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
         reference=reference, tolerance=tolerance, check=check, cold=cold,
     ).request()  # fmt: skip
     folder = cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
-    searched = None if space is None else request.space
-    record = recalled(request.key, store_in(folder), space=searched, reference=request.reference_fingerprint)
+    searched = None if space is None else problem.space
+    record = recalled(problem.key, store_in(folder), space=searched, reference=problem.reference_fingerprint)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))
@@ -85,7 +86,7 @@ def recalled(
     fingerprint; None takes any.
     """
     if key.unknown is not None:
-        tell_unknown(key)
+        warn_once(f"{key.kernel}: {key.unknown_note}")
         return None
     record = store.get(key.id)
     if record is None or (reference is not None and record.verified.reference != reference):
@@ -131,8 +132,3 @@ def store_in(folder: str) -> Store[Record]:
 @lru_cache(maxsize=32)
 def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Record]:
     return open_store(folder, *others, read_only=read_only)
-
-
-def tell_unknown(key: Key) -> None:
-    """Warn once in a process that winners of a kernel are not remembered, and why."""
-    warn_once(f"{key.kernel}: {key.unknown_note}")

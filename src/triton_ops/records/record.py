@@ -49,8 +49,7 @@ KIND = "triton-ops record"
 SCHEMA_VERSION = 2
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Times of one config in the tune's last comparison, in milliseconds per launch."""
 
     median_ms: NotNegative
@@ -59,24 +58,21 @@ class Timing:
     samples: Count
 
 
-@dataclass(frozen=True)
-class BudgetLimits:
+class BudgetLimits(msgspec.Struct, frozen=True):
     """The limits of a tune; None is no limit."""
 
     trials: Count | None = None
     seconds: NotNegative | None = None
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """The source of the expected results, with which every candidate's results were compared before it was timed."""
 
     against: str = ""  # in words; empty if nothing was compared
     reference: str | None = None  # its fingerprint; None if the default config's results were compared with
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A config that failed in the tune: how its trial ended, and why, in one line."""
 
     config: Config

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -137,7 +137,7 @@ class Runs:
     @staticmethod
     def new_id(now: datetime) -> str:
         """An id that sorts by time and that no other run has."""
-        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{os.urandom(4).hex()}"
 
     @staticmethod
     def find(text: str, folder: Path) -> Path:
@@ -236,12 +236,10 @@ class Runs:
                     goes = ended > KEPT_ENDED
                 else:
                     goes = path.stat().st_mtime < oldest_s
-                if goes and path.stem != own_run and self._is_ours(path):
-                    path.unlink()
-
-    def _is_ours(self, path: Path) -> bool:
-        head = read_head(path)
-        return (head.id, head.key_id) == (path.stem, self._key_id)
+                if goes and path.stem != own_run:
+                    head = read_head(path)
+                    if (head.id, head.key_id) == (path.stem, self._key_id):
+                        path.unlink()
 
     def _paths(self) -> Iterator[Path]:
         """The files whose names are those of run logs, the newest first."""

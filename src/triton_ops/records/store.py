@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +35,6 @@ from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, enco
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 
-_log = logging.getLogger("triton_ops")
 _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
 
 
@@ -60,7 +58,9 @@ def readable(path: Path, lines: Iterable[bytes], kind: Any, *, first: int = 1, l
                 break
     if bad:
         count = "a line is" if bad == 1 else f"{bad} lines are" if bad < _MOST_BAD else f"{bad} lines and the rest are"
-        _log.warning("%s: %s ignored, so that %s (%s)", path, count, loss, reason)
+        import logging  # it takes 4 ms, and most files have no bad line
+
+        logging.getLogger("triton_ops").warning("%s: %s ignored, so that %s (%s)", path, count, loss, reason)
 
 
 T = TypeVar("T")
@@ -314,7 +314,9 @@ class DirectoryStore(Generic[T]):
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
             with self._turn():
-                self._sweep_once()
+                if not self._swept:
+                    Folder(self.folder).sweep()
+                    self._swept = True
                 objection = self._why_kept(path)
                 if objection is None:
                     StoredFile(path).replace(text)
@@ -400,11 +402,6 @@ class DirectoryStore(Generic[T]):
             ) from error
         return count
 
-    def _sweep_once(self) -> None:
-        if not self._swept:
-            Folder(self.folder).sweep()
-            self._swept = True
-
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         if self.read_only:
@@ -427,7 +424,9 @@ class DirectoryStore(Generic[T]):
             repeated = subject in self._reported
             self._reported.add(subject)
         if not repeated:
-            _log.warning("%s", message)
+            import logging
+
+            logging.getLogger("triton_ops").warning("%s", message)
 
     def _forget_report(self, *subjects: str) -> None:
         if self._reported:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import settings
-from triton_ops.base import StoredFile
+from triton_ops import base, settings
 from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
@@ -97,6 +96,6 @@ def folder_of(cache_dir: str | Path | None) -> Path:
     """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else settings.expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
-        if StoredFile(path).exists:
+        if base.StoredFile(path).exists:
             raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
     return folder

@@ -61,8 +61,10 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     here = place_of(key)
     if key.unknown is not None:
         return []
-    others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
-    others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
+    # Of the same problem and device, with another source, version or cache state, the winner is tried as it stands.
+    same, kind = (dict(key.problem), key.device.get("name")), (key.kernel, None, key.interpreted)
+    others = [r for r in records if (r.key.kernel, r.key.unknown, r.key.interpreted) == kind]
+    others = [r for r in others if (dict(r.key.problem), r.key.device.get("name")) != same]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     priors: list[Prior] = []
     for record in others:
@@ -73,14 +75,6 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
         if len(priors) == _MOST:
             break
     return priors
-
-
-def _same_problem(one: Key, other: Key) -> bool:
-    """True if two keys have the same problem and device, and differ at most in source, versions or cache state.
-
-    The winner of such a record is tried as it stands, and is no prior.
-    """
-    return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
 
 def place_of(key: Key) -> ProblemPlace:

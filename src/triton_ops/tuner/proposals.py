@@ -242,7 +242,7 @@ class CompiledFeed(DirectFeed):
         Without `patient`, proposals that are not ready are forgotten, except those that are run anyway.
         """
         if not patient:
-            self._forget()
+            self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
         while self._waiting or self._last or self._deferred:
             if self._waiting:
                 ready = self._ready_of(*self._first_done())
@@ -256,9 +256,6 @@ class CompiledFeed(DirectFeed):
                 self._last.extend(_dropped(each, f"others worked: {each.reason}") for each in self._deferred)
                 self._deferred = []
         return None
-
-    def _forget(self) -> None:
-        self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
         start = time.monotonic()
@@ -326,6 +323,7 @@ class Gate:
 
     A tune of one problem has no gate. Where many problems are tuned, the next one is compiled while one is measured,
     and waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
+    `overlaps` is that of `Leave`.
     """
 
     GRACE_S: ClassVar[float] = GRACE_S
@@ -333,7 +331,7 @@ class Gate:
     def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
         self._changed, self._ready = threading.Condition(), ready
         self._leave: Leave | None = None
-        self._ended = False
+        self._ended, self.overlaps = False, True
 
     def wait(self, prepared: FirstConfigs | None = None) -> Leave:
         """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
@@ -358,10 +356,10 @@ class Gate:
         if self._ended:
             raise KeyboardInterrupt
 
-    def let_in(self, limit_s: float | None, *, overlaps: bool = True) -> None:
+    def let_in(self, limit_s: float | None) -> None:
         """Let the tune have the device, for at most so many seconds."""
         with self._changed:
-            self._leave = Leave(time.monotonic(), limit_s, overlaps)
+            self._leave = Leave(time.monotonic(), limit_s, self.overlaps)
             self._changed.notify_all()
 
     def end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -172,6 +173,9 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     return otherwise
 
 
+_GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
+
+
 @dataclass(frozen=True)
 class _Findings:
     loop: TuningLoop
@@ -239,7 +243,7 @@ class RequestedTune:
         _check_addresses(self.request, stations)
         task, keep = self.request.task(), self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
-        with TerminatedError.cleaned_up(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
+        with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
@@ -247,6 +251,23 @@ class RequestedTune:
                 requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
                 quarantine=quarantine,
             ).run()  # fmt: skip
+
+    @contextmanager
+    def _alone(self, folder: Path | None) -> Iterator[tuple[Runs, Quarantine]]:
+        """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
+        key = self.key
+        if folder is None or not _make_folder(folder, folder / Runs.FOLDER):
+            yield Runs(None, key.id), Quarantine.of(folder, key)
+            return
+        label = f"{key.kernel} {key.label}".rstrip()
+        waiting = partial(_log.warning, "another process is tuning %s; waiting for it", label)
+        late = threading.Timer(_GIVEN_UP_S, waiting)
+        late.daemon = True
+        with Folder(folder / Runs.FOLDER).locked(
+            f"{key.id}.lock", waiting=waiting if self.gate is None else late.start
+        ) as lock:
+            late.cancel()
+            yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _check_addresses(request: TuneRequest, stations: Stations) -> None:
@@ -258,24 +279,6 @@ def _check_addresses(request: TuneRequest, stations: Stations) -> None:
         _log.warning(
             "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
         )
-
-
-@contextmanager
-def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
-    if folder is None:
-        yield Runs(None, key.id), Quarantine(None)
-        return
-    place = folder / Runs.FOLDER
-    if not _make_folder(folder, place):
-        yield Runs(None, key.id), Quarantine.of(folder, key)
-        return
-
-    def waiting() -> None:
-        _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
-
-    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
-        yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _make_folder(folder: Path, place: Path) -> bool:

@@ -244,20 +244,6 @@ def _check_rising(values: tuple[int, ...], kind: str) -> None:
         )
 
 
-def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
-    if not isinstance(argument, Mapping):
-        return None if name in free else argument
-    shape = argument.get("shape", ())
-    extents = [None if f"{name}[{axis}]" in free else extent for axis, extent in enumerate(shape)]
-    if None not in extents:
-        return argument
-    return {
-        **argument,
-        "shape": extents,
-        "stride": [step if step in (0, 1) else None for step in argument.get("stride", ())],
-    }
-
-
 @dataclass(frozen=True)
 class Range:
     """The values that some extents, equal among themselves, may have; ValueError if there are none."""
@@ -350,8 +336,9 @@ class Mapper:
         Problems share a key exactly if all that is neither ignored nor in a bucket is equal, and the buckets are.
         """
         spans = {name: [each.low, each.high] for each in self.ranges(problem) for name in each.extents}
+        extents = {name: span if "[" in name else {"range": span} for name, span in spans.items()}
         return {
-            name: ANY if name in self.ignored else _key_form(name, argument, spans)
+            name: ANY if name in self.ignored else _with_extents(name, argument, extents)
             for name, argument in problem.items()
         }
 
@@ -377,7 +364,8 @@ class Mapper:
         Each such extent becomes null. The strides of a tensor with such an axis follow from its extents, so only their
         kind remains: 0, 1, or null for any other.
         """
-        return {name: _rest(name, argument, free) for name, argument in problem.items()}
+        extents = dict.fromkeys(free)
+        return {name: _with_extents(name, argument, extents) for name, argument in problem.items()}
 
     @staticmethod
     def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
@@ -402,13 +390,15 @@ class Mapper:
         return plain, tuple(ranges), tuple(name for name, argument in problem.items() if argument == ANY)
 
 
-def _key_form(name: str, argument: Any, spans: Mapping[str, list[int]]) -> Any:
+def _with_extents(name: str, argument: Any, extents: Mapping[str, Any]) -> Any:
     if not isinstance(argument, Mapping):
-        return {"range": spans[name]} if name in spans else argument
-    shape = [spans.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument.get("shape", ()))]
-    if not any(isinstance(extent, list) for extent in shape):
+        return extents.get(name, argument)
+    axes = [f"{name}[{axis}]" for axis in range(len(argument.get("shape", ())))]
+    if not any(axis in extents for axis in axes):
         return argument
-    return {**argument, "shape": shape, "stride": [step if step in (0, 1) else None for step in argument["stride"]]}
+    shape = [extents.get(axis, extent) for axis, extent in zip(axes, argument["shape"], strict=True)]
+    strides = argument.get("stride", ())
+    return {**argument, "shape": shape, "stride": [step if step in (0, 1) else None for step in strides]}
 
 
 Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash

@@ -6,7 +6,6 @@ A trial ends in exactly one status; a failed trial has no time at all, instead o
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -22,6 +21,12 @@ if TYPE_CHECKING:
     from triton_ops.device import Machine
 
 _WARPS = 4  # Triton's default for a config that names none
+
+
+def _median(values: Sequence[float]) -> float:
+    import statistics  # with `fractions` it takes 2 ms, and a launch from a record needs no statistics
+
+    return statistics.median(values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +88,7 @@ class Status(str, Enum):
         return next((status.value for status in cls if status.facts.t4 == word), word)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatusFacts:
+class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What one status means. Everything that is asked of a status stands here, so that a new one is a row."""
 
     dropped_by: str  # what dropped a candidate that was not timed; empty for one that was
@@ -115,7 +119,7 @@ _STATUS_FACTS = {
 """By status, in the order of the steps that drop a candidate."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compiled:
     """A config that was compiled, or refused before, and was not launched yet.
 
@@ -126,11 +130,10 @@ class Compiled:
     are the same program, and one measurement serves all; None where it is not known.
     """
 
-    config: Config
-    status: Status
-    reason: str = ""  # why the status is not ok, with the numbers; empty if it is
-    resources: Resources | None = None
-    _: KW_ONLY
+    config: Config = field(kw_only=False)
+    status: Status = field(kw_only=False)
+    reason: str = field(default="", kw_only=False)  # why the status is not ok, with the numbers; empty if it is
+    resources: Resources | None = field(default=None, kw_only=False)
     compile_s: NotNegative | None = None  # None if nothing was compiled
     launch: str | None = None
     resident: Count | None = None  # blocks that one multiprocessor holds at a time; None where not known
@@ -200,12 +203,12 @@ class Measurement:
         comes, as the time of many launches does; a median would be one of the two.
         """
         count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
-        return statistics.fmean(sorted(values)[count : len(values) - count])
+        return math.fsum(sorted(values)[count : len(values) - count]) / (len(values) - 2 * count)
 
     @property
     def median_ms(self) -> float:
         """The median, by which configs are ranked: half of the samples are faster."""
-        return statistics.median(self.samples_ms)
+        return _median(self.samples_ms)
 
     @property
     def p20_ms(self) -> float:
@@ -225,6 +228,8 @@ class Measurement:
     def _fifth(self, which: int) -> float:
         if len(self.samples_ms) == 1:
             return self.samples_ms[0]
+        import statistics
+
         return statistics.quantiles(self.samples_ms, n=5, method="inclusive")[which - 1]
 
 
@@ -288,7 +293,7 @@ class Trial:
         if other is None or not (self.ok and other.ok):
             return None
         if self.final is not None and other.final is not None:
-            return math.exp(statistics.median(Measurement.contrasts(self.final.rounds_ms, other.final.rounds_ms)))
+            return math.exp(_median(Measurement.contrasts(self.final.rounds_ms, other.final.rounds_ms)))
         if self.relative is not None and other.relative is not None:
             own_ms, other_ms = self.relative, other.relative
         elif self.measurement and other.measurement and self.measurement.mode == other.measurement.mode:

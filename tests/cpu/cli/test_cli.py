@@ -501,6 +501,12 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_
     assert "there is no home folder" in json.loads(cli("doctor", "--json").out)["items"][-1]["means"]
 
 
+def test_doctor_says_what_macos_lacks(cli, monkeypatch):
+    monkeypatch.setattr(command_doctor.sys, "platform", "darwin")
+    lacking = [part for part in json.loads(cli("doctor", "--json").out)["items"] if "for Linux" in part["found"]]
+    assert [(part["name"], part["found"], part["ok"]) for part in lacking] == [("load", "for Linux", False)]
+
+
 def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
     pytest.importorskip("triton")
     misfit = MissingDependencyError("NumPy is too new")

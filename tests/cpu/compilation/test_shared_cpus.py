@@ -148,9 +148,3 @@ def test_a_pool_that_is_closed_holds_nobody_up(threads):
     assert threads.hold({one: 4})
     with threads.changed:
         assert threads.changed.wait_for(lambda: threads.refused[other] == 2, timeout=60)
-
-
-def test_a_pool_has_as_many_processes_as_cpus_and_at_most_twice_its_share():
-    shares = {(32, 1): 32, (32, 2): 32, (128, 8): 32, (10, 4): 5, (3, 8): 1, (1, 1): 1, (4, 0): 4}
-    assert {given: SharedCpus(given[0], devices=given[1]).of_one for given in shares} == shares
-    assert [SharedCpus(32, devices=count).share for count in (1, 2, 3, 64)] == [32, 16, 10, 1]

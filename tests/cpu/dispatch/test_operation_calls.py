@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 import triton_ops
-from triton_ops import Operation, TensorSpec, settings, tune
+from triton_ops import Operation, TensorSpec, tune
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UntunedError
@@ -94,7 +95,7 @@ def test_a_user_without_a_home_folder_is_served_and_nothing_is_kept(operation, m
         raise RuntimeError("could not determine the home directory")
 
     monkeypatch.delenv("TRITON_OPS_CACHE_DIR")
-    monkeypatch.setattr(settings.platformdirs, "user_cache_dir", homeless)
+    monkeypatch.setattr(platformdirs, "user_cache_dir", homeless)
     with triton_ops.on_miss("tune"):
         assert operation([1, 2, 3, 4, 5]) == [1, 2, 3, 4, 5]
     assert "winners are found, and not kept: there is no home folder" in caplog.text

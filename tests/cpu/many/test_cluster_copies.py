@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from triton_ops.many.ray_actors import Keeper, Piece, WatchedFolder, apply, files_of_problem
+from triton_ops.many.executor import Call
+from triton_ops.many.ray_actors import Measurer, Piece, WatchedFolder, apply, files_of_problem
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"
@@ -47,21 +47,21 @@ def test_a_piece_whose_file_ends_elsewhere_leaves_the_file_as_the_sender_has_it(
     assert (there / LOG).read_bytes() == b"1\n44\n"
 
 
-def test_a_keeper_that_many_threads_call_writes_each_log_in_order_and_refuses_an_earlier_turn(tmp_path):
-    keeper, logs = Keeper(str(tmp_path)), [f"{at:032x}" for at in range(4)]
-    start = threading.Barrier(len(logs))
+def test_what_a_measurer_sends_is_done_by_the_driver_before_it_goes_on():
+    measurer, steps = Measurer(), []
 
-    def measurer(name):
-        start.wait()
-        for at in range(20):
-            assert keeper.keep(name, 1, [Piece(f"runs/{name}/one.jsonl", 2 * at, f"{at % 10}\n".encode())])
-        keeper.begin(name, 2)
-        assert not keeper.keep(name, 1, [Piece(f"runs/{name}/one.jsonl", 0, b"late\n")])
+    def trial():
+        measurer._send(Call("follow", ("a", "tried")))
+        steps.append("goes on")
 
-    with ThreadPoolExecutor(len(logs)) as threads:
-        list(threads.map(measurer, logs))
-    expected = b"".join(f"{at % 10}\n".encode() for at in range(20))
-    assert [(tmp_path / "runs" / name / "one.jsonl").read_bytes() for name in logs] == [expected] * len(logs)
+    thread = threading.Thread(target=trial)
+    thread.start()
+    call, pieces = measurer.hear()
+    assert (call.method, list(pieces)) == ("follow", [])
+    steps.append("done")
+    threading.Thread(target=measurer.hear, daemon=True).start()  # asks for the next one
+    thread.join(60)
+    assert steps == ["done", "goes on"]
 
 
 def test_what_is_no_regular_file_holds_nobody_up(folders):

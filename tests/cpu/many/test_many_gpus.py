@@ -16,6 +16,7 @@ from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.many import Job, RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
+from triton_ops.many.session import jobs_of
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.tuner import Gate, Silent
 
@@ -80,7 +81,10 @@ def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
         Job(name=f"p{at}", label=f"p{at}", kernel=f"k{at}", problem=at, tune=tune, devices=frozenset(devices), **more)
         for at, tune in enumerate(tunes)
     ]
-    return run_jobs(jobs, RunOptions(each=TuneOptions(), devices=devices), told=lambda _: None)
+    return run_jobs(
+        jobs, RunOptions(each=TuneOptions(), devices=devices), told=lambda _: None,
+        executors_of=lambda cpus, view: {name: LocalExecutor(cpus, name, view.listener) for name in devices},
+    )  # fmt: skip
 
 
 def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):
@@ -119,68 +123,20 @@ def test_a_gpu_that_reports_an_error_is_put_aside_and_its_problem_goes_on_at_ano
     assert {each.device for each in found.outcomes} == {"cuda:1"}
 
 
-def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_it_was_prepared():
-    under_way, most, places = [], [], []
-
-    def tune(place):
-        under_way.append(place.device)
-        places.append(place.device)
-        most.append(len(under_way))
-        try:
-            place.gate.wait()
-        except KeyboardInterrupt:
-            time.sleep(0.2)  # its compilers end
-            raise
-        finally:
-            under_way.remove(place.device)
-        return result(place)
-
-    first, second = (LocalExecutor(SharedCpus(2), f"cuda:{at}", lambda _: Silent()) for at in range(2))
-    job = Job(name="p", label="p", kernel="k", problem=0, tune=tune, devices=frozenset({"cuda:0", "cuda:1"}))
+def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_it_was_prepared(
+    tmp_path, steady_clock, caplog
+):
+    (job,) = jobs_of([TuneProblem(target=add_up, shape=(64,))], RunOptions(each=TuneOptions(cache_dir=tmp_path)))
+    ready = threading.Event()
+    first, second = (LocalExecutor(SharedCpus(2), "cpu", lambda _: Silent()) for _ in range(2))
+    first.ready = lambda *_: ready.set()
     first.prepare([job])
-    while not under_way:
-        time.sleep(0.001)
+    assert ready.wait(60)
+    taken = second.measure(job, None)  # it waits, since the first one holds the problem's lock
     first.prepare([])
-    assert second.measure(job, None).result(60).place == "cuda:1"
-    assert (places, max(most)) == (["cuda:0", "cuda:1"], 1)
-    second.prepare([job])
-    second.prepare([])
-    second.prepare([job])  # and is dropped while it waits for its former thread
-    for executor in (first, second):
-        executor.close()
-    assert not under_way
-
-
-def test_a_job_that_is_dropped_while_it_waits_for_its_former_thread_does_not_hide_that_thread():
-    under_way, most, ends = [], [], threading.Event()
-
-    def tune(place):
-        under_way.append(place)
-        most.append(len(under_way))
-        try:
-            place.gate.wait()
-        except KeyboardInterrupt:
-            assert ends.wait(60)
-            raise
-        finally:
-            under_way.remove(place)
-        return result(place)
-
-    first, second = (LocalExecutor(SharedCpus(2), f"cuda:{at}", lambda _: Silent()) for at in range(2))
-    job = Job(name="hidden", label="p", kernel="k", problem=0, tune=tune, devices=None)
-    first.prepare([job])
-    while not under_way:
-        time.sleep(0.001)
-    first.prepare([])
-    second.prepare([job])
-    (waits,) = second._ahead.values()
-    second.prepare([])
-    waits.thread.join(60)
-    found = second.measure(job, None)
-    time.sleep(0.05)  # it would have begun by now
-    ends.set()
-    assert found.result(60).place == "cuda:1"
-    assert max(most) == 1
+    assert taken.result(60).trials
+    assert len(list(tmp_path.glob("runs/*/*.jsonl"))) == 1
+    assert "another process" not in caplog.text
     for executor in (first, second):
         executor.close()
 
@@ -239,7 +195,7 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     tunes = {"waits": waits, "at once": at_once, "fails": fails, "never waits": result}
     jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune) for name, tune in tunes.items()}
     executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
-    executor.tell_ready(lambda *said: told.put(said))
+    executor.ready = lambda *said: told.put(said)
     executor.prepare(list(jobs.values()))
     ready = {told.get(timeout=60) for _ in range(3)}
     assert ready == {("at once", True), ("fails", True), ("never waits", True)}

@@ -21,7 +21,6 @@ import pytest
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
-from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.session import jobs_of
@@ -260,17 +259,6 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
     tried = trials(tmp_path)
     assert len(tried) == len(set(tried)) == 24, "no trial that was on disk is repeated"
     assert set(before) <= set(tried)
-
-
-def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
-    options = RunOptions(each=TuneOptions(cache_dir=tmp_path / "records"))
-    (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
-    with engine.executors([job], options.each) as executors:
-        executor = next(iter(executors.values()))
-        executor._ledger.ray.kill(executor._ledger.keeper)
-        error = executor.measure(job, None).exception(timeout=60)
-    assert isinstance(error, ExecutorLostError), repr(error)
-    assert "what writes the run logs is gone" in str(error)
 
 
 def trials(folder):

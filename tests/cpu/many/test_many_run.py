@@ -36,12 +36,17 @@ class ScriptedExecutor:
 
     def __init__(self, script=None, at_prepare=None):
         self.script, self.at_prepare = script or {}, at_prepare
-        self.prepared, self.measured, self.closed = [], [], 0
+        self.prepared, self.measured, self.closed, self.ended = [], [], 0, False
 
     def prepare(self, jobs):
         self.prepared.append([job.name for job in jobs])
         if self.at_prepare in self.prepared[-1]:
             raise ExecutorLostError("gone while it prepared")
+        self.tell()
+
+    def tell(self):
+        for name in self.prepared[-1]:
+            self.ready(name, True)
 
     def measure(self, job, limit_s):
         self.measured.append(job.name)
@@ -52,6 +57,9 @@ class ScriptedExecutor:
         elif found is not None:
             future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete", unproven=""))
         return future
+
+    def end(self):
+        self.ended = True
 
     def close(self):
         self.closed += 1
@@ -64,16 +72,12 @@ class TellingExecutor(ScriptedExecutor):
         super().__init__(**more)
         self.order, self.told = order, False
 
-    def tell_ready(self, call):
-        self.call = call
-
-    def prepare(self, jobs):
-        super().prepare(jobs)
+    def tell(self):
         first = [] if self.told else self.order
         if set(first) <= set(self.prepared[-1]):
             self.told = True
             for name in dict.fromkeys([*first, *self.prepared[-1]]):
-                self.call(name, True)
+                self.ready(name, True)
 
 
 def jobs(count):
@@ -91,9 +95,9 @@ def ran(executors, count=4, **more):
 
 def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     executor = ScriptedExecutor()
-    run, told = ran({"a": executor}, ahead=2)
-    assert executor.measured == ["p0", "p1", "p2", "p3"]
-    assert executor.prepared == [["p1", "p2"], ["p2", "p3"]]
+    run, told = ran({"a": executor}, count=8, ahead=2)
+    assert executor.measured == [f"p{at}" for at in range(8)]
+    assert executor.prepared == [["p0", "p1", "p2", "p3", "p4"], ["p4", "p5"], ["p5", "p6", "p7"]]
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
     assert share_saved(run.ended["p0"].result) == pytest.approx(0.2)

@@ -82,7 +82,8 @@ def test_a_report_says_what_became_of_every_config(tmp_path):
         (3, HOSTILE): "an error at run time",
     }  # fmt: skip
     assert report.dropped == {
-        "the device's resources": 2, "an error at run time": 1, "slower, after 4 rounds": 1, "slower in its screening": 1,
+        "the device's resources": 2, "an error at run time": 1, "slower, after 4 rounds": 1,
+        "slower in its screening": 1,
     }  # fmt: skip
     assert [row.trial.config["n"] for row in report.fastest_first[:3]] == [1, 2, 3]
     assert [(one.configs, one.reason) for one in report.failures] == [(2, "needs 100 bytes"), (1, HOSTILE)]

@@ -122,7 +122,8 @@ def test_every_part_of_a_run_is_drawn(page):
     assert page.locator("#curve circle.winner").count() == 2
     assert page.locator("#parallel path.line").count() == 4
     assert page.inner_text("#dropped").splitlines()[1:] == [
-        "2\tthe device's resources", "1\tan error at run time", "1\tslower, after 4 rounds", "1\tslower in its screening",
+        "2\tthe device's resources", "1\tan error at run time", "1\tslower, after 4 rounds",
+        "1\tslower in its screening",
     ]  # fmt: skip
     assert "triton.Config({'n': 1, 'shape': 'x'})" in page.inner_text("#paste")
     assert '"kind": "triton-ops lock"' in page.inner_text("#paste")

@@ -1,0 +1,278 @@
+"""Statements of the documents about GPUs, each shown on the one that is here, in a process of its own.
+
+    python -m benchmarks.correctness.stated_gpu --out benchmarks/results/nvidia-h100-80gb-hbm3/stated.json
+    python -m benchmarks.correctness.stated_gpu --only maxnreg row_keys --limit-s 120
+
+Each row has the statement, whether it holds, and the figures; a process that fails is a row with its last line. The
+exit code is 1 where a statement does not hold. Rows of earlier runs of the same file stay unless they are run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import triton_ops
+from benchmarks.document import headed, save
+from triton_ops import kernels, tune
+from triton_ops.compile_modes.compiler_output import CompilerLog
+from triton_ops.device import probe
+from triton_ops.timing import Arm, Launch, Rounds
+from triton_ops.timing.gpu_timers import EventTimer
+from triton_ops.tuner import Silent
+
+Row = dict[str, Any]
+_TIMEOUT_S = 120
+_CALLS = 200
+_AUTOTUNE = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"}
+
+
+def row(statement: str, holds: bool, **figures: Any) -> Row:
+    """What a process tells of its statement."""
+    return {"statement": statement, "holds": bool(holds), **figures}
+
+
+def linear_relu() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A product of matrices with an epilogue."""
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU()).cuda().bfloat16().eval()
+    return model, torch.randn(256, 1024, device="cuda", dtype=torch.bfloat16)
+
+
+def kernels_of(options: dict[str, Any]) -> list[str]:
+    """The names of the kernels that one call of the compiled model launches."""
+    model, x = linear_relu()
+    with torch.no_grad():
+        compiled = torch.compile(model, options=options)
+        compiled(x)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            compiled(x)
+            torch.cuda.synchronize()
+    return [event.name for event in profile.events() if "mem" not in event.name.lower()]
+
+
+def epilogue_fusion() -> Row:
+    """Fewer launches with an epilogue fused into the product."""
+    fused, apart = (kernels_of({**_AUTOTUNE, "epilogue_fusion": fusion}) for fusion in (True, False))
+    return row("a product with a ReLU is one launch fused, and more without", len(fused) < len(apart),
+               fused=fused, apart=apart)  # fmt: skip
+
+
+def gemm_backends() -> Row:
+    """The source of the winner follows the back ends that may be asked."""
+    aten, triton = (kernels_of({**_AUTOTUNE, "max_autotune_gemm_backends": name}) for name in ("ATEN", "TRITON"))
+    holds = not any("triton_tem" in name for name in aten) and any("triton" in name for name in triton)
+    return row("ATEN alone gives a library's kernel, TRITON alone a template's", holds, aten=aten, triton=triton)
+
+
+def warm_caches() -> Row:
+    """A second process compiles faster where it finds the first one's caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = (
+            "import time, torch\nfrom benchmarks.correctness.stated_gpu import linear_relu\nmodel, x = linear_relu()\n"
+            "start = time.monotonic()\nwith torch.no_grad(): torch.compile(model, mode='max-autotune-no-cudagraphs')(x)"
+            "\ntorch.cuda.synchronize()\nprint(time.monotonic() - start)"
+        )
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
+        seconds = [float(_output([sys.executable, "-c", program], environment)) for _ in range(2)]
+    return row("a second process with the first one's caches compiles faster", seconds[1] < seconds[0], seconds=seconds)
+
+
+def events_and_wall() -> Row:
+    """Back-to-back calls of a compiled model take the same by a pair of events and by the wall clock."""
+    model, x = torch.compile(torch.nn.Linear(4096, 4096).cuda().bfloat16().eval()), None
+    x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(20):
+            model(x)
+        pairs = [_both_clocks(lambda: model(x)) for _ in range(9)]
+    shares = [events / wall for events, wall in pairs]
+    share = statistics.median(shares)
+    return row("a pair of events and the wall clock agree within 5 %", abs(share - 1) <= 0.05, events_over_wall=shares)
+
+
+def _both_clocks(call: Callable[[], Any]) -> tuple[float, float]:
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    first.record()
+    for _ in range(_CALLS):
+        call()
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last), 1e3 * (time.perf_counter() - start)
+
+
+def recorded_again() -> Row:
+    """A CUDA graph whose weights have moved is recorded again, which the reader of the compiler's log tells."""
+    program = (
+        "import torch\nfrom benchmarks.correctness.stated_gpu import linear_relu\nmodel, x = linear_relu()\n"
+        "compiled = torch.compile(model, mode='reduce-overhead')\nwith torch.no_grad():\n"
+        "    for _ in range(4): compiled(x)\n    weight = model[0].weight\n"
+        "    weight.data = weight.data.clone()\n    for _ in range(3): compiled(x)\n    torch.cuda.synchronize()"
+    )
+    environment = {**os.environ, "TORCH_LOGS": "cudagraphs,perf_hints"}
+    result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
+                            check=True, timeout=_TIMEOUT_S)  # fmt: skip
+    log = CompilerLog.read((result.stdout + result.stderr).splitlines())
+    return row("a graph whose weights have moved is told as recorded again", bool(log.rerecorded),
+               recordings=log.recordings, rerecorded=list(log.rerecorded))  # fmt: skip
+
+
+def mode_as_options() -> Row:
+    """A mode and its options written out take the same time."""
+    model, x = linear_relu()
+    options = {**torch._inductor.list_mode_options()["max-autotune"]}
+    with torch.no_grad():
+        ways = [torch.compile(model, mode="max-autotune"), torch.compile(model, options=options)]
+        calls = []
+        for way in ways:
+            torch._dynamo.reset()
+            for _ in range(5):
+                way(x)
+            calls.append(way)
+        times = [[_both_clocks(lambda call=call: call(x))[1] / _CALLS for call in calls] for _ in range(9)]
+    ratio = statistics.median(a / b for a, b in times)
+    return row("max-autotune and its options take the same within 10 %", abs(ratio - 1) <= 0.1, ratio=ratio, ms=times)
+
+
+def prepared_start() -> Row:
+    """The first launch from a lockfile, with and without `prepare`, each in a process with empty caches."""
+    program = (
+        "import sys, time, torch, triton_ops\nfrom triton_ops import kernels\n"
+        "x = torch.randn(4096, 1024, device='cuda'); torch.cuda.synchronize()\n"
+        "softmax = kernels.load('softmax')\nif sys.argv[2] == 'prepared': triton_ops.prepare(sys.argv[1])\n"
+        "start = time.monotonic()\ntriton_ops.softmax(x)\ntorch.cuda.synchronize()\nprint(time.monotonic() - start)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        _tuned("softmax", (4096, 1024), "float32", folder)
+        lockfile = f"{folder}/lock.json"
+        _command("lock", "--lockfile", lockfile, "--cache-dir", folder)
+        seconds = {}
+        for way in ("prepared", "not prepared"):
+            environment = {**os.environ, "TRITON_OPS_LOCKFILE": lockfile, "TRITON_CACHE_DIR": f"{folder}/{way}"}
+            seconds[way] = float(_output([sys.executable, "-c", program, lockfile, way], environment))
+    holds = seconds["prepared"] < seconds["not prepared"] / 3
+    return row("a prepared kernel's first launch waits for no compiler", holds,
+               seconds=seconds)  # fmt: skip
+
+
+def row_keys() -> Row:
+    """The number of rows does not change softmax's winner, the number of columns does."""
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = [(rows, columns) for columns in (1024, 8192) for rows in (4096, 16384)]
+        winners = {f"{r}x{c}": dict(_tuned("softmax", (r, c), "bfloat16", folder)) for r, c in shapes}
+        advice = json.loads(_command("lock", "keys", "softmax", "--json", "--cache-dir", folder))
+    verdicts = {"/".join(part["names"]): part["verdict"] for each in advice["items"] for part in each["parts"]}
+    return row("rows never mattered to softmax, columns did", True, winners=winners, verdicts=verdicts)
+
+
+def maxnreg() -> Row:
+    """A limit of registers changes registers and time of a product."""
+    operation = kernels.load("matmul")
+    problem = operation.problem((4096, 4096, 4096), "bfloat16")
+    arguments, default = operation.materialise(problem, "cuda"), operation.space_for(problem).default_config
+    timer, arms, registers = EventTimer(), {}, {}
+    for limit in (None, 168, 128):
+        config = default if limit is None else type(default)({**default, "maxnreg": limit})
+        executable = operation.kernel.compile(config, arguments)
+        call = executable.bind(arguments)
+        call()
+        registers[str(limit)] = str(executable.resources)
+        arms[str(limit)] = Arm(timer.prepare(Launch(call)), 5)
+    Rounds(timer=timer).run(list(arms.values()), 20)
+    ms = {label: statistics.median(arm.values_ms) for label, arm in arms.items()}
+    return row("a limit of 128 registers a thread makes a product slower", ms["128"] > ms["None"], ms=ms,
+               resources=registers)  # fmt: skip
+
+
+def suite() -> Row:
+    """The benchmark suite checks, times and compares kernels on the GPU, and refuses a wrong one."""
+    bench = triton_ops.BenchmarkSuite(benchmark_runs=40)
+    x = torch.randn(4096, 4096, device="cuda")
+    outcome = bench.compare_with_pytorch(
+        triton_ops.softmax, lambda x: torch.softmax(x, -1), "softmax", (4096, 4096), x
+    )  # fmt: skip
+    with contextlib.suppress(triton_ops.WrongResultError):
+        bench.benchmark_kernel(lambda x: x, lambda x: x + 1, "wrong", (4096, 4096), x)
+        return row("a wrong kernel is refused before it is timed", False)
+    return row("kernels are compared, and a wrong one is refused before it is timed", outcome.speedup > 0,
+               speedup=outcome.speedup, interval=list(outcome.interval), mode=outcome.mode)  # fmt: skip
+
+
+def _tuned(name: str, shape: tuple[int, ...], dtype: str, folder: str) -> dict[str, Any]:
+    operation = kernels.load(name)
+    return tune(operation, shape=shape, dtype=dtype, cache_dir=folder, listener=Silent()).best_config
+
+
+def _command(*words: str) -> str:
+    return _output([sys.executable, "-m", "triton_ops", *words], dict(os.environ))
+
+
+def _output(words: list[str], environment: dict[str, str]) -> str:
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if result.returncode:
+        raise RuntimeError(result.stderr[-800:])
+    return result.stdout.strip()
+
+
+STATEMENTS: dict[str, Callable[[], Row]] = {
+    each.__name__: each
+    for each in (
+        row_keys, maxnreg, suite, prepared_start, epilogue_fusion, gemm_backends, warm_caches, events_and_wall,
+        recorded_again, mode_as_options,
+    )
+}  # fmt: skip
+
+
+def in_a_process(name: str) -> Row:
+    """The row of a statement; one that fails holds not, and tells why."""
+    start = time.monotonic()
+    try:
+        text = _output([sys.executable, "-m", "benchmarks.correctness.stated_gpu", "--row", name], dict(os.environ))
+        content: Row = json.loads(text.splitlines()[-1])
+    except (RuntimeError, subprocess.TimeoutExpired, json.JSONDecodeError, IndexError) as error:
+        content = row((STATEMENTS[name].__doc__ or "").strip(), False, error=str(error)[-600:])
+    return {**content, "took_s": time.monotonic() - start}
+
+
+def main() -> int:
+    """Show what is asked for, and write one JSON file; also the part of one process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=list(STATEMENTS), choices=list(STATEMENTS))
+    parser.add_argument("--limit-s", type=float, default=600.0, help="start nothing more after so many seconds")
+    parser.add_argument("--row", choices=list(STATEMENTS), help="used by the script itself")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    if options.row:
+        with contextlib.redirect_stdout(io.StringIO()):
+            content = STATEMENTS[options.row]()
+        print(json.dumps(content, default=str))
+        return 0
+    out, start = options.out, time.monotonic()
+    rows: dict[str, Row] = json.loads(out.read_text(encoding="utf-8"))["rows"] if out and out.is_file() else {}
+    for name in options.only:
+        if time.monotonic() - start < options.limit_s:
+            rows[name] = in_a_process(name)
+            print(name, json.dumps(rows[name], default=str)[:600], flush=True)
+            if out:
+                head = {"device": probe("cuda").name, "rows": rows}
+                save(out, headed("python -m benchmarks.correctness.stated_gpu", options.commit, **head))
+    return int(any(not each["holds"] for each in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Executors in processes of their own: what goes there and comes back, and what becomes of a process that ends."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pickle
+import queue
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops.backend import Packed
+from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.many import Job, RunOptions, run_jobs
+from triton_ops.many.executor import ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor, _tuned
+from triton_ops.processes import WorkerLostError
+from triton_ops.request import Effort, TuneOptions
+from triton_ops.tuner import Silent
+
+QUICK = Effort.named("quick")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A result as far as a run looks at it."""
+
+    place: str
+    value: int = 0
+    gain: float = 1.25
+    from_cache: bool = False
+    stopped: str = "complete"
+    unproven: str = ""
+
+
+class MemoryLink:
+    """Both sides in this process: what is told and heard is pickled."""
+
+    def __init__(self):
+        self.calls, self.gone = queue.SimpleQueue(), threading.Event()
+        level = logging.getLogger("triton_ops").getEffectiveLevel()
+        self.child = ChildExecutor(lambda call: self.calls.put(pickle.dumps(call)), "cuda:7", 2, level)
+
+    def tell(self, message):
+        if self.gone.is_set():
+            raise WorkerLostError("its process was killed", "")
+        self.child.take(pickle.loads(pickle.dumps(message)))
+
+    def hear(self, seconds):
+        if self.gone.is_set():
+            raise WorkerLostError("its process was killed", "")
+        try:
+            return pickle.loads(self.calls.get(timeout=min(seconds, 0.01)))
+        except queue.Empty:
+            return None
+
+    def kill(self):
+        self.gone.set()
+
+
+@pytest.fixture
+def link():
+    log = logging.getLogger("triton_ops")
+    before = log.level, log.propagate, list(log.handlers)
+    yield MemoryLink()
+    log.setLevel(before[0])
+    log.propagate, log.handlers[:] = before[1], before[2]
+
+
+def job(name, tune):
+    return Job(name=name, label=name, kernel=name, problem=0, tune=tune)
+
+
+def executor_over(link, listener=Silent, **more):
+    return RemoteExecutor(link, lambda _: listener(), QUICK, **more)
+
+
+def measured(place):
+    place.gate.wait()
+    place.listener.tried("a trial", "its progress")
+    return Outcome(place.device)
+
+
+def fails(place):
+    class OwnError(Exception):
+        def __init__(self, one, two):
+            super().__init__(one + two)
+
+    raise OwnError("it ", "fails")
+
+
+def waits(place):
+    place.gate.wait()
+    threading.Event().wait(0.05)
+    place.gate.hold(60.0)
+    while True:
+        place.gate.check()
+
+
+def test_a_job_is_prepared_and_measured_there_and_its_trials_are_heard_here(link):
+    trials, ready = [], queue.SimpleQueue()
+    listener = SimpleNamespace(tried=lambda *event: trials.append(event))
+    executor = executor_over(link, lambda: listener)
+    executor.ready = lambda *said: ready.put(said)
+    jobs = [job("a", measured), job("b", threading.Lock())]
+    executor.prepare(jobs)
+    assert {ready.get(timeout=60) for _ in jobs} == {("a", True), ("b", True)}
+    assert executor.measure(jobs[0], 5.0).result(60) == Outcome("cuda:7")
+    assert trials == [("a trial", "its progress")]
+    assert isinstance(executor.measure(jobs[1], None).exception(60), KernelTypeError), "it cannot be sent"
+    executor.close()
+
+
+def test_an_error_that_cannot_be_sent_comes_back_with_its_text(link):
+    executor = executor_over(link)
+    error = executor.measure(job("a", fails), None).exception(60)
+    assert (type(error), str(error)) == (TritonKernelError, "OwnError: it fails")
+    executor.close()
+
+
+def test_ctrl_c_ends_what_is_measured_there(link):
+    executor = executor_over(link)
+    future = executor.measure(job("a", waits), None)
+    executor.end()
+    assert isinstance(future.exception(60), KeyboardInterrupt)
+    executor.close()
+    assert link.gone.is_set()
+
+
+def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link, monkeypatch):
+    monkeypatch.setattr("triton_ops.many.executor._SILENCE_S", -1e9)
+    executor = executor_over(link, renew=lambda: "another one")
+    error = executor.measure(job("a", waits), None).exception(60)
+    assert isinstance(error, ExecutorLostError)
+    assert "nothing was heard of it" in str(error)
+    assert error.renew() == "another one"
+    assert link.gone.is_set()
+    with pytest.raises(ExecutorLostError):
+        executor.measure(job("b", measured), None)
+    executor.close()
+
+
+RING = {
+    "__init__": "import time\ntime.sleep(0.1)\nfrom ring.one import one",
+    "one": "def one(place): return 1\nfrom ring.two import two",
+    "two": "from ring.one import one\ndef two(place): return 2",
+}
+
+
+def test_jobs_whose_modules_import_each_other_are_loaded_one_after_the_other(tmp_path, monkeypatch):
+    (tmp_path / "ring").mkdir()
+    for name, text in RING.items():
+        (tmp_path / "ring" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    contents = [Packed.of(getattr(importlib.import_module(f"ring.{name}"), name)).content for name in ("one", "two")]
+    for name in ("ring", "ring.one", "ring.two"):
+        monkeypatch.delitem(sys.modules, name)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda content: _tuned(content, None), contents)) == [1, 2]
+    for name in ("ring", "ring.one", "ring.two"):
+        sys.modules.pop(name, None)
+
+
+@dataclass(frozen=True)
+class Squares:
+    """A tune of which the first in another process ends that, if there is a file for it to note that in."""
+
+    number: int
+    ends: Path | None = None
+    home: int = field(default_factory=os.getpid)
+
+    def __call__(self, place):
+        place.gate.wait()
+        if self.ends is not None and os.getpid() != self.home and not self.ends.exists():
+            self.ends.touch()
+            os._exit(3)
+        return Outcome("", self.number**2)
+
+
+def run_on(executors_of, ends=None):
+    jobs = [
+        replace(job(f"p{at}", Squares(at, ends if at == 1 else None)), devices=frozenset("a") if at < 2 else None)
+        for at in range(4)
+    ]
+    found = run_jobs(
+        jobs, RunOptions(each=TuneOptions()), told=lambda _: None,
+        executors_of=lambda cpus, view: executors_of(cpus, view.listener),
+    )  # fmt: skip
+    return [each.result for each in found.outcomes]
+
+
+def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_finds(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
+    two = run_on(
+        lambda cpus, listener_of: {
+            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK), "b": LocalExecutor(cpus, "cpu", listener_of),
+        },
+        tmp_path / "ended",
+    )  # fmt: skip
+    assert two == one == [Outcome("", at**2) for at in range(4)]
+    assert "a is lost, and what it measured goes on elsewhere: its process exited with code 3" in caplog.text
