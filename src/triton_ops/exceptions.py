@@ -134,10 +134,7 @@ class DeviceError(TritonKernelError):
         tensor_name: The tensor's name; None if the error is not about one tensor.
     """
 
-    NO_GPU: ClassVar[str] = (
-        "without a GPU there are `triton-ops compile`, `lint`, `explain` and `explain rank` with --gpu, `simulate` and "
-        "`tour`; `doctor` says what works here"
-    )
+    NO_GPU: ClassVar[str] = "triton-ops compile, lint, explain, explain rank --gpu, simulate, tour and doctor need none"
 
     def __init__(
         self, message: str, expected_device: str | None = None, actual_device: str | None = None,

@@ -267,11 +267,8 @@ def device_spec(gpu: str | None) -> DeviceSpec:
         return probe("cuda")
     spec = DeviceSpec.called(gpu)
     if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
+        message = f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}"
+        raise DeviceError(message, gpu, hint="for example --gpu 'NVIDIA H200'")
     return spec
 
 
