@@ -163,8 +163,8 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
     prunes = False
     for layer in decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
-            options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "maxnreg")}
-            options = {name: value for name, value in options.items() if value}
+            of_launches = ("num_warps", "num_stages", "maxnreg")
+            options = {name: value for name in of_launches if (value := getattr(config, name, None))}
             configs.append({**getattr(config, "kwargs", {}), **options})
         if isinstance(getattr(layer, "values", None), dict):
             heuristics.update(layer.values)
@@ -272,6 +272,13 @@ class SourceLaunch:
         tests += [one.operand for one in refusals if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
         texts = (ast.unparse(self.resolved(one)) for one in tests)
         return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
+
+    def is_of_settings(self, name: str) -> bool:
+        """Check whether a parameter is asserted to be given what the function makes of numbers that it is given."""
+        text = f"{ast.unparse(self.arguments[name])} == "
+        others = [one.removeprefix(text) for one in self._assertions if one.startswith(text)]
+        numbers = [one for one in others if re.fullmatch(r"[\w +*()-]+", one)]
+        return any(not any(map(self.names.get, re.findall(r"[^\W\d]\w*", one))) for one in numbers)
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
@@ -496,18 +503,13 @@ def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DE
 
 
 def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
-    arguments: dict[str, ast.expr] = {}
-    place = 0
+    values: list[ast.expr] = []
     for one in call.args:
-        if isinstance(one, ast.Starred):
-            parts = _starred_parts(one.value, scope)
-            if parts is None:
-                break
-            arguments.update(zip(parameters[place:], parts, strict=False))
-            place += len(parts)
-        elif place < len(parameters):
-            arguments[parameters[place]] = one
-            place += 1
+        parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
+        if parts is None:
+            break
+        values += parts
+    arguments = dict(zip(parameters, values, strict=False))
     for keyword in call.keywords:
         arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
     grid = None if grid is None else scope.resolved(grid)
@@ -530,9 +532,8 @@ def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | No
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
-    if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
-        is_method = isinstance(node.func, ast.Attribute)
-        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)] if is_method else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "stride":
+        return None if node.args else [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)]
     return None
 
 

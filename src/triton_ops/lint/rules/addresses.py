@@ -32,8 +32,7 @@ def cross_program_atomic(kernel: KernelReading, variant: Variant) -> Iterator[St
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
             continue
-        shared = _sharing(kernel, variant, access)
-        if shared:
+        if shared := _sharing(kernel, variant, access):
             yield Seen(access, f"tl.atomic_add on {access.type.element}: {shared}")
 
 
@@ -48,9 +47,8 @@ def _counts(access: AccessFact) -> bool:
 def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
-    programs = [
-        one for one in _programs(facts) if not (_only_one(access, one) or kernel.is_single(variant, one.operands[0]))
-    ]
+    several = (one for one in _programs(facts) if not kernel.is_single(variant, one.operands[0]))
+    programs = [one for one in several if not _only_one(access, one)]
     for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
@@ -184,11 +182,8 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
             if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
-            near = any(
-                one.stepping and abs(apart or 0) < one.reach and one.stride.constant == 1
-                for one in indices(facts, store)
-            )
-            if apart and near:
+            along = (one for one in indices(facts, store) if one.stepping and one.stride.constant == 1)
+            if apart and any(abs(apart) < one.reach for one in along):
                 yield Seen(
                     load,
                     f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
