@@ -233,21 +233,27 @@ class SourceLaunch:
         types += call.args[:1] if last_name(call) == "to" else []
         return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
 
-    def rounded(self, node: ast.expr) -> str:
+    def rounded(self, node: ast.expr, depth: int = 8) -> str:
         """The size, as text, of which an expression makes the next power of two; empty if it makes none."""
         call = self.resolved(node)
         name, parts = (last_name(call), call.args) if isinstance(call, ast.Call) else ("", [])
         if name == "next_power_of_2" and parts:
             return ast.unparse(self.resolved(parts[0]))
-        return next(filter(None, map(self.rounded, parts)), "") if name == "max" else ""
+        sizes = (self.rounded(one, depth - 1) for one in parts if name == "max" and depth)
+        return next(filter(None, sizes), "")
+
+    @cached_property
+    def strides(self) -> dict[str, AxisOf]:
+        """The axis whose stride each parameter is given, where that is seen."""
+        axes = ((name, _axis_of(self, node, "stride")) for name, node in self.arguments.items())
+        return {name: one for name, one in axes if one is not None}
 
     @property
     def inner_strides(self) -> frozenset[str]:
         """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
-        strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
-        asserted = {name for name, one in strides.items() if self._asserts(one)}
-        tensors = {strides[name].tensor for name in asserted}
-        others = {name: one for name, one in strides.items() if one.tensor not in tensors}
+        asserted = {name for name, one in self.strides.items() if self._asserts(one)}
+        tensors = {self.strides[name].tensor for name in asserted}
+        others = {name: one for name, one in self.strides.items() if one.tensor not in tensors}
         last: dict[str, int] = {}
         for one in others.values():
             axes = one.axis, last.get(one.tensor, 0)
@@ -551,12 +557,6 @@ class AxisOf(NamedTuple):
     axis: int
 
 
-def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
-    """The axis whose stride a parameter is given; None if that is not seen."""
-    value = launch.value(name)
-    return None if value is None else _axis_of(launch, value, "stride")
-
-
 def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
     argument = launch.arguments.get(name)
@@ -569,8 +569,8 @@ def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     """The number of axes of a tensor, by its shape taken apart or the strides that are given; None if unseen."""
     values = (one for several in launch.names.values() for one in several if not hasattr(one, "lineno"))  # a `_part`
     parts = [_axis_of(launch, value, "shape") for value in values]
-    strides = [stride_of(launch, name) for name in launch.arguments]
-    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))
+    seen = (parts, launch.strides.values())
+    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in seen)
     return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
 
 

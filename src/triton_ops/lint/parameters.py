@@ -396,9 +396,7 @@ def _rounded_up(
         for name, node in launch.arguments.items():
             size = sizes.get(launch.rounded(node), 0)
             if size > 0 and name in uses.tiles and name not in values:
-                least = (
-                    _TILES[-1] if launch.text(name).startswith("max(") else 1
-                )  # such as `max(16, next_power_of_2(n))`
+                least = _TILES[-1] if launch.text(name).startswith("max(") else 1  # `max(16, next_power_of_2(n))`
                 blocks.setdefault(name, max(least, 1 << (size - 1).bit_length()))
     return blocks
 

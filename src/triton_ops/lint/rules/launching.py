@@ -130,14 +130,11 @@ def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[a
 def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
     """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
     if isinstance(node, ast.Call):
-        first = node.args[0] if node.args else None
-        of_rows = isinstance(first, ast.Constant) and first.value == 0
+        first = ast.unparse(node.args[0]) if node.args else ""
         if last_name(node) == "len":  # of a tensor that the kernel is given; that of a list is a model's
-            return first is not None and any(ast.dump(one) == ast.dump(first) for one in launch.arguments.values())
-        return last_name(node) == "numel" or (last_name(node) == "size" and of_rows)
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        return isinstance(node.slice, ast.Constant) and node.slice.value == 0
-    return False
+            return first in map(ast.unparse, launch.arguments.values())
+        return last_name(node) == "numel" or (last_name(node) == "size" and first == "0")
+    return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(".shape[0]")
 
 
 def _is_rounded(node: ast.expr) -> bool:

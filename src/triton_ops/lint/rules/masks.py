@@ -133,10 +133,9 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 
 def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
     """Check whether a limit is a number that no launch relates to the block or to the number of its turns."""
-    guessed = bool(kernel.function.constants - one.variant.guess.known_names)
-    if bound.last.constant is not None and bound.last.constant + 1 not in one.variant.guess.constants.values():
-        return True
-    return guessed and bound.last.constant is not None and not (one.index.stepping and kernel.launches)
+    last, guess = bound.last.constant, one.variant.guess
+    guessed = bool(kernel.function.constants - guess.known_names) and not (one.index.stepping and kernel.launches)
+    return last is not None and (guessed or last + 1 not in guess.constants.values())
 
 
 def _is_own_part(index: Index) -> bool:

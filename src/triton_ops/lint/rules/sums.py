@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
+from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
@@ -131,17 +132,26 @@ _SMALLEST = 16  # extents that the matrix unit takes
 @in_each_variant
 def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of products of two matrices, and products in full precision."""
+    unseen = _unseen_extents(kernel, variant)
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
-        if reduction.steps[:1] != ("adds",) or min(shape, default=0) < _SMALLEST:
-            continue
-        if variant.facts.is_matrix_product(reduction):
+        adds = reduction.steps[:1] == ("adds",) and min(shape, default=0) >= _SMALLEST
+        if adds and variant.facts.is_matrix_product(reduction):
             sizes = "×".join(map(str, shape))
-            yield Seen(
-                reduction,
-                f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements",
-            )  # fmt: skip
+            what = f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements"
+            small = next((unseen[extent] for extent in shape if extent in unseen), "")
+            why = f"line {kernel.place(reduction).line}: {what}; whether {small} is {_SMALLEST} or more no launch shows"
+            yield why if small else Seen(reduction, what)
     yield from _exact(kernel, variant)
+
+
+def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
+    """The guessed extents of blocks of a whole axis that launches give, unrounded and unseen, with the parameters."""
+    stepping = {index.extent for index in all_indices(variant.facts) if index.tiled()}
+    given = {name for one in kernel.launches for name, node in one.arguments.items() if not one.rounded(node)}
+    names = given.intersection(kernel.uses.tiles) - variant.guess.known_names
+    extents = ((variant.guess.constants.get(name), name) for name in sorted(names))
+    return {size: name for size, name in extents if type(size) is int and size not in stepping}
 
 
 def _exact(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:

@@ -154,6 +154,14 @@ def steps_of_a_width(x, y, width, B: tl.constexpr):
     tl.store(y + tl.program_id(0), tl.sum(total, axis=0))
 
 
+@triton.jit
+def scores_of_a_draft(q, k, y, first, D: tl.constexpr, L: tl.constexpr):
+    row, at = tl.load(first + tl.program_id(0)) + tl.arange(0, L), tl.arange(0, D)
+    queries = tl.load(q + row[:, None] * D + at[None, :]).to(tl.float32)
+    keys = tl.load(k + row[:, None] * D + at[None, :]).to(tl.float32)
+    tl.store(y + row, tl.sum(tl.sum(queries[:, None, :] * keys[None, :, :], axis=2), axis=1))
+
+
 STEP = 32
 
 
@@ -172,12 +180,18 @@ def launch_more(x, lengths, weight, heads):
     out, owners = torch.empty_like(x), torch.empty(tokens, dtype=torch.int32)
     ends = torch.empty(n + 1, dtype=torch.float32)
     _, step = choose_tile(tokens)
-    bins = max(16, triton.next_power_of_2(n))
+    bins = triton.next_power_of_2(n)
+    bins = max(bins, 16)
     starts_behind_counts_good[(1,)](owners, n, B=bins)
     heads_beside_rows_good[(1,)](x, out, tokens, ROWS=16, W=32, H=heads)
     rows_of_a_weight_good[(tokens,)](x, out, MIX=mix, B=heads)
     ends_after_zero_good[(1,)](lengths, ends, n, B=triton.next_power_of_2(n))
     steps_of_a_width[(tokens,)](x, out, width, B=step)
+
+
+def launch_draft(draft, q, k, first):
+    out = torch.empty_like(q)
+    scores_of_a_draft[(first.shape[0],)](q, k, out, first, D=64, L=draft.padded_length)
 
 
 def launch(x, lengths, keys):
