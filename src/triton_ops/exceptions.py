@@ -134,6 +134,8 @@ class DeviceError(TritonKernelError):
         tensor_name: The tensor's name; None if the error is not about one tensor.
     """
 
+    NO_GPU: ClassVar[str] = "triton-ops compile, lint, explain, explain rank --gpu, simulate, tour and doctor need none"
+
     def __init__(
         self, message: str, expected_device: str | None = None, actual_device: str | None = None,
         tensor_name: str | None = None, *, hint: str = "",

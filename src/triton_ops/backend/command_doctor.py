@@ -50,7 +50,7 @@ def _system() -> list[CheckedPart]:
     """What this system lacks, with what follows; nothing on Linux."""
     posix = hasattr(os, "fork"), "for Linux and macOS"
     rows = (
-        ("processes", *posix, "without, one config that crashes or hangs ends the tune, and nothing is linted"),
+        ("processes", *posix, "configs run in this process: a crash or a hang ends the tune; nothing is linted"),
         ("locks", *posix, "processes that tune at once do not wait for each other"),
         ("load", sys.platform == "linux", "for Linux", "other programs' use of the CPUs is not seen in a tune"),
     )
@@ -98,7 +98,6 @@ def _ptxas() -> CheckedPart:
 
 
 def _gpu() -> list[CheckedPart]:
-    """The GPU and its driver."""
     missing = gpu_missing()
     if missing is not None:
         cpu = probe("cpu")

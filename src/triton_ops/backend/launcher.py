@@ -458,12 +458,9 @@ class LauncherKernel(CompiledByTriton):
         self._function.check(tunables, arguments)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted and (missing := gpu_missing()):
-            raise DeviceError(
-                f"{self.name} launches Triton kernels, which run on a GPU, and there is none: {missing}",
-                "cuda",
-                "cpu",
-                hint="run it on a machine with a GPU, or run its kernels as Python with TRITON_INTERPRET=1",
-            )
+            message = f"{self.name} launches Triton kernels, which run on a GPU, and there is none: {missing}"
+            hint = f"run its kernels as Python with TRITON_INTERPRET=1; {DeviceError.NO_GPU}"
+            raise DeviceError(message, "cuda", "cpu", hint=hint)
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernels of one call, in order; nothing is loaded or launched.

@@ -268,12 +268,9 @@ class TritonKernel(CompiledByTriton):
             Arguments.check_no_arrays(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
-            raise DeviceError(
-                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
-                "cuda",
-                "cpu",
-                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
-            )
+            message = f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU"
+            hint = "move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1"
+            raise DeviceError(message, "cuda", "cpu", hint=hint)
 
     def _check_names(self, names: list[str], arguments: set[str]) -> None:
         order = self.parameter_names

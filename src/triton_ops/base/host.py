@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import INSTALL, MissingDependencyError
-from triton_ops.settings import colours, openmp_threads
+from triton_ops.settings import colours, openmp_threads, progress
 
 _LOGS = re.compile(r"Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)", re.DOTALL)
 _failures: dict[str, tuple[str, str]] = {}
@@ -99,10 +99,10 @@ def base_class(module: str, name: str, purpose: str) -> Any:
 def bar_console(console: Any = None) -> Any:
     """The console for a progress bar, by default rich's of stderr, where messages are printed above the bar.
 
-    None if it is no terminal, or without rich, which is said once.
+    None if it is no terminal, if progress is switched off, or without rich, which is said once.
     """
     if console is None:
-        if not sys.stderr.isatty():  # no progress bar in a log file, even if FORCE_COLOR is set
+        if not sys.stderr.isatty() or not progress():  # no progress bar in a log file, even if FORCE_COLOR is set
             return None
         try:
             rich = require("rich.console", "a progress bar")

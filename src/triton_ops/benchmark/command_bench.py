@@ -333,10 +333,8 @@ def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
             hint="name one kernel: triton-ops bench softmax",
         )
     if run.device.startswith("cuda") and (missing := gpu_missing()) is not None:
-        raise DeviceError(
-            f"`bench {_ALL_KERNELS}` needs a GPU: {missing}", run.device, "none",
-            hint="run it on the machine with the GPU",
-        )  # fmt: skip
+        message = f"`bench {_ALL_KERNELS}` needs a GPU: {missing}"
+        raise DeviceError(message, run.device, "none", hint=DeviceError.NO_GPU)
     device = probe(run.device).name
     rows = []
     for row in rows_of(run):

@@ -472,7 +472,8 @@ def own_ms(m: int, n: int, k: int, dtype: str) -> float:
     The product alone is timed: an `addmm` of Inductor's adds its bias too.
     """
     if (obstacle := gpu_missing()) is not None:
-        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint="leave --own out")
+        hint = f"leave --own out; {DeviceError.NO_GPU}"
+        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint=hint)
     torch = require("torch", "timing a product")
     a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
     return time_ms(triton_ops.matmul, args=(a, b)).median_ms

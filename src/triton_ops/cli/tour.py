@@ -57,7 +57,7 @@ def tour_command(context: typer.Context) -> Facts:
     os.chdir(folder)
     try:
         for text, words in _STEPS:
-            Facts("tour").lines("").text(text).lines(f"$ triton-ops {words}").show_ahead()
+            Facts("tour").lines("").text(text).lines(f"$ triton-ops {words}", end=" \\").show_ahead()
             _run(context.find_root(), words)
     finally:
         os.chdir(before)

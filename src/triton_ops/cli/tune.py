@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,8 +130,9 @@ def tune_command(
     Tolerance.of(tolerance)
     with only_data_on_stdout():
         loaded = asked.load()
+    bar = ProgressBar()
     try:
-        with only_data_on_stdout(), _listener(watch, watch_port) as listener:
+        with only_data_on_stdout(), watched(bar, watch_port or 0, tell) if watch else nullcontext(bar) as listener:
             operation, own_space, extents, element = asked.tuned(loaded)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
@@ -206,11 +207,6 @@ def _check_watch(watch: bool, port: int | None, lists: list[str]) -> None:
         raise SettingsError(f"--watch shows one run, and {lists[0]} makes several", hint="leave one out")
     if port is not None and not watch:
         raise SettingsError("--watch-port is for --watch", hint="give both, or leave it out")
-
-
-def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]:
-    bar = ProgressBar()
-    return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 
 def _one_target(targets: list[str] | None, typed: Mapping[str, Any]) -> str:

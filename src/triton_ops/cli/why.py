@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,9 +66,5 @@ def _facts(decision: Decision) -> dict[str, str]:
 def _report_facts(path: str) -> Facts:
     rows = LaunchedConfig.read_report(path)
     total = sum(row.launches for row in rows)
-    facts = Facts("why", {"launches": list(map(_row, rows))})
+    facts = Facts("why", {"launches": [{**asdict(row), "config": dict(row.config)} for row in rows]})
     return facts.lines(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}", *(row.text for row in rows))
-
-
-def _row(row: LaunchedConfig) -> dict[str, Any]:
-    return {**{name: getattr(row, name) for name in row.__dataclass_fields__}, "config": dict(row.config)}

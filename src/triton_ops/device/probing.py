@@ -152,7 +152,7 @@ class TorchDevice:
     def gpus() -> tuple[DeviceSpec, ...]:
         """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
         if reason := gpu_missing():
-            raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
+            raise DeviceError(f"no GPU can be used: {reason}", hint=DeviceError.NO_GPU)
         return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
 
     @classmethod
@@ -262,17 +262,13 @@ def device_spec(gpu: str | None) -> DeviceSpec:
     """The GPU of a name, or the current one; `DeviceError` if there is none."""
     if gpu is None:
         if reason := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
+            hint = f"name one: --gpu 'NVIDIA H200'; {DeviceError.NO_GPU}"
+            raise DeviceError(f"there is no GPU to explain a config for: {reason}", "cuda", hint=hint)
         return probe("cuda")
     spec = DeviceSpec.called(gpu)
     if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
+        message = f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}"
+        raise DeviceError(message, gpu, hint="for example --gpu 'NVIDIA H200'")
     return spec
 
 
@@ -287,7 +283,8 @@ def probe(device: str | None = None) -> DeviceSpec:
     if device == "cpu" or (device is None and gpu_missing()):
         return _cpu()
     if reason := gpu_missing():
-        raise DeviceError(f"device {device} cannot be used: {reason}", device, "cpu", hint="use the device cpu")
+        hint = f"use the device cpu; {DeviceError.NO_GPU}"
+        raise DeviceError(f"device {device} cannot be used: {reason}", device, "cpu", hint=hint)
     unasked = _by_driver()
     torch = None if unasked else require("torch", "finding the GPU")
     _, colon, number = (device or "").partition(":")

@@ -339,7 +339,8 @@ def read_command(
 ) -> Facts:
     """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
     report = read_profile(file, kernel=kernel, tried=tried or [])
-    return _report_facts(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""))
+    about = _About(gpu, flops, dtype_name(dtype) if dtype else "")
+    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
 
 
 def ptxas_command(
@@ -373,7 +374,7 @@ def command_command(
 ) -> Facts:  # fmt: skip
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).command()
-    return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
+    return Facts("explain profile command", {"command": words}).lines(shlex.join(words), end=" \\")
 
 
 def run_command(
@@ -384,7 +385,8 @@ def run_command(
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
     tell(f"the profile is in {path}")
     report = read_profile(path, tried=tried or [])
-    return _report_facts(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""))
+    about = _About(gpu, flops, dtype_name(dtype) if dtype else "")
+    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
 
 
 def call_command(
@@ -398,10 +400,6 @@ def call_command(
     with only_data_on_stdout():
         Called(target, shape, dtype, device).run(calls)
     return Facts("explain profile call", {"target": target, "calls": calls})
-
-
-def _report_facts(report: ProfileReport, about: _About) -> Facts:
-    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
 
 
 def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:

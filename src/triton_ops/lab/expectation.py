@@ -233,15 +233,11 @@ def explain(question: ModelQuestion, config: Config, spec: DeviceSpec, calibrati
             assert answer.compiled is not None
             answer = replace(answer, fitting=_with_fewer_stages(answer.compiled, pool))
     except (KernelTypeError, TargetError) as error:
-        return _with_reason(expecter.of(config), error.message)
+        answer = expecter.of(config)
+        return answer if answer.forecast is not None else replace(answer, silent=error.message)
     if question.declared and expecter.model is not None and readings.known_works:
         return replace(answer, differences=tuple(readings.differences(expecter.model, others)))
     return answer
-
-
-def _with_reason(answer: Expectation, reason: str) -> Expectation:
-    """An expectation without a forecast for another reason."""
-    return answer if answer.forecast is not None else replace(answer, silent=reason)
 
 
 def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:

@@ -216,15 +216,11 @@ class _Reader:
         match = _NAMED_IN.search(what)
         name = (match[1] or match[2]) if match else ""
         under_way = [at for at in self._open.get(build, []) if self._kernels[at].kernel == (name or self._of[build])]
+        follows = last is not None and last.refused and last.kernel == (name or said["file"] or last.kernel)
         if under_way:
             self._change(under_way[-1], refused=reason)
             self._open[build].remove(under_way[-1])
-        elif (
-            last is not None
-            and last.refused
-            and not self._aborted
-            and last.kernel == (name or said["file"] or last.kernel)
-        ):
+        elif follows and not self._aborted:
             self._further += 1
         else:
             arch = last.arch if last is not None and last.kernel == name else ""

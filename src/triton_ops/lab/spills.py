@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Residents, Target, gpu_missing, probe
+from triton_ops.device import Residents, Target, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
@@ -314,7 +314,7 @@ def cure_spills(
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
     config = _config_values(config)
-    goal = _target(arch)
+    goal = Target.of(probe()) if arch is None else Target.named(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
@@ -337,12 +337,6 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
     if values is not None and not isinstance(values, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
     return values
-
-
-def _target(arch: str | None) -> Target:
-    if arch is None:
-        return Target.of(probe("cuda") if gpu_missing() is None else probe())
-    return Target.named(arch)
 
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:

@@ -28,7 +28,7 @@ from triton_ops.lint.findings import LintReport, Undecided, merge_reports
 from triton_ops.lint.sarif import as_sarif
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
-from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, followed, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -112,10 +112,9 @@ class _Output:
 
     def take(self) -> None:
         """Take the reports while they come; raises the first error where none of the targets can be read."""
-        while self.waiting:
-            name, future = self.waiting[0]
-            futures.wait([future])
-            self._tell(name, future)
+        waits = (futures.wait([future]) for _, future in tuple(self.waiting))
+        for _ in followed(waits, len(self.waiting), "targets"):
+            self._tell(*self.waiting[0])
             del self.waiting[0]
         if self._errors and len(self._errors) == len(self.reports):
             raise self._errors[0]

@@ -163,8 +163,8 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
     prunes = False
     for layer in decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
-            options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "maxnreg")}
-            options = {name: value for name, value in options.items() if value}
+            of_launches = ("num_warps", "num_stages", "maxnreg")
+            options = {name: value for name in of_launches if (value := getattr(config, name, None))}
             configs.append({**getattr(config, "kwargs", {}), **options})
         if isinstance(getattr(layer, "values", None), dict):
             heuristics.update(layer.values)
@@ -233,21 +233,27 @@ class SourceLaunch:
         types += call.args[:1] if last_name(call) == "to" else []
         return next((_ELEMENTS.get(dotted_name(one), "") for one in types), "")
 
-    def rounded(self, node: ast.expr) -> str:
+    def rounded(self, node: ast.expr, depth: int = 8) -> str:
         """The size, as text, of which an expression makes the next power of two; empty if it makes none."""
         call = self.resolved(node)
         name, parts = (last_name(call), call.args) if isinstance(call, ast.Call) else ("", [])
         if name == "next_power_of_2" and parts:
             return ast.unparse(self.resolved(parts[0]))
-        return next(filter(None, map(self.rounded, parts)), "") if name == "max" else ""
+        sizes = (self.rounded(one, depth - 1) for one in parts if name == "max" and depth)
+        return next(filter(None, sizes), "")
+
+    @cached_property
+    def strides(self) -> dict[str, AxisOf]:
+        """The axis whose stride each parameter is given, where that is seen."""
+        axes = ((name, _axis_of(self, node, "stride")) for name, node in self.arguments.items())
+        return {name: one for name, one in axes if one is not None}
 
     @property
     def inner_strides(self) -> frozenset[str]:
         """The parameters that are given a stride of 1: the one that is asserted, or that of a tensor's last axis."""
-        strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
-        asserted = {name for name, one in strides.items() if self._asserts(one)}
-        tensors = {strides[name].tensor for name in asserted}
-        others = {name: one for name, one in strides.items() if one.tensor not in tensors}
+        asserted = {name for name, one in self.strides.items() if self._asserts(one)}
+        tensors = {self.strides[name].tensor for name in asserted}
+        others = {name: one for name, one in self.strides.items() if one.tensor not in tensors}
         last: dict[str, int] = {}
         for one in others.values():
             axes = one.axis, last.get(one.tensor, 0)
@@ -272,6 +278,13 @@ class SourceLaunch:
         tests += [one.operand for one in refusals if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not)]
         texts = (ast.unparse(self.resolved(one)) for one in tests)
         return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
+
+    def is_of_settings(self, name: str) -> bool:
+        """Check whether a parameter is asserted to be given what the function makes of numbers that it is given."""
+        text = f"{ast.unparse(self.arguments[name])} == "
+        others = [one.removeprefix(text) for one in self._assertions if one.startswith(text)]
+        numbers = [one for one in others if re.fullmatch(r"[\w +*()-]+", one)]
+        return any(not any(map(self.names.get, re.findall(r"[^\W\d]\w*", one))) for one in numbers)
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
@@ -496,18 +509,13 @@ def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DE
 
 
 def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
-    arguments: dict[str, ast.expr] = {}
-    place = 0
+    values: list[ast.expr] = []
     for one in call.args:
-        if isinstance(one, ast.Starred):
-            parts = _starred_parts(one.value, scope)
-            if parts is None:
-                break
-            arguments.update(zip(parameters[place:], parts, strict=False))
-            place += len(parts)
-        elif place < len(parameters):
-            arguments[parameters[place]] = one
-            place += 1
+        parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
+        if parts is None:
+            break
+        values += parts
+    arguments = dict(zip(parameters, values, strict=False))
     for keyword in call.keywords:
         arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
     grid = None if grid is None else scope.resolved(grid)
@@ -530,9 +538,8 @@ def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | No
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
-    if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
-        is_method = isinstance(node.func, ast.Attribute)
-        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)] if is_method else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "stride":
+        return None if node.args else [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)]
     return None
 
 
@@ -550,12 +557,6 @@ class AxisOf(NamedTuple):
     axis: int
 
 
-def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
-    """The axis whose stride a parameter is given; None if that is not seen."""
-    value = launch.value(name)
-    return None if value is None else _axis_of(launch, value, "stride")
-
-
 def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
     argument = launch.arguments.get(name)
@@ -568,8 +569,8 @@ def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     """The number of axes of a tensor, by its shape taken apart or the strides that are given; None if unseen."""
     values = (one for several in launch.names.values() for one in several if not hasattr(one, "lineno"))  # a `_part`
     parts = [_axis_of(launch, value, "shape") for value in values]
-    strides = [stride_of(launch, name) for name in launch.arguments]
-    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in (parts, strides))
+    seen = (parts, launch.strides.values())
+    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in seen)
     return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
 
 

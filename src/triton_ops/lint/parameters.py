@@ -30,6 +30,7 @@ _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier":
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
+_LONG = re.compile(r"(<<|\*\*) (3[2-9]|[4-6]\d)\b|\b\d{11,}\b(?!\.)")  # numbers that need 64 bits
 _DEEPEST = 8
 _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
@@ -135,6 +136,9 @@ class _UsageReader:
             rest = [KernelSource.argument(node, 1 if name == "load" else 2, "mask")]
         for one in rest:
             self._number(one)
+        other = KernelSource.argument(node, 2, "other") if name == "load" else None
+        if other is not None and _LONG.search(ast.unparse(other)):
+            self._loaded(node, "address")
         pointer = KernelSource.argument(node, 0, "pointer", "base", "ptr")
         return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
 
@@ -392,9 +396,7 @@ def _rounded_up(
         for name, node in launch.arguments.items():
             size = sizes.get(launch.rounded(node), 0)
             if size > 0 and name in uses.tiles and name not in values:
-                least = (
-                    _TILES[-1] if launch.text(name).startswith("max(") else 1
-                )  # such as `max(16, next_power_of_2(n))`
+                least = _TILES[-1] if launch.text(name).startswith("max(") else 1  # `max(16, next_power_of_2(n))`
                 blocks.setdefault(name, max(least, 1 << (size - 1).bit_length()))
     return blocks
 

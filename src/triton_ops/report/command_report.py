@@ -122,9 +122,7 @@ def report_command(
             metavar="RUN...", help="A run log, a run's id or its start, or a kernel or TARGET: its last run."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page for browsers to FILE.")
-    ] = None,
+    out: Annotated[Path | None, option("--out -o", "Write a page for browsers to FILE.", "FILE")] = None,
     as_text: Annotated[bool, option("--text", "Write text; the default without -o.")] = False,
     as_markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     top: Annotated[int, option("--top", "Trials and reasons to list.", "N", min=1)] = SHOWN,
@@ -150,7 +148,7 @@ def report_command(
         add_run(facts, report, top)
     add_comparisons(facts, reports)
     if as_markdown:
-        facts = Facts("report").lines(*facts.markdown().splitlines())
+        facts = Facts("report").lines(*facts.markdown().splitlines(), end=None)
     if out is None:
         return facts
     Facts.save(out, facts.printed(None), _HINT)

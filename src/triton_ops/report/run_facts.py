@@ -189,7 +189,7 @@ class Report:
     @cached_property
     def contenders(self) -> list[RaceEntry]:
         """The configs of the run's last comparison: the winner, ties, and the others by their gap."""
-        return self._compared(self._finals)
+        return self._compared(self._by_process[0])
 
     def _compared(self, lines: Mapping[Config, Finalist]) -> list[RaceEntry]:
         winner = None if self.best is None else lines.get(self.best.config)
@@ -203,11 +203,7 @@ class Report:
     @cached_property
     def confirmations(self) -> dict[int, list[RaceEntry]]:
         """By the number of each fresh process that compared the ties again, what it found; empty if none did."""
-        by_process: dict[int, dict[Config, Finalist]] = {}
-        for event in self.run.events:
-            if isinstance(event, Finalist) and event.process:
-                by_process.setdefault(event.process, {})[event.trial.config] = event
-        return {process: self._compared(lines) for process, lines in sorted(by_process.items())}
+        return {process: self._compared(lines) for process, lines in sorted(self._by_process.items()) if process}
 
     @cached_property
     def roof(self) -> Roofline | None:
@@ -286,9 +282,13 @@ class Report:
         return {} if self.best is None else paste_lines(self.best.config, self.record, of_triton=of_triton)
 
     @cached_property
-    def _finals(self) -> dict[Config, Finalist]:
-        lines = [event for event in self.run.events if isinstance(event, Finalist) and event.process == 0]
-        return {line.trial.config: line for line in lines}
+    def _by_process(self) -> dict[int, dict[Config, Finalist]]:
+        """The lines of comparisons by process, 0 for that of the run."""
+        by_process: dict[int, dict[Config, Finalist]] = {0: {}}
+        for event in self.run.events:
+            if isinstance(event, Finalist):
+                by_process.setdefault(event.process, {})[event.trial.config] = event
+        return by_process
 
     def _row(self, number: int, trial: Trial, at_s: float | None, origin: str) -> TrialRow:
         return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
@@ -300,12 +300,12 @@ class Report:
             return "winner"
         if self.record is not None and trial.config in self.record.ties:
             return "tie"
-        line = self._finals.get(trial.config)
+        line = self._by_process[0].get(trial.config)
         if line is not None:
             return "slower" if line.dropped_at is None else f"slower, after {line.dropped_at} rounds"
         if trial.same_code_as is not None:
             return "equal machine code of another config"
-        return "slower in its screening" if self._finals else _NOT_YET
+        return "slower in its screening" if self._by_process[0] else _NOT_YET
 
 
 def _levels(line: Finalist) -> list[float]:

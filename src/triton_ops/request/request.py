@@ -197,12 +197,8 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     if runs_on == "any":
         return "cpu" if gpu_missing() else TorchDevice.current_name()
     if runs_on == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(
-            f"{who} runs on a GPU, and there is none: {missing}",
-            "cuda",
-            "cpu",
-            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
-        )
+        message = f"{who} runs on a GPU, and there is none: {missing}"
+        raise DeviceError(message, "cuda", "cpu", hint=DeviceError.NO_GPU)
     return _with_index(runs_on)
 
 

@@ -288,7 +288,7 @@ def _here(miss: Miss, kind: str) -> str:
     """The device of this machine that a miss is of; DeviceError if it is of another machine."""
     name = miss.key.device.get("name")
     if kind == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}")
+        raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}", hint=DeviceError.NO_GPU)
     device = probe(kind)
     if device.name != name:
         raise DeviceError(f"it is of {name}, and this machine has {device.name}")

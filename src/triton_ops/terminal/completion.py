@@ -58,4 +58,4 @@ def completion_command(
         raise typer.BadParameter(f"there is no completion for {shell!r}; there is for {', '.join(_SHELLS)}")
     program = context.find_root().info_name
     script = _SHELLS[shell].format(program=program, complete=COMPLETE, no_files=NO_FILES)
-    return Facts("completion", {"shell": shell, "script": script}).lines(*script.splitlines())
+    return Facts("completion", {"shell": shell, "script": script}).lines(*script.splitlines(), end=None)

@@ -7,16 +7,19 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from triton_ops import settings
 from triton_ops.base import CodeFolder, bar_console, escaped, require, storable
 
+LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
+_BELOW = " " * 4
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 
 
@@ -91,12 +94,39 @@ def unstyled(text: str) -> str:
 
 
 def tell(message: str, head: str = "", colour: str = "") -> None:
-    """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
-    text = escaped(" ".join(message.split()))
+    """Write a message on stderr after a coloured `head`, one line where it fits; a progress bar stays below it."""
     before = f"{head}: " if head else ""
+    columns = width(sys.stderr) if sys.stderr.isatty() else None
+    lines = "\n".join(paragraph(before, escaped(" ".join(message.split())), columns))
     if before and sys.stderr.isatty() and settings.colours():
-        before = typer.style(before, fg=colour)
-    write_to_stderr(f"{before}{text}\n")
+        lines = typer.style(before, fg=colour) + lines[len(before) :]
+    write_to_stderr(f"{lines}\n")
+
+
+def paragraph(head: str, text: str, width: int | None) -> list[str]:
+    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit.
+
+    All of the text stands below a head that leaves no room for it.
+    """
+    if width is None:
+        return [(head + text).rstrip()]
+    longest = max(map(len, text.split()), default=0)
+    if head.strip() and width - len(head) < min(len(text), max(longest, LEAST)) and longest <= width - len(_BELOW):
+        return [head.rstrip(), *paragraph(_BELOW, text, width)]
+    room = max(width - len(head), LEAST)
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    indent = " " * len(head)
+    return [((indent if number else head) + line).rstrip() for number, line in enumerate(lines)]
+
+
+def width(stream: TextIO) -> int | None:
+    """The columns of a stream; None for a file or a pipe, in which lines are not wrapped."""
+    if (columns := settings.columns()) is not None or not stream.isatty():
+        return columns
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except OSError:
+        return None
 
 
 def write_to_stderr(text: str) -> None:
@@ -126,11 +156,19 @@ def only_data_on_stdout() -> Iterator[None]:
 
 
 def followed(items: Iterable[Any], count: int, what: str) -> Iterator[Any]:
-    """Pass items on, with a bar in a terminal that says how many have come."""
-    if (console := bar_console()) is not None:
-        track = require("rich.progress", "a progress bar").track
-        items = track(items, f"{count} {what}", count, console=console, transient=True)
-    yield from items
+    """Pass items on; while one is waited for, a bar in a terminal says how many have come."""
+    if (console := bar_console()) is None:
+        yield from items
+        return
+    bar = require("rich.progress", "a progress bar").Progress(console=console, transient=True)
+    task, waited = bar.add_task(f"{count} {what}", total=count), iter(items)
+    while True:
+        with bar:  # it takes what is written to stdout, and so ends before an item is used
+            item = next(waited, bar)
+        if item is bar:
+            return
+        bar.advance(task)
+        yield item
 
 
 def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:

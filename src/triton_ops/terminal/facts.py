@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +16,26 @@ import typer
 from triton_ops import settings
 from triton_ops.base import NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
-from triton_ops.terminal.console import ExitCode, State, say, say_json, tell, tell_failures, unstyled
+from triton_ops.terminal.console import (
+    LEAST,
+    ExitCode,
+    State,
+    paragraph,
+    say,
+    say_json,
+    tell,
+    tell_failures,
+    unstyled,
+    width,
+)
 
 SCHEMA_VERSION = 1
 _GAP = "  "
-_LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
 _PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
 _CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
 _LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown makes a link of by itself
 _OTHER = re.compile(r"[^A-Za-z0-9 ]")
+_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")  # of a shell
 
 
 class _Section(Protocol):
@@ -66,9 +75,9 @@ class Facts:
         self._parts.append(_Text(text, head, bold))
         return self
 
-    def lines(self, *lines: str) -> Facts:
-        """Add lines that are not wrapped, such as a drawing."""
-        self._parts.append(_Lines(lines))
+    def lines(self, *lines: str, end: str | None = "") -> Facts:
+        """Add lines; a long one goes on below after `end`, a backslash for a shell, or stays whole if that is None."""
+        self._parts.append(_Lines(lines, end))
         return self
 
     def heading(self, text: str) -> Facts:
@@ -78,7 +87,7 @@ class Facts:
 
     def paste(self, title: str, text: str) -> Facts:
         """Add a text of Python to paste."""
-        self._parts.append(_Code(title, text))
+        self._parts.append(_Lines(text.splitlines(), "", title))
         return self
 
     def tell(self, message: str, head: str = "", colour: str = "") -> Facts:
@@ -124,7 +133,7 @@ class Facts:
             if State.as_json:
                 say_json(self.document)
             else:
-                say(*self.printed(width()))
+                say(*self.printed(width(sys.stdout)))
         for message in self.messages:
             tell(*message)
         if not State.renamed:
@@ -137,7 +146,7 @@ class Facts:
         if as_line:
             say(json.dumps(storable(self.document), allow_nan=False))
         elif not State.as_json:
-            say(*self.printed(width()))
+            say(*self.printed(width(sys.stdout)))
             for message in self.messages:
                 tell(*message)
 
@@ -173,9 +182,16 @@ class _Table:
             yield from paragraph("", self.note, columns)
 
     def _lines(self, columns: int | None) -> list[str]:
-        """The lines of the table, of which only the last column is wrapped."""
+        """The lines of the table, of which only the last column is wrapped; where that has no room, cells in lines."""
         sizes = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
-        lines = []
+        lines: list[str] = []
+        if columns is not None and sum(sizes[:-1]) + len(_GAP) * len(sizes[1:]) + min(sizes[-1], LEAST) > columns:
+            head = max(map(len, self.header))
+            for first, *cells in self.rows:
+                lines += paragraph("", first, columns)
+                for name, cell in zip(self.header[1:], cells, strict=True):
+                    lines += paragraph(f"{_GAP}{name.ljust(head)}{_GAP}", cell, columns)
+            return lines
         for row in [self.header, *self.rows] if any(self.header) else self.rows:
             cells = [
                 cell.rjust(size) if name in self.right else cell.ljust(size)
@@ -221,12 +237,23 @@ class _Text:
 @dataclass(frozen=True)
 class _Lines:
     lines: Sequence[str]
+    end: str | None = ""
+    title: str = ""  # of Python to paste
 
-    def printed(self, columns: int | None) -> Iterator[str]:  # noqa: ARG002 - a part's signature
-        yield from self.lines
+    def printed(self, columns: int | None) -> Iterator[str]:
+        room = None if columns is None or self.end is None else columns - len(self.end)
+        for line in self.lines:
+            whole = _WORD.sub(lambda word: word[0].replace(" ", "\0"), line) if self.end else line
+            words = whole.lstrip(" ")
+            head = (f"{self.title}: " if self.title else "") + whole[: len(whole) - len(words)]
+            *first, last = (text.replace("\0", " ") for text in paragraph(head, words, room))
+            yield from (f"{text}{self.end}" for text in first)
+            yield last
 
     def markdown(self) -> Iterator[str]:
-        yield from _fenced("text", self.lines)
+        if self.title:
+            yield from (f"{self.title}:", "")
+        yield from _fenced("python" if self.title else "text", self.lines)
 
 
 @dataclass(frozen=True)
@@ -240,19 +267,6 @@ class _Heading:
 
     def markdown(self) -> Iterator[str]:
         yield from (f"# {escape(self.text)}", "")
-
-
-@dataclass(frozen=True)
-class _Code:
-    title: str
-    text: str
-
-    def printed(self, columns: int | None) -> Iterator[str]:
-        for line in self.text.splitlines():
-            yield from paragraph(f"{self.title}: ", line, columns)
-
-    def markdown(self) -> Iterator[str]:
-        yield from (f"{self.title}:", "", *_fenced("python", self.text.splitlines()))
 
 
 def _fenced(language: str, lines: Sequence[str]) -> list[str]:
@@ -272,23 +286,6 @@ def escape(text: str) -> str:
     return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
 
 
-def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit."""
-    if width is None:
-        return [(head + text).rstrip()]
-    room = max(width - len(head), _LEAST)
-    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
-    indent = " " * len(head)
-    return [((indent if number else head) + line).rstrip() for number, line in enumerate(lines)]
-
-
 def bold(text: str) -> str:
     """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
     return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
-
-
-def width() -> int | None:
-    """The columns of stdout; None for a file or a pipe, in which lines are not wrapped."""
-    if sys.stdout.isatty() or settings.columns() is not None:
-        return settings.columns() or shutil.get_terminal_size().columns
-    return None

@@ -16,9 +16,9 @@ from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
 
-def option(name: str, text: str, metavar: str | None = None, **further: Any) -> Any:
-    """An option of a command, with its help and the name of its value; without one it is a flag."""
-    return typer.Option(name, metavar=metavar, help=text, **further)
+def option(names: str, text: str, metavar: str | None = None, **further: Any) -> Any:
+    """An option of a command by its names, with its help and the name of its value; without one it is a flag."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, **further)
 
 
 def _be_verbose(value: bool) -> None:
@@ -31,16 +31,8 @@ def _print_json(value: bool) -> bool:
 
 
 _JSON = "Print one JSON document to stdout, and no table."
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Show every failed config, and the trace of an error.",
-        callback=_be_verbose,
-        expose_value=False,
-    ),
-]
+_VERBOSE = "Show every failed config, and the trace of an error."
+Verbose = Annotated[bool, option("--verbose -v", _VERBOSE, callback=_be_verbose, expose_value=False)]
 SharedJson = Annotated[bool, option("--json", _JSON, callback=_print_json, expose_value=False)]
 """The option that every command has; `Json` is that of a command that has to know of it."""
 Json = Annotated[bool, option("--json", _JSON, callback=_print_json)]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from triton_ops.terminal.console import State, say
+from triton_ops.terminal.console import State, paragraph, say
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 from triton_ops.terminal.running import run
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
+_ROW = re.compile(r" {0,4}\S+( \S+)*  +| *")  # a name with what stands right of it, or the indent of a text
+_ONE_LINE = 1 << 20  # columns, more than any text has
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
@@ -117,7 +121,8 @@ class Program:
             }
         if command is not None:
             parameters = imported(command).params
-            value = _valued(parameters, before[-1]) if before else None
+            named = [one for one in parameters if set(before[-1:]) & set(one.opts)]
+            value = next((one for one in named if not getattr(one, "is_flag", True)), None)  # its value comes next
             if value is None and begun.startswith("-"):
                 candidates |= {name: one.help or "" for one in parameters if one.param_type_name == "option"
                                and not one.hidden for name in (*one.opts, *one.secondary_opts)}  # fmt: skip
@@ -144,11 +149,6 @@ def _show_version(context: typer.Context, value: bool) -> None:
     if value:
         say(f"{context.info_name} {context.obj}")
         raise typer.Exit
-
-
-def _valued(parameters: Sequence[Any], word: str) -> Any:
-    """The option that a word names and whose value comes next; None if there is none."""
-    return next((one for one in parameters if word in one.opts and not getattr(one, "is_flag", True)), None)
 
 
 class _ImportedLater(TyperCommand):
@@ -188,6 +188,25 @@ class _Views(TyperGroup):
         views = [f"  {name.ljust(width)}  {text}" for name, text in texts.items()]
         command.epilog = "\n".join(["\b", "Views, each with its own --help:", *views])
         return command.make_context(info_name, args, parent, **extra)
+
+
+class _Help(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
+    """The text of `--help`, wrapped as other texts are, so that no line ends within a word with hyphens."""
+
+    width: int
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._columns, self.width = self.width, _ONE_LINE
+
+    def getvalue(self) -> str:
+        """The text; what stands right of a name goes on there."""
+        heads = ((_ROW.match(line)[0], line) for line in super().getvalue().splitlines())  # type: ignore[index]
+        return "".join(f"{one}\n" for head, line in heads for one in paragraph(head, line[len(head) :], self._columns))
+
+
+class _Context(typer.Context):
+    formatter_class = _Help
 
 
 class _Sections(TyperGroup):
@@ -231,21 +250,14 @@ def _shared() -> Iterator[Any]:
     yield from _unconverted(typer.main.get_command(single)).params
 
 
-class _Unchanged:
-    """The conversion for values to which the parser has already given the right type: it changes nothing."""
-
-    @staticmethod
-    def coerce(value: Any, **_context: Any) -> Any:
-        return value
-
-
 def _unconverted(command: Any) -> Any:
     """The same command, changed so that pydantic does not convert its texts and flags.
 
     Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
     take half of the time of `triton-ops cache show`. Versions of Typer without pydantic ignore the attribute set here.
     """
+    command.context_class = _Context
     for parameter in command.get_params(typer.Context(command)):  # with `--help`
         if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
-            parameter.get_runtime_param = _Unchanged
+            parameter.get_runtime_param = lambda: SimpleNamespace(coerce=lambda value, **_context: value)
     return command

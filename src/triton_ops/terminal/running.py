@@ -25,6 +25,11 @@ from triton_ops.terminal.console import ExitCode, State, tell, tell_failures, te
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
 
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
+_CODES = {
+    TuningFailedError: ExitCode.NONE_RAN, DeviceError: ExitCode.NO_DEVICE, MissingDependencyError: ExitCode.NO_DEVICE,
+    CacheError: ExitCode.NO_RECORD, RunLogError: ExitCode.NO_RECORD, UntunedError: ExitCode.NO_RECORD,
+    NotLoadedError: ExitCode.NOT_LOADED, TritonKernelError: ExitCode.BAD_INPUT, _USAGE_ERROR: ExitCode.BAD_INPUT,
+}  # fmt: skip
 
 
 def run(program: Callable[[], TyperGroup], arguments: Sequence[str], name: str, version: str) -> int:
@@ -76,18 +81,9 @@ def _messages() -> Iterator[None]:
 
 
 def _exit_code(error: BaseException) -> int:
-    if isinstance(error, TuningFailedError):
-        return ExitCode.NONE_RAN
-    if isinstance(error, (DeviceError, MissingDependencyError)):
-        return ExitCode.NO_DEVICE
-    if isinstance(error, (CacheError, RunLogError)):
-        return ExitCode.NO_RECORD
-    if isinstance(error, UntunedError) and not State.renamed:  # a former name ends as it did
-        return ExitCode.NO_RECORD
-    if isinstance(error, NotLoadedError):
-        return ExitCode.NOT_LOADED
-    bad_input = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
-    return ExitCode.BAD_INPUT if bad_input else ExitCode.INTERNAL_ERROR
+    if _folder_is_gone(error) or (isinstance(error, UntunedError) and State.renamed):  # a former name ends as it did
+        return ExitCode.BAD_INPUT
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), ExitCode.INTERNAL_ERROR)
 
 
 def _folder_is_gone(error: BaseException) -> bool:

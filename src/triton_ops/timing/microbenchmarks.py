@@ -38,12 +38,8 @@ def calibrate(device: str | None = None) -> Calibration:
     Two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
     """
     if (reason := gpu_missing()) is not None:
-        raise DeviceError(
-            f"there is no GPU to calibrate: {reason}",
-            device or "cuda",
-            "cuda or cuda:N",
-            hint="run it on the GPU machine",
-        )
+        message = f"there is no GPU to calibrate: {reason}"
+        raise DeviceError(message, device or "cuda", "cuda or cuda:N", hint=DeviceError.NO_GPU)
     if device == "cpu":
         raise DeviceError("a CPU cannot be calibrated", device, "cuda or cuda:N", hint="use --device cuda")
     spec = probe(device or "cuda")

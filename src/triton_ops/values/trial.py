@@ -203,7 +203,8 @@ class Measurement:
         comes, as the time of many launches does; a median would be one of the two.
         """
         count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
-        return math.fsum(sorted(values)[count : len(values) - count]) / (len(values) - 2 * count)
+        middle = sorted(values)[count : len(values) - count]
+        return math.fsum(middle) / len(middle)
 
     @property
     def median_ms(self) -> float:

@@ -14,7 +14,7 @@ import tomllib
 from triton_ops import tune
 from triton_ops.base import bar_console, require
 from triton_ops.cli import app
-from triton_ops.exceptions import INSTALL, MissingDependencyError
+from triton_ops.exceptions import INSTALL, MissingDependencyError, SettingsError
 
 PROJECT = Path(__file__).parents[3]
 
@@ -144,6 +144,16 @@ def test_no_bar_is_drawn_without_rich_and_that_is_said_once(monkeypatch, caplog)
     assert bar_console() is None
     assert caplog.messages.count("rich.console is needed for a progress bar, and is not installed (hint: pip install "
                                  "'triton-ops[cli]')") == 1  # fmt: skip
+
+
+def test_progress_can_be_switched_off(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert bar_console() is not None
+    monkeypatch.setenv("TRITON_OPS_PROGRESS", "off")
+    assert bar_console() is None
+    monkeypatch.setenv("TRITON_OPS_PROGRESS", "of")
+    with pytest.raises(SettingsError, match="TRITON_OPS_PROGRESS is 'of'; allowed are on, off"):
+        bar_console()
 
 
 def test_the_table_of_extras_is_that_of_the_package():

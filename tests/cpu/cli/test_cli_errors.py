@@ -14,7 +14,7 @@ import pytest
 
 from tests.records import record
 from triton_ops.device import gpu_missing
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.records import cache_folder
 from triton_ops.records.store import open_store
 
@@ -234,6 +234,8 @@ def test_a_gpu_where_there_is_none(refused):
     assert plain.code == 3
     pytest.importorskip("triton")
     shipped = refused(["matmul", "--shape", "64x64x64"], 3, "matmul runs on a GPU, and there is none")
+    assert DeviceError.NO_GPU in plain.err
+    assert DeviceError.NO_GPU in shipped.err
     assert shipped.code == 3
 
 

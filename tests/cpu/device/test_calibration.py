@@ -92,6 +92,7 @@ def test_calibrate_without_a_gpu_fails_and_writes_nothing(cli, tmp_path):
     ran = cli("calibrate", "--cache-dir", str(tmp_path))
     assert ran.code == 3
     assert "no GPU to calibrate" in ran.err
+    assert DeviceError.NO_GPU in ran.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +168,7 @@ def test_explain_without_a_gpu_hints_its_own_option(cli, rows_file):
     ran = cli("explain", "rows.py:norm")
     assert ran.code == 3
     assert "there is no GPU to explain a config for" in ran.err
-    assert "--gpu 'NVIDIA H200'" in ran.err
+    assert f"--gpu 'NVIDIA H200'; {DeviceError.NO_GPU}" in ran.err
     assert "--device" not in ran.err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import warnings
 import weakref
@@ -106,6 +107,18 @@ def test_a_launch_takes_the_default_and_shows_it_as_triton_does(launched):
     assert kernel.best_config == SMALL
     assert kernel.cache == {(1024, *["torch.float32"] * 3): SMALL}
     assert kernel.nargs is None
+
+
+def test_without_what_a_tune_needs_a_miss_runs_the_default_and_names_the_extra_once(launched, monkeypatch, caplog):
+    for name in ("numpy", "scipy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    kernel = tuned_add(on_miss="tune")
+    for n in (1024, 2048):
+        kernel[grid](*vectors(n), n)
+    assert kernel.best_config == SMALL
+    assert [made[0] for made in launched.made] == ["add", "add"]
+    wanted = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
+    assert [wanted in message for message in caplog.messages if "triton-ops[tune]" in message] == [True]
 
 
 def test_later_launches_are_direct_and_have_the_same_arguments(launched, monkeypatch):

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 
 import pytest
 
@@ -256,6 +258,12 @@ class TestCommands:
         ran = cli("replay", str(cache_file(tmp_path)), "--jobs", "1", *words)
         assert ran.code == 2
         assert says in ran.err
+
+    def test_ctrl_c_is_one_line(self, cli, tmp_path, monkeypatch):
+        interrupts = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
+        monkeypatch.setattr("triton_ops.lab.replayed_search.replay", interrupts)
+        ran = cli("replay", str(cache_file(tmp_path)), "--jobs", "1", "--seeds", "1", "--trials", "1")
+        assert (ran.code, ran.out, ran.err) == (130, "", "interrupted\n")
 
     def test_record_and_replay(self, cli, tmp_path):
         target = tmp_path / "wait.py"

@@ -81,6 +81,10 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     beside = {(one.kernel, one.rule): one.why for one in linted("extents").undecided}
     assert "the loop carries its sum as f16" in beside["state_of_a_caller", "low-precision-sum"]
     assert ("numbers_beside_rows_bad", "offset-overflow") not in beside
+    assert "compared with the extent of the block" in beside["all_are_in_range", "wrong-identity"]
+    assert "which limit is the smaller one" in beside["score_of_valid_rows", "wrong-identity"]
+    assert "whether L is 16 or more" in beside["scores_of_a_draft", "no-tensor-core"]
+    assert "the caller tests a remainder" in beside["steps_of_a_width", "missing-mask"]
 
 
 LAUNCHER = """

@@ -10,7 +10,7 @@ from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
 from triton_ops.lint.indices import Index, indices, root_name
-from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -32,8 +32,7 @@ def cross_program_atomic(kernel: KernelReading, variant: Variant) -> Iterator[St
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
             continue
-        shared = _sharing(kernel, variant, access)
-        if shared:
+        if shared := _sharing(kernel, variant, access):
             yield Seen(access, f"tl.atomic_add on {access.type.element}: {shared}")
 
 
@@ -48,9 +47,8 @@ def _counts(access: AccessFact) -> bool:
 def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
-    programs = [
-        one for one in _programs(facts) if not (_only_one(access, one) or kernel.is_single(variant, one.operands[0]))
-    ]
+    several = (one for one in _programs(facts) if not kernel.is_single(variant, one.operands[0]))
+    programs = [one for one in several if not _only_one(access, one)]
     for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
@@ -184,11 +182,8 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
             if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
-            near = any(
-                one.stepping and abs(apart or 0) < one.reach and one.stride.constant == 1
-                for one in indices(facts, store)
-            )
-            if apart and near:
+            along = (one for one in indices(facts, store) if one.stepping and one.stride.constant == 1)
+            if apart and any(abs(apart) < one.reach for one in along):
                 yield Seen(
                     load,
                     f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
@@ -266,17 +261,14 @@ def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
             elif verdict is None and len(strided) > 1:
                 open_roots[root] = None
     if open_roots:
-        names = ", ".join(open_roots)
         why = "is decided by callers, and no launch in the file shows it"
-        yield f"which axis each stride of {names} belongs to {why}"
+        yield f"which axis each stride of {', '.join(open_roots)} belongs to {why}"
 
 
 def _use(variant: Variant, index: Index) -> _Use:
     ends = {bound.last.lone_argument[0] for bound in index.bounds if bound.fits} - {""}
-    for turn in (one for one in index.stepping if one.name == "turn"):
-        loop = variant.facts.loop_of(turn)
-        ends |= set() if loop is None else loop.limits
-    return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
+    loops = filter(None, map(variant.facts.loop_of, index.stepping))
+    return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends).union(*(loop.limits for loop in loops)))
 
 
 def _by_launch(kernel: KernelReading, root: str, use: _Use, others: list[_Use]) -> str | None:
@@ -284,13 +276,13 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use, others: list[_Use]) 
     verdict: str | None = None
     for launch in kernel.launches:
         tensor = tensor_of(launch, root)
-        stride = stride_of(launch, use.stride or "")
+        stride = launch.strides.get(use.stride or "")
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
         for end in sorted(use.ends):
             extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            alike = {stride_of(launch, one.stride or "") for one in others if end in one.ends}
+            alike = {launch.strides.get(one.stride or "") for one in others if end in one.ends}
             if extents and all(_different(stride, one, rank) and one not in alike for one in extents):
                 where = " or ".join(str(one.axis) for one in extents)
                 return (
@@ -370,7 +362,7 @@ def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
     The stride of an inner axis stays within one element of the outer one.
     """
     for launch in kernel.launches:
-        mine, other = ([stride_of(launch, name) for name in sorted(one.arguments)] for one in (product, wide))
+        mine, other = ([launch.strides.get(name) for name in sorted(one.arguments)] for one in (product, wide))
         for one, beside in itertools.product(filter(None, mine), filter(None, other)):
             if one.tensor == beside.tensor and (one.axis < 0) == (beside.axis < 0):
                 return one.axis < beside.axis
@@ -382,12 +374,10 @@ def _is_smaller(kernel: KernelReading, product: Term, others: set[Term]) -> bool
     counters = set(product.named("program_id", "turn"))
     alike = [one for one in others if not one.named("load") and counters.intersection(one.named("program_id", "turn"))]
     for launch in kernel.launches:
-        tensors = {name: one.tensor for name in launch.arguments if (one := stride_of(launch, name)) is not None}
-        strides = {name: list(tensors.values()).count(tensor) for name, tensor in tensors.items()}
-        mine, *ranks = (
-            max((strides[n] for n in one.arguments if n in strides), default=0) for one in (product, *alike)
-        )
-        if 0 < mine < max(ranks, default=0) - 1:
+        tensors = [one.tensor for one in launch.strides.values()]
+        strides = {name: tensors.count(one.tensor) for name, one in launch.strides.items()}
+        axes = [max((strides.get(name, 0) for name in one.arguments), default=0) for one in (product, *alike)]
+        if 0 < axes[0] < max(axes) - 1:
             return True
     return False
 

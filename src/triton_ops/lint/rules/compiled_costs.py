@@ -8,6 +8,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from triton_ops.backend import CandidateError
+from triton_ops.base import counted
 from triton_ops.device import Residents
 from triton_ops.kernel_ir import AccessFact, SourcePlace, Term, Traffic
 from triton_ops.lint.indices import Index, indices
@@ -221,7 +222,7 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
             continue  # one of them is 1 for contiguous tensors
         gap = min(abs(stride) for stride in strides if stride is not None)
         if gap > 1 and not _is_guessed(variant, gap):
-            yield _Suspect(access, f"neighbours lie {_elements(gap)} apart in memory", gap)
+            yield _Suspect(access, f"neighbours lie {counted(gap, 'element')} apart in memory", gap)
         elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
             cause = _misalignment(variant, access, along[[abs(s or 0) for s in strides].index(1)])
             if cause:
@@ -242,7 +243,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""
     if (shift := _odd_part(steps, item)) is not None:
-        return f"it begins {shift} element{'s' if shift != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
+        return f"it begins {counted(shift, 'element')} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in access.mask.conjuncts:
         sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}
         if sums.get((symbol,), 0) != -1:
@@ -250,7 +251,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
         end = {m: c for m, c in sums.items() if symbol not in m}
         end[()] = end.get((), 0) + 1
         if (shift := _odd_part(end, item)) is not None and shift < 0:
-            return f"its mask ends {_elements(-shift)} before a multiple of {_WIDEST_BYTES} bytes"
+            return f"its mask ends {counted(-shift, 'element')} before a multiple of {_WIDEST_BYTES} bytes"
     return ""
 
 
@@ -263,18 +264,11 @@ def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
     return remainders[0][1]
 
 
-def _elements(count: int) -> str:
-    return f"{count} element{'' if count == 1 else 's'}"
-
-
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
-    mine, *others = (
-        (one, {m: c for m, c in one.offset.parts.items() if m})
-        for one in (access, *variant.facts.accesses)
-        if one.root is access.root
-    )
-    return any(one is not access and sums == mine[1] for one, sums in others)
+    others = [one.offset for one in variant.facts.accesses if one is not access and one.root is access.root]
+    mine, *sums = ({m: c for m, c in one.parts.items() if m} for one in (access.offset, *others))
+    return mine in sums
 
 
 _REDUCE_ONCE = (
@@ -314,8 +308,7 @@ def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement
 
 def _decide_compiled(kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
     movement = _traffic(kernel, configs[0])
-    if any(one.steps is None for one in movement.shared):
-        first = next(one.line for one in movement.shared if one.steps is None)
+    if (first := next((one.line for one in movement.shared if one.steps is None), None)) is not None:
         yield f"line {first}: where its threads access shared memory depends on data"
     lines = [line for line in movement.lines if line.matters]
     if lines and movement.bulk:

@@ -62,7 +62,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            few = _is_rounded(size) or _is_one_block(kernel, launch, name)
+            few = _is_rounded(size) or _is_one_block(kernel, launch, name) or launch.is_of_settings(name)
             if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
@@ -78,18 +78,11 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     plain = kernel.without(kernel.variants[0], name)
     if not isinstance(plain, Variant) or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
         return False
-    is_pitch = any(
-        any(one.name in _PLACES for one in monomial)
-        and any(one.name == "argument" and one.operands[0] == name for one in monomial)
-        for access in plain.facts.accesses
-        for monomial in access.offset.parts
-    )
-    ends = any(
-        name in bound.last.arguments and index.stride.constant is not None
-        for index in all_indices(plain.facts)
-        for bound in index.bounds
-    )
-    return not (is_pitch and ends)
+    monomials = (monomial for access in plain.facts.accesses for monomial in access.offset.parts)
+    steps = (monomial for monomial in monomials if any(one.name in _PLACES for one in monomial))
+    is_pitch = any(one.name == "argument" and one.operands[0] == name for monomial in steps for one in monomial)
+    by_numbers = (index for index in all_indices(plain.facts) if index.stride.constant is not None)
+    return not (is_pitch and any(name in bound.last.arguments for index in by_numbers for bound in index.bounds))
 
 
 def _places_of(variant: Variant) -> Iterator[Term]:
@@ -137,14 +130,11 @@ def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[a
 def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
     """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
     if isinstance(node, ast.Call):
-        first = node.args[0] if node.args else None
-        of_rows = isinstance(first, ast.Constant) and first.value == 0
+        first = ast.unparse(node.args[0]) if node.args else ""
         if last_name(node) == "len":  # of a tensor that the kernel is given; that of a list is a model's
-            return first is not None and any(ast.dump(one) == ast.dump(first) for one in launch.arguments.values())
-        return last_name(node) == "numel" or (last_name(node) == "size" and of_rows)
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        return isinstance(node.slice, ast.Constant) and node.slice.value == 0
-    return False
+            return first in map(ast.unparse, launch.arguments.values())
+        return last_name(node) == "numel" or (last_name(node) == "size" and first == "0")
+    return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(".shape[0]")
 
 
 def _is_rounded(node: ast.expr) -> bool:
@@ -171,8 +161,7 @@ def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
         if loop.upper.named("program_id", "load"):
             continue
         ends = loop.upper.arguments - key
-        by = {loop.step.constant}
-        by |= {one.operands[1].constant for one in loop.upper.named("quotient")}
+        by = {loop.step.constant, *(one.operands[1].constant for one in loop.upper.named("quotient"))}
         if ends and not by.isdisjoint(extents) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield Seen(

@@ -114,9 +114,14 @@ def _describe_index(index: Index) -> str:
 
 def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """Another access of the same index has a mask: the kernel itself says that the index can pass the end."""
+    tiles, (mine, root) = _tiles_of(kernel, one), (one.index.term.parts.get((), 0), one.index.access.root)
+    if len(tiles) > 1 and not one.index.stepping and not one.variant.guess.known_names.issuperset(tiles):
+        return ""  # one block may be taken for another of the same extent
     for index in all_indices(one.variant.facts):
         if index.extent != one.index.extent or index.key is not one.index.key:
             continue
+        if not index.stepping and index.access.root is root and abs(index.term.parts.get((), 0) - mine) >= index.extent:
+            continue  # another part of the same tensor
         limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
@@ -128,10 +133,9 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 
 def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
     """Check whether a limit is a number that no launch relates to the block or to the number of its turns."""
-    guessed = bool(kernel.function.constants - one.variant.guess.known_names)
-    if bound.last.constant is not None and bound.last.constant + 1 not in one.variant.guess.constants.values():
-        return True
-    return guessed and bound.last.constant is not None and not (one.index.stepping and kernel.launches)
+    last, guess = bound.last.constant, one.variant.guess
+    guessed = bool(kernel.function.constants - guess.known_names) and not (one.index.stepping and kernel.launches)
+    return last is not None and (guessed or last + 1 not in guess.constants.values())
 
 
 def _is_own_part(index: Index) -> bool:
@@ -301,10 +305,11 @@ def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) 
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
     if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
-    offsets = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
-    terms = variant.facts.terms
-    if index.access.kind == "store" and all(one is index.access.offset for one in offsets):
-        return True  # all that is known of the tensor is that it goes on after one element
+    same, terms = [one for one in variant.facts.accesses if one.root is index.access.root], variant.facts.terms
+    offsets = [one.offset for one in same]
+    begun = any(one.kind == "store" and one.offset.constant == 0 for one in same)
+    if begun or (index.access.kind == "store" and all(one is index.access.offset for one in offsets)):
+        return True  # all that is known of the tensor is that it goes on after one element, which may be stored apart
     first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
     return first and variant.guess.types.get(root_name(index.access)) == "*i32"
 

@@ -7,8 +7,10 @@ padded lane holds follows from `other`, and from everything that is computed fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
+from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
@@ -105,17 +107,10 @@ def _goes_on(term: Term) -> bool:
     return term.name == "choose" or KernelFacts.does(term) in ("adds", "multiplies", "widens", "rounds")
 
 
+@lru_cache(maxsize=4096)  # terms share their parts
 def _of_product(term: Term) -> bool:
-    queue, numbers = [term], set()
-    while queue:
-        one = queue.pop()
-        if one.name == "dot":
-            return True
-        for part in one.operands if _goes_on(one) else ():
-            if isinstance(part, Term) and part.number not in numbers:
-                numbers.add(part.number)
-                queue.append(part)
-    return False
+    parts = [one for one in term.operands if isinstance(one, Term)] if _goes_on(term) else []
+    return term.name == "dot" or any(map(_of_product, parts))
 
 
 def _own(variant: Variant, kernel: KernelReading, element: str) -> bool:
@@ -137,17 +132,26 @@ _SMALLEST = 16  # extents that the matrix unit takes
 @in_each_variant
 def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of products of two matrices, and products in full precision."""
+    unseen = _unseen_extents(kernel, variant)
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
-        if reduction.steps[:1] != ("adds",) or min(shape, default=0) < _SMALLEST:
-            continue
-        if variant.facts.is_matrix_product(reduction):
+        adds = reduction.steps[:1] == ("adds",) and min(shape, default=0) >= _SMALLEST
+        if adds and variant.facts.is_matrix_product(reduction):
             sizes = "×".join(map(str, shape))
-            yield Seen(
-                reduction,
-                f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements",
-            )  # fmt: skip
+            what = f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements"
+            small = next((unseen[extent] for extent in shape if extent in unseen), "")
+            why = f"line {kernel.place(reduction).line}: {what}; whether {small} is {_SMALLEST} or more no launch shows"
+            yield why if small else Seen(reduction, what)
     yield from _exact(kernel, variant)
+
+
+def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
+    """The guessed extents of blocks of a whole axis that launches give, unrounded and unseen, with the parameters."""
+    stepping = {index.extent for index in all_indices(variant.facts) if index.tiled()}
+    given = {name for one in kernel.launches for name, node in one.arguments.items() if not one.rounded(node)}
+    names = given.intersection(kernel.uses.tiles) - variant.guess.known_names
+    extents = ((variant.guess.constants.get(name), name) for name in sorted(names))
+    return {size: name for size, name in extents if type(size) is int and size not in stepping}
 
 
 def _exact(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
@@ -188,10 +192,8 @@ def _judge_harm(
         yield f"what a padded lane holds cannot be computed: {error}"
         return
     line = f"line {kernel.place(fact).line}"
-    if change and _may_stay_inside(facts, condition):
-        yield f"{line}: whether `{condition.words}` ever fails depends on where a loop of the program ends"
-    elif change and any(one is fact and "picks" in one.steps for one in facts.reductions):
-        yield f"{line}: {change}; what values the whole numbers have is not in the file"
+    if change and (doubt := _doubt(facts, fact, condition)):
+        yield f"{line}: {change}; {doubt}"
     elif change:
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
@@ -201,8 +203,22 @@ def _judge_harm(
         )
 
 
-def _may_stay_inside(facts: KernelFacts, condition: Term) -> bool:
-    """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
-    turns = condition.named("turn")
-    ends = (loop.upper for loop in facts.loops if loop.turn in turns)
-    return any(end.named("program_id", "least", "most", "choose") for end in ends)
+def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
+    """Words for why there may be no padded lanes, or why they may count on purpose; empty where nothing says so."""
+    ends = (loop.upper for loop in facts.loops if loop.turn in condition.named("turn"))
+    if any(end.named("program_id", "least", "most", "choose") for end in ends):
+        return f"whether `{condition.words}` ever fails depends on where a loop of the program ends"
+    for one in (one for one in facts.reductions if one is fact):
+        if "picks" in one.steps:
+            return "what values the whole numbers have is not in the file"
+        values = [access.value.term for access in facts.accesses if access.value is not None]
+        tests = (test.operands[0] for value in values for test in value.named(Term.ZERO))
+        equal = (test for test in tests if abs(test.parts.get((), 0)) == one.inputs[0].type.shape[one.axis])
+        if any(part.name == "tt.reduce" and part.operands[2] == one.number for test in equal for part in test.direct()):
+            return "the result is compared with the extent of the block, as if padded lanes were to count"
+        choices = (choice for value in one.inputs for choice in value.term.named("choose"))
+        for other in (test for choice in choices for test in choice.operands[0].comparisons()):
+            apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
+            if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
+                return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
+    return ""

@@ -82,6 +82,118 @@ def state_of_a_caller(x, state, y, n, K: tl.constexpr, B: tl.constexpr):
     tl.store(y + k[:, None] * K + k[None, :], kept)
 
 
+@triton.jit
+def owner_of_a_place_good(ends, owners, n, B: tl.constexpr):
+    place, at = tl.program_id(0), tl.arange(0, B)
+    end = tl.load(ends + at, mask=at < n, other=1 << 62)
+    tl.store(owners + place, tl.sum((end <= place).to(tl.int32)))
+
+
+@triton.jit
+def owner_of_a_place_bad(ends, owners, n, B: tl.constexpr):
+    place, at = tl.program_id(0), tl.arange(0, B)
+    end = tl.load(ends + at, mask=at < n, other=0)
+    tl.store(owners + place, tl.sum((end <= place).to(tl.int32)))  # finds: wrong-identity
+
+
+@triton.jit
+def all_are_in_range(places, whole, n, limit, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    inside = tl.load(places + at, mask=at < n, other=0) < limit
+    tl.store(whole + tl.program_id(0), tl.sum((inside | (at >= n)).to(tl.int32), axis=0) == B)
+
+
+@triton.jit
+def number_of_all_bad(places, total, n, limit, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    inside = tl.load(places + at, mask=at < n, other=0) < limit
+    tl.store(total + tl.program_id(0), tl.sum((inside | (at >= n)).to(tl.int32), axis=0))  # finds: wrong-identity
+
+
+@triton.jit
+def score_of_valid_rows(x, y, n, valid, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.where(at < valid, tl.load(x + at, mask=at < n, other=0.0), -1.0e30)
+    most = tl.max(value, axis=0)
+    tl.store(y + tl.program_id(0), most + tl.log(tl.sum(tl.exp(value - most), axis=0)))
+
+
+@triton.jit
+def starts_behind_counts_good(counts, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    count = tl.load(counts + at, mask=at < n, other=0)
+    tl.store(counts + B + at, tl.cumsum(count, axis=0) - count)
+
+
+@triton.jit
+def heads_beside_rows_good(x, y, n, ROWS: tl.constexpr, W: tl.constexpr, H: tl.constexpr):
+    row, at, head = tl.arange(0, ROWS), tl.arange(0, W), tl.arange(0, H)
+    places = row[:, None, None] * (H * W) + head[None, :, None] * W + at[None, None, :]
+    value = tl.load(x + places, mask=(row < n)[:, None, None], other=0.0)
+    tl.store(y + row[:, None] * W + at[None, :], tl.sum(value, axis=1), mask=(row < n)[:, None])
+
+
+@triton.jit
+def rows_of_a_weight_good(x, y, MIX: tl.constexpr, B: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, B)
+    tl.store(y + row * B + at, tl.load(x + row * MIX + at))
+
+
+@triton.jit
+def ends_after_zero_good(lengths, ends, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(ends, 0.0)
+    tl.store(ends + 1 + at, tl.cumsum(tl.load(lengths + at, mask=at < n, other=0.0), axis=0), mask=at < n)
+
+
+@triton.jit
+def steps_of_a_width(x, y, width, B: tl.constexpr):
+    total = tl.zeros((B,), dtype=tl.float32)
+    for step in range(tl.cdiv(width, B)):
+        total += tl.load(x + tl.program_id(0) * width + step * B + tl.arange(0, B))
+    tl.store(y + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@triton.jit
+def scores_of_a_draft(q, k, y, first, D: tl.constexpr, L: tl.constexpr):
+    row, at = tl.load(first + tl.program_id(0)) + tl.arange(0, L), tl.arange(0, D)
+    queries = tl.load(q + row[:, None] * D + at[None, :]).to(tl.float32)
+    keys = tl.load(k + row[:, None] * D + at[None, :]).to(tl.float32)
+    tl.store(y + row, tl.sum(tl.sum(queries[:, None, :] * keys[None, :, :], axis=2), axis=1))
+
+
+STEP = 32
+
+
+def steps_fit(width):
+    return width % STEP == 0
+
+
+def choose_tile(tokens):
+    return (64 if tokens > 4096 else 32), STEP
+
+
+def launch_more(x, lengths, weight, heads):
+    tokens, width = x.shape
+    n, mix = lengths.shape[0], weight.shape[0]
+    assert mix == (2 + heads) * heads
+    out, owners = torch.empty_like(x), torch.empty(tokens, dtype=torch.int32)
+    ends = torch.empty(n + 1, dtype=torch.float32)
+    _, step = choose_tile(tokens)
+    bins = triton.next_power_of_2(n)
+    bins = max(bins, 16)
+    starts_behind_counts_good[(1,)](owners, n, B=bins)
+    heads_beside_rows_good[(1,)](x, out, tokens, ROWS=16, W=32, H=heads)
+    rows_of_a_weight_good[(tokens,)](x, out, MIX=mix, B=heads)
+    ends_after_zero_good[(1,)](lengths, ends, n, B=triton.next_power_of_2(n))
+    steps_of_a_width[(tokens,)](x, out, width, B=step)
+
+
+def launch_draft(draft, q, k, first):
+    out = torch.empty_like(q)
+    scores_of_a_draft[(first.shape[0],)](q, k, out, first, D=64, L=draft.padded_length)
+
+
 def launch(x, lengths, keys):
     batch, tokens, heads, width = x.shape
     n = lengths.shape[0]

@@ -1,0 +1,69 @@
+"""A narrow terminal: lines of help, tables, texts and messages end between words."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import sys
+
+import pytest
+from rich.console import Console
+
+from triton_ops.terminal import Facts, followed, tell
+
+COMMAND = shlex.join(["triton-ops", "explain", "profile", "run", "--", "python", "a file.py", "--with", "w" * 30])
+
+
+@pytest.mark.parametrize("command", ["", "explain", "exchange export", "lock verify"])
+def test_help_fits(cli, command):
+    narrow, wide = (cli(*command.split(), "--help", columns=columns).out for columns in (60, 2000))
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert set(narrow.split()) <= set(wide.split())
+
+
+def test_cells_stand_below_each_other_where_a_row_has_no_room():
+    facts = Facts("test").table(("kernel", "problem", "gain"), [["k" * 30, "4096x4096 bfloat16", "1.2"]])
+    assert facts.printed(60)[1:] == ["k" * 30 + "  4096x4096 bfloat16  1.2"] == facts.printed(None)[1:]
+    assert facts.printed(40) == ["k" * 30, "  problem  4096x4096 bfloat16", "  gain     1.2"]
+
+
+def test_a_text_stands_below_a_head_that_leaves_no_room():
+    assert Facts("test").text("missing-mask in kernel", "path/" * 8).printed(60) == [
+        "path/" * 8, "    missing-mask in kernel",
+    ]  # fmt: skip
+
+
+def test_a_command_of_a_shell_goes_on_after_a_backslash_and_no_word_of_it_is_broken():
+    lines = Facts("test").lines(COMMAND, end=" \\").printed(60)
+    assert max(map(len, lines)) <= 60
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(COMMAND)
+    assert len(lines) > 1
+    assert Facts("test").lines(COMMAND, end=None).printed(60) == [COMMAND]
+
+
+def test_a_script_for_a_shell_stays_as_it_is(cli):
+    assert cli("completion", "bash", columns=20).out == cli("completion", "bash").out
+
+
+def test_a_message_is_wrapped_in_a_terminal_alone(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    tell("word " * 30, "error")
+    assert written.getvalue().count("\n") == 1
+    monkeypatch.setattr(written, "isatty", lambda: True)
+    written.truncate(0)
+    tell("word " * 30, "error")
+    lines = written.getvalue().strip("\0").splitlines()
+    assert [lines[0][:12], lines[1][:12], max(map(len, lines))] == ["error: word ", "       word ", 56]
+
+
+def test_a_bar_is_drawn_only_while_an_item_is_waited_for(monkeypatch):
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=60)
+    monkeypatch.setattr("triton_ops.terminal.console.bar_console", lambda: console)
+    stdout = sys.stdout
+    seen = [(item, sys.stdout is stdout) for item in followed(iter("ab"), 2, "targets")]
+    assert seen == [("a", True), ("b", True)]
+    assert "2 targets" in drawn.getvalue()
