@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton  # noqa: F401 - imported before the clock begins
@@ -41,7 +42,7 @@ from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
 from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
-from triton_ops.records.lockfile import without_shared_lockfiles
+from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.request import Budget, TuneOptions
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
@@ -111,7 +112,8 @@ def main() -> int:
         return 0
     if options.side:
         session.AHEAD = options.ahead
-        with without_shared_lockfiles():  # nothing is known of the problems, as for a kernel that nobody has tuned
+        # Nothing is known of the problems, as for a kernel that nobody has tuned.
+        with patch.dict(FollowedLockfile.SHARED, clear=True):
             SIDES[options.side](options)
         return 0
     until = time.monotonic() + options.limit_s

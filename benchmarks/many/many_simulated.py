@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from benchmarks.document import headed, save
 from benchmarks.many.many_problems import problems
@@ -42,7 +43,7 @@ from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
-from triton_ops.records.lockfile import without_shared_lockfiles
+from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
@@ -249,7 +250,7 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}
 
     session.AHEAD = ahead
-    with simulated_machine(cpus, clocks), without_shared_lockfiles():
+    with simulated_machine(cpus, clocks), patch.dict(FollowedLockfile.SHARED, clear=True):
         found = run_jobs(
             session.jobs_of(problems().values(), common),
             common,

@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch  # noqa: F401 - a caller has imported it
 
@@ -39,7 +40,7 @@ from triton_ops.compilation import pool
 from triton_ops.evaluation import isolated
 from triton_ops.processes import ForkServer, WorkerProcess
 from triton_ops.processes.worker_process import StepStarted
-from triton_ops.records.lockfile import without_shared_lockfiles
+from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.tuner import Silent, loop, tuning
 from triton_ops.tuner import priors as prior
 
@@ -106,7 +107,7 @@ def one(case: str) -> list[dict[str, Any]]:
 
 def many(limit_s: float) -> dict[str, Any]:
     """The parts of each tune of one run over the 30 problems, by the thread that tunes it."""
-    with tempfile.TemporaryDirectory() as folder, without_shared_lockfiles():
+    with tempfile.TemporaryDirectory() as folder, patch.dict(FollowedLockfile.SHARED, clear=True):
         os.environ |= {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
         line, found = watched(), list(problems().values())
         done = tune_many(found, budget_s=limit_s)

@@ -551,14 +551,3 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
     """
     where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text, as the folders of records
     FollowedLockfile.SHARED.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
-
-
-@contextmanager
-def without_shared_lockfiles() -> Iterator[None]:
-    """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
-    before = dict(FollowedLockfile.SHARED)
-    FollowedLockfile.SHARED.clear()
-    try:
-        yield
-    finally:
-        FollowedLockfile.SHARED.update(before)

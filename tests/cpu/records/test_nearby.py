@@ -1,6 +1,7 @@
 """The first configs of a search for a new problem: winners of the same kernel for problems nearby."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -8,7 +9,6 @@ from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
 from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, Run, lock_of
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
@@ -30,7 +30,7 @@ def scales(x, *, BLOCK):
 
 @pytest.fixture(autouse=True)
 def no_packages():
-    with without_shared_lockfiles():
+    with patch.dict(FollowedLockfile.SHARED, clear=True):
         yield
 
 
@@ -91,7 +91,7 @@ def test_a_lockfile_that_a_package_brings_has_neighbours_until_it_is_put_aside(r
     lock_of([record(1025, 6)], LockPlan())[0].write(path)
     share_lockfile(path)
     assert blocks(1024, [record(1030, 7)]) == [6, 7]
-    with without_shared_lockfiles():
+    with patch.dict(FollowedLockfile.SHARED, clear=True):
         assert FollowedLockfile.shared() == ()
         assert blocks(1024, []) == []
     assert blocks(1024, []) == [6]
