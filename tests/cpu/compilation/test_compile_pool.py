@@ -754,9 +754,11 @@ def test_arrays_of_numpy_are_one_device_error_before_any_config_is_tried(tmp_pat
 
 
 def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server, started):
+    blocks = iter((32, 64, 128, 256))  # another each time: what was compiled before takes no process
+
     def compiled(reuse):
         with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, reuse=reuse) as pool:
-            found = pool.submit(config("none")).result()
+            found = pool.submit(config("none", block=next(blocks))).result()
             server, child = pool._fork_server, next(iter(pool._processes))
         assert found.status is Status.OK
         return server, child._pid

@@ -173,7 +173,7 @@ def test_a_worker_is_ready_when_it_has_answered_or_ended():
     channel = Channel(here, also_unused)
 
     class Worker:
-        has_written = property(lambda _: channel.arrived)
+        has_written = property(lambda _: channel.arrives(0))
 
     ready = readiness(Worker())
     assert not ready()
