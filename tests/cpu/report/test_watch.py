@@ -259,6 +259,7 @@ def goes_on(connection):
 def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
     monkeypatch.setattr(growing, "POLL_S", 60.0)
     monkeypatch.setattr(server, "MOST_STRANGERS", 2)
+    monkeypatch.setattr(server._Answers, "timeout", 3.0)
     now_s = [0.0]
     with served(log.path, lambda: now_s[0]) as (address, found, _), contextlib.ExitStack() as held:
         page = held.enter_context(connected(address, f"GET /{TOKEN}/run.json?seen=1 HTTP/1.1\r\n".encode()))
