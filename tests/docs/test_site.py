@@ -96,8 +96,8 @@ def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):
 def test_the_search_finds_a_page_without_a_server(browser, words, title):
     page = browser.new_page()
     page.goto((SITE / "search.html").as_uri() + f"?q={words.replace(' ', '+')}")
-    page.wait_for_selector("#search-results li a")
-    page.wait_for_function("(title) => document.querySelector('#search-results').innerText.includes(title)", arg=title)
+    page.wait_for_selector(f"#search-results li a:has-text('{title}')")
+    assert title in page.inner_text("#search-results")
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

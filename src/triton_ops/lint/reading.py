@@ -333,9 +333,9 @@ class KernelReading:
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
         names = ("assume", "device_assert", "static_assert")
         tests += (one for one in self.function.calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
-        given = [(one, name, node) for one in self.launches for name, node in one.arguments.items()]
-        parts = (part for one, name, node in given if name in self.uses.tiles for part in one.inner(node))
-        others = {ast.unparse(node) for _, name, node in given if name not in self.uses.tiles}
+        arguments = [(one, name, node) for one in self.launches for name, node in one.arguments.items()]
+        parts = (part for one, name, node in arguments if name in self.uses.tiles for part in one.inner(node))
+        others = {ast.unparse(node) for _, name, node in arguments if name not in self.uses.tiles}
         blocks = {part.id for part in parts if isinstance(part, ast.Name)} - others
         compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
         tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)

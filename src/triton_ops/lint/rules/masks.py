@@ -224,8 +224,8 @@ def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
 
 def _makes(launch: SourceLaunch, root: str, names: list[str]) -> bool:
     """Check whether a launching function makes a tensor with an axis of the very extent that it gives to a block."""
-    made = launch.value(root)
-    shapes = made.args[:1] if isinstance(made, ast.Call) and last_name(made) in ("empty", "zeros", "full") else []
+    tensor = launch.value(root)
+    shapes = tensor.args[:1] if isinstance(tensor, ast.Call) and last_name(tensor) in ("empty", "zeros", "full") else []
     axes = (axis for shape in shapes if isinstance(shape, (ast.Tuple, ast.List)) for axis in shape.elts)
     return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(launch.text, names))
 

@@ -148,8 +148,8 @@ def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
     """The guessed extents of blocks of a whole axis that launches give, unrounded and unseen, with the parameters."""
     stepping = {index.extent for index in all_indices(variant.facts) if index.tiled()}
-    given = {name for one in kernel.launches for name, node in one.arguments.items() if not one.rounded(node)}
-    names = given.intersection(kernel.uses.tiles) - variant.guess.known_names
+    unrounded = {name for one in kernel.launches for name, node in one.arguments.items() if not one.rounded(node)}
+    names = unrounded.intersection(kernel.uses.tiles) - variant.guess.known_names
     extents = ((variant.guess.constants.get(name), name) for name in sorted(names))
     return {size: name for size, name in extents if type(size) is int and size not in stepping}
 
