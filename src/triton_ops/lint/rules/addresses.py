@@ -176,10 +176,10 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
+    own = {(one.root, one.offset) for one in stores}
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
-        for store in stores:
-            own = any(one.root is load.root and one.offset is load.offset for one in stores)  # it stores them too
-            if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
+        for store in stores if (load.root, load.offset) not in own else ():  # else it stores them too
+            if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             along = (one for one in indices(facts, store) if one.stepping and one.stride.constant == 1)
@@ -335,11 +335,13 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         orders = {_is_outer(kernel, product, term) for term in beside}
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
-        if product in wide and not counts:
+        if _is_dwarfed(facts, product, accesses):
+            continue
+        if product in wide and not counts and _is_meant(kernel, product, wide[product]):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another
-        elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
+        elif widened and _is_far(product) and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
@@ -354,6 +356,48 @@ def _growing(variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
     guess = variant.guess
     sizes = {value for name, value in guess.constants.items() if type(value) is int and value >= _WIDE_ROW}
     return variant.facts.growing(bits, sizes - {extent for one in variant.facts.accesses for extent in one.type.shape})
+
+
+_COUNTERS = ("program_id", "turn", "quotient", "remainder")
+_FAR = 64  # times as many elements as overflow are more than a device holds
+
+
+def _is_far(product: Term) -> bool:
+    """Check whether programs are spread over a row and its stride, and none walks through all rows."""
+    return bool(product.arguments and product.named("program_id", "carried", "load"))
+
+
+def _is_meant(kernel: KernelReading, product: Term, wide: Fact) -> bool:
+    """Check whether rows are said to go far: by a stride, or by a source that multiplies by their width in 64 bits.
+
+    Block pointers multiply so by themselves, and a number that was loaded is as large as data makes it.
+    """
+    if any(one.name == "argument" for monomial in product.parts for one in monomial):
+        return True
+    place = kernel.place(wide)
+    products = (node for node in ast.walk(kernel.tree) if isinstance(node, (ast.BinOp, ast.AugAssign)))
+    lines = ((node.lineno, node.end_lineno or 0) for node in products if isinstance(node.op, ast.Mult))
+    written = place.file != kernel.file or any(first <= place.line <= last for first, last in lines)
+    return written and not product.named("load")
+
+
+def _is_dwarfed(facts: KernelFacts, product: Term, accesses: list[AccessFact]) -> bool:
+    """Check whether another tensor has so many more elements for each step of a counter that it overflows long before."""
+    mine = _steps(product)
+    others = [_steps(one.offset) for one in facts.accesses if one not in accesses]
+    return any(other.get(counter, 0) >= _FAR * step for other in others for counter, step in mine.items())
+
+
+def _steps(term: Term, factor: int = 1) -> dict[Term, int]:
+    """The elements by which a step of each counter moves an address, where that is a number."""
+    steps: dict[Term, int] = {}
+    for monomial, coefficient in term.parts.items():
+        if len(monomial) == 1 and monomial[0].name in _COUNTERS:
+            steps[monomial[0]] = abs(factor * coefficient)
+        elif len(monomial) == 1 and monomial[0].name in ("least", "most"):
+            for one in monomial[0].direct():
+                steps.update(_steps(one, factor * coefficient))
+    return steps
 
 
 def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:

@@ -65,12 +65,15 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
+        if _is_ended_by_blocks(one):
+            yield _UNSEEN
+            continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
             continue
         if not evidence and not kernel.checks_divisibility:
-            evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
+            evidence = _evidence_of_launch(kernel, one) or ("" if closed else _unused_extent(kernel))
         if evidence:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
@@ -87,6 +90,13 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     upper = loop.upper.parts
     whole = all(len(m) == 1 and m[0].name == "program_id" and c % one.index.extent == 0 for m, c in upper.items())
     return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
+
+
+def _is_ended_by_blocks(one: _UnmaskedIndex) -> bool:
+    """Check whether a condition ends the programs along the index by an argument, as the number of blocks."""
+    programs = one.index.tiled("program_id")
+    ends = (condition.operands[0].parts for condition in one.index.access.path.comparisons())
+    return any(sums.get((program,)) == -1 and set(sums) - {(program,), ()} for sums in ends for program in programs)
 
 
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
@@ -123,6 +133,7 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
         if not index.stepping and index.access.root is root and abs(index.term.parts.get((), 0) - mine) >= index.extent:
             continue  # another part of the same tensor
         limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
+        limits = [bound for bound in limits if not _is_moved(index, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
@@ -136,6 +147,12 @@ def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound
     last, guess = bound.last.constant, one.variant.guess
     guessed = bool(kernel.function.constants - guess.known_names) and not (one.index.stepping and kernel.launches)
     return last is not None and (guessed or last + 1 not in guess.constants.values())
+
+
+def _is_moved(index: Index, bound: IndexBound) -> bool:
+    """Check whether an index is moved by an argument, so that its end is that of another part of the programs."""
+    sums = index.access.offset.parts
+    return any(sums.get(m, 0) * c < 0 for m, c in bound.last.parts.items() if m)
 
 
 def _is_own_part(index: Index) -> bool:
@@ -162,7 +179,7 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if upper.named("program_id", "turn", "turns", "carried"):
+        if upper.named("program_id", "turn", "turns", "carried") or _goes_on(one, upper):
             continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
@@ -172,9 +189,17 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     return ""
 
 
+def _goes_on(one: _UnmaskedIndex, upper: Term) -> bool:
+    """Check whether a loop goes on beyond what a mask of the same index ends: this tensor has more elements."""
+    alike = (index for index in all_indices(one.variant.facts) if index.key is one.index.key)
+    ends = (bound.last for index in alike for bound in index.bounds if bound.fits)
+    return any((one.variant.facts.terms.add((1, upper), (-1, last)).constant or 0) > 1 for last in ends)
+
+
 def _rounded_up(term: Term, by: int) -> str:
-    """The arguments of which `term` is the quotient by `by`, rounded up; empty if it is none."""
-    for monomial, coefficient in term.operands if term.name == "sum" else ():
+    """The arguments of which `term` is the quotient by `by`, rounded up, or more; empty if it is none."""
+    whole = term.parts.get((), 0) >= 0  # the last block is left out of a loop where it is masked behind it
+    for monomial, coefficient in term.operands if term.name == "sum" and whole else ():
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
             added = one.parts.get((), 0)

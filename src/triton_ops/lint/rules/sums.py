@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
+from triton_ops.kernel_ir.facts import ReductionFact
 from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -211,6 +212,8 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
     for one in (one for one in facts.reductions if one is fact):
         if "picks" in one.steps:
             return "what values the whole numbers have is not in the file"
+        if sign := _sign_of_extreme(facts, one):
+            return sign
         values = [access.value.term for access in facts.accesses if access.value is not None]
         tests = (test.operands[0] for value in values for test in value.named(Term.ZERO))
         equal = (test for test in tests if abs(test.parts.get((), 0)) == one.inputs[0].type.shape[one.axis])
@@ -221,4 +224,22 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
             apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
             if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
+    return ""
+
+
+def _sign_of_extreme(facts: KernelFacts, reduction: ReductionFact) -> str:
+    """Words for what the use of an extreme says of the sign of all data, with which 0 is an identity."""
+    values = [access.value.term for access in facts.accesses if access.value is not None]
+    values += [carried.next for carried in facts.carried.values()]
+    parts = {one for term in values for one in term.inner()}
+    extremes = {one for one in parts if one.name == "tt.reduce" and one.operands[2] == reduction.number}
+    made = extremes | {one for one in parts if one.name == "choose" and extremes.intersection(one.operands)}
+    users = [one for one in parts if made.intersection(one.direct())]
+    names = " ".join(one.name for one in reduction.operation.regions[0][0].operations)
+    powers = [one for one in parts if one.name.startswith("math.exp")]
+    if "arith.min" in names and any(one in users for one in powers):
+        return "a power is taken of the smallest, as of a decay's logarithm, which is never above 0"
+    scales = (one for one in users if one.name in ("arith.divf", "arith.mulf") and one.named("number"))
+    if "arith.max" in names and any(scales) and not any(extremes.intersection(one.inner()) for one in powers):
+        return "a scale is made of the largest, as of magnitudes, which are never below 0"
     return ""
