@@ -324,7 +324,11 @@ def _lanes_carried(
                 left_out = facts.terms.change(condition, {inner: one.operands[2 + places[0]]})
                 if any(left_out in choice.operands[0].comparisons() for choice in choices):
                     continue  # what the loop has added there is put aside
-                yield reduction, condition, partial(_harm_to_lane, facts, carried.symbol, carried.next, inner, condition)
+                yield (
+                    reduction,
+                    condition,
+                    partial(_harm_to_lane, facts, carried.symbol, carried.next, inner, condition),
+                )
 
 
 def _judged(

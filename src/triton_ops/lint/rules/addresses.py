@@ -332,7 +332,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
-        orders = {_is_outer(kernel, product, term) for term in beside}
+        orders = {_is_outer(kernel, product, term) for term in beside if not _is_few(term)}
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if _is_dwarfed(facts, product, accesses):
@@ -341,7 +341,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another
-        elif widened and _is_far(product) and not counts and (not beside or (True in orders and False not in orders)):
+        elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
@@ -362,9 +362,10 @@ _COUNTERS = ("program_id", "turn", "quotient", "remainder")
 _FAR = 64  # times as many elements as overflow are more than a device holds
 
 
-def _is_far(product: Term) -> bool:
-    """Check whether programs are spread over a row and its stride, and none walks through all rows."""
-    return bool(product.arguments and product.named("program_id", "carried", "load"))
+def _is_few(wide: Term) -> bool:
+    """Check whether a wide product counts heads or groups alone: remainders by an argument, and not by far."""
+    counters = wide.named(*_COUNTERS)
+    return bool(counters) and any(one.name == "remainder" and one.operands[1].arguments for one in wide.direct())
 
 
 def _is_meant(kernel: KernelReading, product: Term, wide: Fact) -> bool:
@@ -382,7 +383,7 @@ def _is_meant(kernel: KernelReading, product: Term, wide: Fact) -> bool:
 
 
 def _is_dwarfed(facts: KernelFacts, product: Term, accesses: list[AccessFact]) -> bool:
-    """Check whether another tensor has so many more elements for each step of a counter that it overflows long before."""
+    """Check whether another tensor has many more elements for each step of a counter, and overflows long before."""
     mine = _steps(product)
     others = [_steps(one.offset) for one in facts.accesses if one not in accesses]
     return any(other.get(counter, 0) >= _FAR * step for other in others for counter, step in mine.items())

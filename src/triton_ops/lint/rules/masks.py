@@ -179,6 +179,8 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
+        if by not in one.variant.guess.constants.values():
+            continue  # the kernel is written for multiples of this number
         if upper.named("program_id", "turn", "turns", "carried") or _goes_on(one, upper):
             continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
@@ -300,15 +302,14 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
         for bound in index.bounds:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
-            ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            known = name in exclusive or bool(index.tiled("program_id"))
+            ends = known or access.kind == "store"
             earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
             ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
             if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
-                yield Seen(
-                    access,
-                    f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
-                    f"elements end at {name} - 1",
-                )  # fmt: skip
+                last = f"{name}{f' + {far}' if far else ''}"
+                what = f"the mask lets index {last} pass, and {name} elements end at {name} - 1"
+                yield Seen(access, what) if known else f"{what}; whether there is one more is up to callers"
             elif not bound.fits:
                 yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
-from triton_ops.kernel_ir.facts import ReductionFact
 from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -212,7 +211,8 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
     for one in (one for one in facts.reductions if one is fact):
         if "picks" in one.steps:
             return "what values the whole numbers have is not in the file"
-        if sign := _sign_of_extreme(facts, one):
+        steps = [step.name for step in one.operation.regions[0][0].operations]
+        if sign := _sign_of_extreme(facts, one.number, steps):
             return sign
         values = [access.value.term for access in facts.accesses if access.value is not None]
         tests = (test.operands[0] for value in values for test in value.named(Term.ZERO))
@@ -227,19 +227,19 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
     return ""
 
 
-def _sign_of_extreme(facts: KernelFacts, reduction: ReductionFact) -> str:
+def _sign_of_extreme(facts: KernelFacts, number: int, steps: list[str]) -> str:
     """Words for what the use of an extreme says of the sign of all data, with which 0 is an identity."""
     values = [access.value.term for access in facts.accesses if access.value is not None]
     values += [carried.next for carried in facts.carried.values()]
     parts = {one for term in values for one in term.inner()}
-    extremes = {one for one in parts if one.name == "tt.reduce" and one.operands[2] == reduction.number}
+    extremes = {one for one in parts if one.name == "tt.reduce" and one.operands[2] == number}
     made = extremes | {one for one in parts if one.name == "choose" and extremes.intersection(one.operands)}
     users = [one for one in parts if made.intersection(one.direct())]
-    names = " ".join(one.name for one in reduction.operation.regions[0][0].operations)
     powers = [one for one in parts if one.name.startswith("math.exp")]
-    if "arith.min" in names and any(one in users for one in powers):
+    if any(step.startswith("arith.min") for step in steps) and any(one in users for one in powers):
         return "a power is taken of the smallest, as of a decay's logarithm, which is never above 0"
     scales = (one for one in users if one.name in ("arith.divf", "arith.mulf") and one.named("number"))
-    if "arith.max" in names and any(scales) and not any(extremes.intersection(one.inner()) for one in powers):
+    largest = any(step.startswith("arith.max") for step in steps)
+    if largest and any(scales) and not any(extremes.intersection(one.inner()) for one in powers):
         return "a scale is made of the largest, as of magnitudes, which are never below 0"
     return ""
