@@ -334,6 +334,7 @@ def _config_key(node: ast.expr) -> str:
     return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
+_RESHAPING = ("view", "reshape", "flatten", "unflatten", "permute", "transpose", "squeeze", "unsqueeze", "rearrange")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
@@ -354,8 +355,16 @@ class _FunctionScope(NamedTuple):
         return _FunctionScope(self.node, {name: list(values) for name, values in self.names.items()})
 
     def assign(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Give a target a value, None for one that is not seen, in place of what it had."""
+        """Give a target a value, None for one that is not seen, in place of what it had.
+
+        What other names have of the shape that a tensor had before it was reshaped is no longer seen.
+        """
         if isinstance(target, ast.Name):
+            if isinstance(value, ast.Call) and last_name(value) in _RESHAPING and target.id in _words(value):
+                stale = {
+                    name for name, several in self.names.items() if any(target.id in _words(one) for one in several)
+                }
+                self.names.update({name: [] for name in stale})
             self.names[target.id] = [] if value is None else [value]
         elif isinstance(target, (ast.Tuple, ast.List)):
             for at, inner in enumerate(target.elts):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
-from triton_ops.lint.jit_functions import SourceLaunch, extents_of
+from triton_ops.lint.island import used_names
+from triton_ops.lint.jit_functions import SourceLaunch, extents_of, rank_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
@@ -65,7 +66,7 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
-        if _is_ended_by_blocks(one):
+        if _is_ended_by_blocks(one) or _is_one_size(kernel, one):
             yield _UNSEEN
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
@@ -99,9 +100,18 @@ def _is_ended_by_blocks(one: _UnmaskedIndex) -> bool:
     return any(sums.get((program,)) == -1 and set(sums) - {(program,), ()} for sums in ends for program in programs)
 
 
+def _is_one_size(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
+    """Check whether the kernel assumes that the block has one size, as that of a padded row."""
+    calls = (ast.unparse(call.args[0]) for call in kernel.function.calls if last_name(call) == "assume" and call.args)
+    sizes = {test.partition(" == ")[0] for test in calls if " == " in test}
+    return not sizes.isdisjoint(_tiles_of(kernel, one))
+
+
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
     """Check whether launches round the rows of the tensor up, or pad it: by what it is made of, or by its pitch."""
-    names = [root_name(index.access), *sorted(index.access.offset.arguments)]
+    root, calls = root_name(index.access), [one for one in kernel.function.calls if last_name(one) == "make_block_ptr"]
+    shapes = [one for one in calls if root in kernel.function.pointers(one)]  # of which no access may ask for the end
+    names = [root, *sorted(index.access.offset.arguments), *(name for one in shapes for name in used_names(one))]
     pairs = [(launch, launch.arguments.get(name)) for launch in kernel.launches for name in names]
     return any(_pads(launch, one) for launch, node in pairs if node is not None for one in launch.inner(node))
 
@@ -136,7 +146,7 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
         limits = [bound for bound in limits if not _is_moved(index, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
-        if limits and not _is_local(one.index, limits[0]):
+        if limits and not _is_local(one.index, limits[0]) and not _has_rows(kernel, one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {limits[0].last.words}"
     return ""
@@ -167,6 +177,15 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
     limits = bound.last.arguments
     own = bool(pitches) and not pitches & limits
     return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
+
+
+def _has_rows(kernel: KernelReading, index: Index, bound: IndexBound) -> bool:
+    """Check whether a launch gives the length of the tensor's own rows, and by that they lie apart."""
+    factors = {one for monomial in index.access.offset.parts for one in monomial if one.name == "argument"}
+    pitches = {str(one.operands[0]) for one in factors} - bound.last.arguments
+    axes = ((launch, one) for launch in kernel.launches for name in pitches for one in extents_of(launch, name))
+    own = [(launch, one) for launch, one in axes if one.tensor == tensor_of(launch, root_name(index.access))]
+    return index.stride.constant == 1 and any(one.axis in (-1, (rank_of(x, one.tensor) or 0) - 1) for x, one in own)
 
 
 def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
