@@ -109,9 +109,11 @@ def _is_one_size(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
 
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
     """Check whether launches round the rows of the tensor up, or pad it: by what it is made of, or by its pitch."""
-    root, calls = root_name(index.access), [one for one in kernel.function.calls if last_name(one) == "make_block_ptr"]
-    shapes = [one for one in calls if root in kernel.function.pointers(one)]  # of which no access may ask for the end
-    names = [root, *sorted(index.access.offset.arguments), *(name for one in shapes for name in used_names(one))]
+    root = root_name(index.access)
+    blocks = [one for one in kernel.function.calls if last_name(one) == "make_block_ptr"]
+    shapes = [kernel.function.argument(one, 1, "shape") for one in blocks if root in kernel.function.pointers(one)]
+    rows = [name for one in shapes if one is not None for name in used_names(one)]  # which no access may end at
+    names = [root, *sorted(index.access.offset.arguments), *rows]
     pairs = [(launch, launch.arguments.get(name)) for launch in kernel.launches for name in names]
     return any(_pads(launch, one) for launch, node in pairs if node is not None for one in launch.inner(node))
 
