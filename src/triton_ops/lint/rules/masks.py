@@ -126,7 +126,8 @@ def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
         return False
     sides = [launch.resolved(one) for one in (node.left, node.right)]
     if isinstance(node.op, ast.Mult):
-        return any(_rounds_up(one) is not None for one in sides)
+        pairs = zip(sides, (node.right, node.left), strict=True)
+        return any(_rounds_up(one) is not None and ast.unparse(other) in ast.unparse(one) for one, other in pairs)
     return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in sides)
 
 
