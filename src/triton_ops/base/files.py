@@ -246,7 +246,7 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 LARGEST_NAMED_BYTES = 1 << 30
 _OPEN = flags("NONBLOCK", "NOCTTY")
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)")
+_DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
 _MOST_LINKS = 40  # as many as Linux follows
 _GZIP = 31  # zlib's number for gzip
 _SMALL_BYTES = 4 << 20
@@ -298,7 +298,7 @@ class NamedFile:
             return
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        if _DESCRIPTOR.fullmatch(str(target)) or stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        if re.fullmatch(_DESCRIPTOR, str(target)) or stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
             _write_into(target, data)
         elif stat.S_ISREG(status.st_mode):
             _replace(target, data, status)
@@ -353,7 +353,7 @@ def _end_of_links(path: Path) -> Path:
     for _ in range(_MOST_LINKS):
         folder = Path(os.path.realpath(path.parent))
         path = folder / path.name
-        if _DESCRIPTOR.fullmatch(str(path)) or not path.is_symlink():
+        if re.fullmatch(_DESCRIPTOR, str(path)) or not path.is_symlink():
             return path
         above, link = folder.stat(), path.lstat()
         if written_by_others(above) and link.st_uid not in (user(), 0):
@@ -369,7 +369,7 @@ def _replace(target: Path, data: bytes, status: os.stat_result | None) -> None:
 
 def _write_into(target: Path, data: bytes) -> None:
     """Write into what is no regular file, or into an open descriptor of this process."""
-    number = _DESCRIPTOR.fullmatch(str(target))
+    number = re.fullmatch(_DESCRIPTOR, str(target))
     try:
         descriptor = os.dup(int(number[1])) if number else os.open(target, os.O_WRONLY | _OPEN)
     except OSError as error:

@@ -20,7 +20,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -82,8 +81,7 @@ class Store(Protocol[T]):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Codec(Generic[T]):
+class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The texts of one kind of stored value."""
 
     kind: str  # its name inside the text

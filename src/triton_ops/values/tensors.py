@@ -33,7 +33,7 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
-_NO_ROOM = re.compile("MemoryError|out of memory|allocate memory|overflow", re.IGNORECASE)
+_NO_ROOM = "(?i)MemoryError|out of memory|allocate memory|overflow"
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
 ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
@@ -225,7 +225,7 @@ class TensorSpec:
             self._check_room(device)
             return self._create(torch, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-            if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
+            if re.search(_NO_ROOM, f"{type(error).__name__}: {error}") is None:
                 raise
             reason = next(iter(str(error).splitlines()), "no memory is left")
             raise ShapeMismatchError(
