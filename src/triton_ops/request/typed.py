@@ -262,7 +262,7 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
     if unknown := [tunable for tunable in values if tunable not in space.tunables]:
         raise UnknownTunableError(
             f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}",
-            hint="correct the name in --space",
+            hint="correct the name",
         )
     return space.with_values(values)
 
