@@ -13,7 +13,6 @@ import json
 import os
 import re
 import stat
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -310,6 +309,8 @@ def unpacked(content: bytes) -> bytes:
     """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
+    import zlib  # few files are packed, and a launch reads none of them
+
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)
     limit, parts, rest = most, [], content
     while rest:

@@ -50,6 +50,7 @@ from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
+    MissingDependencyError,
     SettingsError,
     SpaceError,
     TritonKernelError,
@@ -519,10 +520,10 @@ def _why(call: KernelCall, policy: str) -> str:
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
     if TritonProcess.is_interpreted(call.function):
-        return (
-            "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for, by "
-            'on_miss="tune" or TRITON_OPS_ON_MISS=tune'
+        asked = (
+            'an interpreted kernel is tuned only where that is asked for, by on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
+        return f"no winner is known for this problem, and {MissingDependencyError.of_extra('tune', 'a tune') or asked}"
     return f"no winner is known for this problem, and on_miss is {policy}"
 
 

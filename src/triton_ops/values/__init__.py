@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import TensorSpec as TensorSpec
-    from triton_ops.values.tensors import Tolerance as Tolerance
-    from triton_ops.values.tensors import as_callable as as_callable
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
+    from triton_ops.values.tolerance import Tolerance as Tolerance
+    from triton_ops.values.tolerance import as_callable as as_callable
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement
