@@ -33,6 +33,7 @@ from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
+from triton_ops.timing.timer import EventClock
 from triton_ops.tuner import Silent
 
 Row = dict[str, Any]
@@ -105,15 +106,12 @@ def events_and_wall() -> Row:
 
 
 def _both_clocks(call: Callable[[], Any]) -> tuple[float, float]:
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    first.record()
+    """Milliseconds of many calls by the clock of `torch modes`, a pair of events, and by the wall clock."""
+    clock = EventClock("cuda")
+    begin, start = clock(), time.perf_counter()
     for _ in range(_CALLS):
         call()
-    last.record()
-    torch.cuda.synchronize()
-    return first.elapsed_time(last), 1e3 * (time.perf_counter() - start)
+    return (clock() - begin) / 1e6, 1e3 * (time.perf_counter() - start)
 
 
 def recorded_again() -> Row:
@@ -263,8 +261,8 @@ def narrow_key() -> Row:
         winners = {f"{m}x{n}x{k}": dict(_tuned("matmul", (m, n, k), "bfloat16", folder, 8)) for m, n, k in shapes}
         told = json.loads(_command("lock", "keys", "matmul", "--key", "M", "--json", "--cache-dir", folder))
     parts = [part for each in told["items"] for part in each["parts"] if "N" in "/".join(part["names"]).split("/")]
-    return row("a key of M alone is too narrow for matmul: N belongs into it",
-               any(part["verdict"] == "matters" and not part["in_key"] for part in parts), winners=winners, parts=parts)  # fmt: skip
+    lacking = any(part["verdict"] == "matters" and not part["in_key"] for part in parts)
+    return row("a key of M alone is too narrow for matmul: N belongs into it", lacking, winners=winners, parts=parts)
 
 
 def _tuned(name: str, shape: tuple[int, ...], dtype: str, folder: str, budget_s: float | None = None) -> dict[str, Any]:

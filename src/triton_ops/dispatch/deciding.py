@@ -203,7 +203,11 @@ class Options:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
-        self._check_kinds()
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
         if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
@@ -211,13 +215,6 @@ class Options:
                 "a reference is given, and no outputs: the kernel's results would have no names",
                 hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
             )
-
-    def _check_kinds(self) -> None:
-        folder, reference = self.tune.cache_dir, self.reference
-        if not isinstance(folder, (str, os.PathLike, type(None))):
-            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
-        if reference is not None and not callable(reference):
-            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
