@@ -183,8 +183,7 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
-    itself ignored it up to 3.8.
+    A `space` of None takes the list of configs.
     """
 
     space: Any = None
@@ -195,7 +194,6 @@ class Options:
     tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
-    strict: bool = True
 
     def __post_init__(self) -> None:
         if self.on_miss is not None:
@@ -203,7 +201,11 @@ class Options:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
-        self._check_kinds()
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
         if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
@@ -211,13 +213,6 @@ class Options:
                 "a reference is given, and no outputs: the kernel's results would have no names",
                 hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
             )
-
-    def _check_kinds(self) -> None:
-        folder, reference = self.tune.cache_dir, self.reference
-        if not isinstance(folder, (str, os.PathLike, type(None))):
-            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
-        if reference is not None and not callable(reference):
-            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -258,7 +258,10 @@ class _Lines:
     def markdown(self) -> Iterator[str]:
         if self.title:
             yield from (f"{self.title}:", "")
-        yield from _fenced("python" if self.title else "text", self.lines)
+        language = "python" if self.title else "text"
+        longest = max((len(run) for line in self.lines for run in re.findall("`+", line)), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield from [f"{fence}{language}", *self.lines, fence, ""]
 
 
 @dataclass(frozen=True)
@@ -272,12 +275,6 @@ class _Heading:
 
     def markdown(self) -> Iterator[str]:
         yield from (f"# {escape(self.text)}", "")
-
-
-def _fenced(language: str, lines: Sequence[str]) -> list[str]:
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", *lines, fence, ""]
 
 
 def escape(text: str) -> str:
