@@ -265,6 +265,17 @@ def narrow_key() -> Row:
     return row("a key of M alone is too narrow for matmul: N belongs into it", lacking, winners=winners, parts=parts)
 
 
+def ordered_by_a_model() -> Row:
+    """A tune says that a model ordered its configs, and its winner is one that was measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = tune(kernels.load("matmul"), shape=(4096, 4096, 4096), dtype="bfloat16", budget_s=8,
+                      cache_dir=folder, listener=Silent())  # fmt: skip
+    samples = len(result.winner.best_measurement.samples_ms)
+    return row("a result says that a model ordered its configs, and its winner was measured",
+               "a model of the work" in result.ordered_by and samples > 0, ordered_by=result.ordered_by,
+               samples=samples, tried=len(result.trials))  # fmt: skip
+
+
 def _tuned(name: str, shape: tuple[int, ...], dtype: str, folder: str, budget_s: float | None = None) -> dict[str, Any]:
     operation, place = kernels.load(name), {"cache_dir": folder, "listener": Silent()}
     return tune(operation, shape=shape, dtype=dtype, budget_s=budget_s, **place).best_config
@@ -286,6 +297,7 @@ STATEMENTS: dict[str, Callable[[], Row]] = {
     for each in (
         row_keys, maxnreg, suite, prepared_start, epilogue_fusion, gemm_backends, warm_caches, events_and_wall,
         recorded_again, mode_as_options, drawn_graphs, profile_flow, one_entry_of_a_model, narrow_key,
+        ordered_by_a_model,
     )
 }  # fmt: skip
 
