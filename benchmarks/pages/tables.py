@@ -452,7 +452,7 @@ def starts_table() -> str:
 
 
 def stated_table() -> str:
-    """What the documents state of GPUs, each with whether it holds on one and the name under which it is shown again."""
+    """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
     document = json.loads(STATED.read_text())
     rows = [
         f"| {each['statement']} | {'yes' if each['holds'] else 'no'} | `{name}` |"

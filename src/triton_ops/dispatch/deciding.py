@@ -183,8 +183,7 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
-    itself ignored it up to 3.8.
+    A `space` of None takes the list of configs.
     """
 
     space: Any = None
@@ -195,7 +194,6 @@ class Options:
     tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
-    strict: bool = True
 
     def __post_init__(self) -> None:
         if self.on_miss is not None:

@@ -88,9 +88,6 @@ def checked_scales(
     )
 
 
-__all__ = ["fp8_gemm", "operation"]
-
-
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config of the caller's own as its form runs it, if the tensors have what it asks for."""
     if not own:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import torch
 
 
-__all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
-
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
 _KERNEL = call.ShippedKernel.of(
