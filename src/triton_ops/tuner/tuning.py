@@ -311,6 +311,7 @@ class Tuning:
     quarantine: Quarantine
     load: CpuLoad = field(default_factory=CpuLoad)
     _model: Future[list[Prior]] | None = None
+    _ordered_by: tuple[str, ...] = ()
     _leave: Leave = field(default_factory=Leave)
 
     def __post_init__(self) -> None:
@@ -492,12 +493,13 @@ class Tuning:
         resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
-        return record_of(
+        record = record_of(
             self.key, self.task, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
+        return replace(record, ordered_by=self._ordered_by)
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
@@ -524,18 +526,17 @@ class Tuning:
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
-        if self._model is None:
-            self._model = coming_priors(self.task, self.folder, pool)
+        self._model = self._model or coming_priors(self.task, self.folder, pool)
 
         def made(priors: Sequence[Prior]) -> Searcher:
+            self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))
             return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
 
     def _incumbents(self) -> list[Config]:
         record = recalled(self.key, self.store)
-        allowed = record is not None and self.task.space.why_not(record.winner) is None
-        return [record.winner] if record is not None and allowed else []
+        return [] if record is None or self.task.space.why_not(record.winner) else [record.winner]
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""

@@ -1,7 +1,7 @@
-"""What is asked of tensors: the form of an argument, and how far a result may be from the expected one.
+"""The form of a tensor argument.
 
-Specs and tolerances are pure Python, so that operations, records, keys and processes without torch can hold them. Torch
-is imported only when a spec makes or checks a real tensor.
+Specs are pure Python, so that operations, records, keys and processes without torch can hold them. Torch is imported
+only when a spec makes or checks a real tensor.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass, field, fields
-from numbers import Real
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from triton_ops.base import Host, NamedFile, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
@@ -25,7 +24,7 @@ Fill = Literal[
     "uniform", "positive", "outliers", "whole", "bits", "zeros", "empty", "arange", "shuffled", "ends", "offsets"
 ]
 Values: TypeAlias = Any
-"""Numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a function of the shape."""
+"""Numbers in lists, an array, a tensor, the `Path` of a file of numbers, or a function of the shape."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -33,7 +32,7 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
-_NO_ROOM = re.compile("MemoryError|out of memory|allocate memory|overflow", re.IGNORECASE)
+_NO_ROOM = "(?i)MemoryError|out of memory|allocate memory|overflow"
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
 ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
@@ -90,9 +89,10 @@ class TensorSpec:
             `arange`, `shuffled` (the numbers of `arange` in a random order, such as pages of a cache), `ends` (rising
             whole numbers, where runs of random lengths end that fill `total`, some of them empty), `offsets` (0, and
             then as `ends`). Zeros draw less power and can run faster than real data, so they are never the default.
-            Values of one's own are numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a
-            function that is given the shape. Specs of different fills are equal: what a caller's tensors hold is not
-            known, and a record answers for them all.
+            Values of one's own are numbers in lists, an array, a tensor, a function that is given the shape, or the
+            `Path` of a .npy, .npz, .pt, .safetensors or .json file, which ends in `#NAME` where that holds several.
+            Specs of different fills are equal: what a caller's tensors hold is not known, and a record answers for them
+            all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
         total: For the fills `ends` and `offsets` the last number, 0 or more.
@@ -102,6 +102,9 @@ class TensorSpec:
         UnsupportedDtypeError: The dtype is not known.
         SettingsError: The fill is not known.
     """
+
+    FILE: ClassVar[str] = r"(?P<file>.+\.(?P<kind>npy|npz|pt|pth|safetensors|json))(?:#(?P<name>.+))?"
+    """The pattern of a name of a file of values."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -225,7 +228,7 @@ class TensorSpec:
             self._check_room(device)
             return self._create(torch, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-            if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
+            if re.search(_NO_ROOM, f"{type(error).__name__}: {error}") is None:
                 raise
             reason = next(iter(str(error).splitlines()), "no memory is left")
             raise ShapeMismatchError(
@@ -397,6 +400,11 @@ _DRAWN = {
     "shuffled": _shuffled,
 }  # fmt: skip
 _LARGEST_FILE = 1 << 30
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
+    "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
 
 
 def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> Any:
@@ -420,130 +428,33 @@ def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> A
 
 
 def _content(torch: Any, path: Path) -> Any:
-    """The content of a file of values, by the ending of its name."""
-    content = NamedFile(path).read(_LARGEST_FILE)
-    if path.suffix == ".npy":
-        return require("numpy", "reading .npy").load(io.BytesIO(content), allow_pickle=False)
-    if path.suffix in (".pt", ".pth"):
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if path.suffix == ".json":
-        return json.loads(content)
-    raise ValueError("the name of a file of values ends in .npy, .pt or .json")
+    """The values in a file, by the ending of its name; of several with names those named after a `#`."""
+    match = re.fullmatch(TensorSpec.FILE, path.name)
+    if match is None:
+        raise ValueError("the name of a file of values ends in .npy, .npz, .pt, .safetensors or .json")
+    content = NamedFile(path.with_name(match["file"])).read(_LARGEST_FILE)
+    if match["kind"] in ("npy", "npz"):
+        return _named_in(require("numpy", path.name).load(io.BytesIO(content), allow_pickle=False), match["name"])
+    if match["kind"] in ("pt", "pth"):
+        return _named_in(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), match["name"])
+    if match["kind"] == "json":
+        return _named_in(json.loads(content), match["name"])
+    begin = 8 + int.from_bytes(content[:8], "little")  # of the elements, after their description
+    heads = {name: head for name, head in json.loads(content[8:begin]).items() if name != "__metadata__"}
+    head = _named_in(heads, match["name"])
+    low, high = head["data_offsets"]
+    dtype = getattr(torch, _SAFETENSORS[head["dtype"]])
+    return torch.frombuffer(bytearray(content[begin + low : begin + high]), dtype=dtype).reshape(head["shape"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
-    """The distance that a right result may have from the expected one.
-
-    With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
-    expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
-    multiplied by `times`.
-
-    Attributes:
-        relative: Largest relative error of an element, 0 or more; 0 alone asks for the reference's own bits. None
-            keeps the rule.
-        absolute: Largest error of an element that is allowed whatever its size, 0 or more, in the result's own unit.
-        times: Factor of the rule's limits, more than 0: 3 suits gradients, whose errors add up over two kernels.
-        bitwise: Whether equal launches must give equal bits. None asks it of compiled kernels without atomics.
-
-    Raises:
-        SettingsError: A number is out of its range, or both a limit for elements and `times` are given.
-    """
-
-    relative: float | None = None
-    absolute: float = 0.0
-    times: float = 1.0
-    bitwise: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("relative", "0 or more"), ("absolute", "0 or more"), ("times", "more than 0")):
-            value = getattr(self, name)
-            if value is None and name == "relative":
-                continue
-            number = _finite(value)
-            if number is None or number < 0 or (name == "times" and number == 0):
-                raise SettingsError(
-                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
-                    hint="leave it out for the rule; 0.02 allows 2 %",
-                )
-            object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
-        if self.bitwise is not None and not _is_bool(self.bitwise):
-            raise SettingsError(
-                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
-                hint="it must be True, False or None, which is the rule",
-            )
-        object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
-        if self.by_element and self.times != 1:
-            raise SettingsError(
-                "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
-                hint="give either",
-            )
-
-    @property
-    def by_element(self) -> bool:
-        """True if elements are compared one by one, instead of by the rule."""
-        return self.relative is not None or self.absolute > 0
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The values that differ from the default, as plain values; empty for the default."""
-        if self is _RULE or self == _RULE:
-            return {}
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        default = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in content.items() if value != default[name]}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
-
-    @staticmethod
-    def of(tolerance: Any) -> Tolerance:
-        """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
-        if tolerance is None:
-            return _RULE
-        if isinstance(tolerance, Tolerance):
-            return tolerance
-        if _is_number(tolerance):
-            return Tolerance(relative=tolerance)
-        raise SettingsError(
-            f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
-        )
-
-
-def _excerpt(value: Any) -> str:
-    """A value that was given, for an error; a very long one is cut."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not _is_bool(value)
-
-
-def _finite(value: Any) -> float | None:
-    """A number of any library as a float; None for anything else, and for what no float holds."""
-    try:
-        number = float(value) if _is_number(value) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-_RULE = Tolerance()  # for verdicts, unchanged
-
-
-_CALLABLE = {
-    "check": "give check(result, expected), which returns True or False",
-    "reference": "give a function that returns the right result for the same arguments",
-}
-
-
-def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
-    """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
-    if function is None or callable(function):
-        return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
+def _named_in(content: Any, name: str | None) -> Any:
+    """What a file holds under a name, or alone."""
+    if not isinstance(content, Mapping):
+        if name is None:
+            return content
+        raise ValueError(f"it holds one tensor, and none named {name!r}")
+    if name is None and len(content) == 1:
+        return next(iter(content.values()))
+    if name not in content:
+        raise ValueError(f"it holds {', '.join(content)}; name one after a #, such as FILE#{next(iter(content), 'x')}")
+    return content[name]
