@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.facts import Fact, Facts, ProductFact, ReductionFact
 from triton_ops.kernel_ir.operations import NotComputedError, Numbers, computed, meaning_of
-from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, INDEX, NOT, OR, SUM, ZERO, Term
+from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, INDEX, NOT, OR, SUM, ZERO, Carried, Term
 
 Alive: TypeAlias = "NDArray[np.bool_]"
 DRAWS = 64
-_SIZES = np.arange(DRAWS) % 4  # arguments of floating point are tiny, as an epsilon, near 1, or large, as a limit
-_ARGUMENTS = [_SIZES % 2 == 1, _SIZES == 0, _SIZES == 2]
+_SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are tiny: what falls away is an epsilon's
 _CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
@@ -114,14 +113,14 @@ class Draw:
         return draws
 
     def differ(self, before: Numbers, after: Numbers, among: Alive | bool = True) -> int:
-        """In how many of some draws two results differ, by the size of arguments: the fewest of all sizes.
+        """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
 
         No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
         """
         one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
         valid = among & ~np.isnan(one) & (np.isnan(self._padding) | ~np.isnan(other))
         apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
-        return int(min(apart[draws].sum() for draws in _ARGUMENTS))
+        return int(min(apart[_SMALL_ARGUMENTS].sum(), apart[~_SMALL_ARGUMENTS].sum()))
 
     def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
         """The same draws at these places, with what depends on no place computed once.
@@ -156,8 +155,8 @@ class Draw:
             return np.broadcast_to(np.asarray(self._places[term], dtype=float), DRAWS)
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
         seed = _hash(term.number, np.arange(DRAWS), *inner)
-        if not whole and term.name == "argument":  # a scale, an epsilon, or a limit: all must do
-            return np.select(_ARGUMENTS, [np.full(DRAWS, 1e-10), 0.5 + 1.5 * _share(seed), 20 + 20 * _share(seed)])
+        if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
+            return np.where(_SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
         if not whole:
             return _real(seed)
         if term.name == "argument":
@@ -287,7 +286,9 @@ def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
             axis = facts.terms.index(fact.axis)
             limits = _limits(terms, axis, fact.inputs[0].type.shape[fact.axis])
             for condition in limits:
-                yield fact, *_judged(facts, fact, terms, axis, condition)
+                summed = any(_is_summed(facts, one, axis, condition) for term in terms for one in term.named("after"))
+                why = f"lanes that `{condition.words}` leaves out hold what a loop before has added"
+                yield fact, why if summed else condition, partial(_harm_to_reduction, facts, fact, axis, condition)
             yield from (one for one in _lanes_carried(facts, fact, terms, axis) if one[1] not in limits)
 
 
@@ -310,47 +311,26 @@ def _is_looser(one: Term, other: Term) -> bool:
     return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
 
 
+def _is_summed(facts: Facts, after: Term, axis: Term, condition: Term) -> bool:
+    """Check whether a loop has added data to the lanes that a condition leaves out: no mask of it is about that end."""
+    carried = facts.carried.get(after.operands[:2])
+    along = (at for at, place in enumerate(after.operands[2:]) if axis.number in place.inside)
+    places = {facts.terms.index(at).number for at in along}
+    loads = [] if carried is None else [one for one in carried.next.named("load") if one.inside & places]
+    return bool(loads) and not any(one.operands[3].arguments & condition.arguments for one in loads)
+
+
 def _lanes_carried(
     facts: Facts, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
 ) -> Iterator[tuple[Fact, Term | str, Harm]]:
     """Lanes that a loop adds to, and that are reduced after it: a turn that pads one must leave it as it is."""
-    choices = [choice for term in inputs for choice in term.named("choose")]
     for one in (one for term in inputs for one in term.named("after")):
         places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
         carried = facts.carried.get(one.operands[:2])
         if carried is not None and carried.after.name == "after" and len(places) == 1:
             inner = facts.terms.index(places[0])
             for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
-                left_out = facts.terms.change(condition, {inner: one.operands[2 + places[0]]})
-                if any(left_out in choice.operands[0].comparisons() for choice in choices):
-                    continue  # what the loop has added there is put aside
-                yield (
-                    reduction,
-                    condition,
-                    partial(_harm_to_lane, facts, carried.symbol, carried.next, inner, condition),
-                )
-
-
-def _judged(
-    facts: Facts, fact: ReductionFact, terms: Sequence[Term], axis: Term, condition: Term
-) -> tuple[Term | str, Harm]:
-    """How a lane is judged that a condition leaves out: it holds data if a loop has added some under no such mask."""
-    sums = [one for term in terms for one in term.named("after") if axis.number in one.inside]
-    masks = {one: [load.operands[3] for load in _loads_along(facts, one, axis)] for one in sums}
-    free = [one for one in sums if masks[one] and not any(m.arguments & condition.arguments for m in masks[one])]
-    if not free:
-        return condition, partial(_harm_to_reduction, facts, fact, axis, condition)
-    if len(terms) == 1 and free[0] in terms[0].direct():
-        return condition, partial(_harm_to_lane, facts, free[0], terms[0], axis, condition)
-    return f"lanes that `{condition.words}` leaves out hold what a loop before has added", lambda _: ""
-
-
-def _loads_along(facts: Facts, after: Term, axis: Term) -> list[Term]:
-    """What a loop loads to add it to the lanes along an axis."""
-    carried = facts.carried.get(after.operands[:2])
-    along = (at for at, place in enumerate(after.operands[2:]) if axis.number in place.inside)
-    places = {facts.terms.index(at).number for at in along}
-    return [] if carried is None else [one for one in carried.next.named("load") if one.inside & places]
+                yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)
 
 
 def _lanes(
@@ -425,10 +405,9 @@ def _largest(numbers: Numbers) -> str:
     return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
 
 
-def _harm_to_lane(facts: Facts, before: Term, after: Term, axis: Term, condition: Term, padding: float) -> str:
-    """How what is added to a lane changes it, though a condition leaves it out."""
-    _, padded = _lanes(facts, [after], axis, condition, padding, 0)
-    one, other = padded(before), padded(after)
-    if padded.differ(one, other) >= _ENOUGH:
-        return _describe_change("an iteration that pads it changes its part of the sum from {} to {}", one, other)
+def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
+    data, padded = _lanes(facts, [carried.next], axis, condition, padding, 0)
+    before, after = padded(carried.symbol), padded(carried.next)
+    if data.differ(before, after) >= _ENOUGH:
+        return _describe_change("an iteration that pads it changes its part of the sum from {} to {}", before, after)
     return ""

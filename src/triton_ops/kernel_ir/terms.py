@@ -139,7 +139,6 @@ class Terms:
 
     def __init__(self) -> None:
         self._terms: dict[tuple[str, tuple[Any, ...]], Term] = {}
-        self._memos: dict[frozenset[tuple[Term, Term]], dict[int, Term]] = {}  # by what symbols are changed to
         self._simple: dict[str, Callable[..., Term]] = {
             AT_LEAST_ZERO: self.at_least_zero, ZERO: self.zero, AND: self.both, OR: self.either, NOT: self.refuse,
             "choose": self.choose, "quotient": self.quotient, "remainder": self.remainder,
@@ -300,8 +299,7 @@ class Terms:
 
     def change(self, term: Term, to: Mapping[Term, Term]) -> Term:
         """`term` with other terms in place of symbols."""
-        memo = self._memos.setdefault(frozenset(to.items()), {})
-        return self._changed(term, to, frozenset(symbol.number for symbol in to), memo)
+        return self._changed(term, to, frozenset(symbol.number for symbol in to), {})
 
     def _changed(self, term: Term, to: Mapping[Term, Term], numbers: frozenset[int], memo: dict[int, Term]) -> Term:
         if not (term.inside & numbers):

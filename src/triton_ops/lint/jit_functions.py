@@ -334,7 +334,6 @@ def _config_key(node: ast.expr) -> str:
     return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
-_RESHAPING = ("view", "reshape", "flatten", "unflatten", "permute", "transpose", "squeeze", "unsqueeze", "rearrange")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
@@ -355,16 +354,8 @@ class _FunctionScope(NamedTuple):
         return _FunctionScope(self.node, {name: list(values) for name, values in self.names.items()})
 
     def assign(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Give a target a value, None for one that is not seen, in place of what it had.
-
-        What other names have of the shape that a tensor had before it was reshaped is no longer seen.
-        """
+        """Give a target a value, None for one that is not seen, in place of what it had."""
         if isinstance(target, ast.Name):
-            if isinstance(value, ast.Call) and last_name(value) in _RESHAPING and target.id in _words(value):
-                stale = {
-                    name for name, several in self.names.items() if any(target.id in _words(one) for one in several)
-                }
-                self.names.update({name: [] for name in stale})
             self.names[target.id] = [] if value is None else [value]
         elif isinstance(target, (ast.Tuple, ast.List)):
             for at, inner in enumerate(target.elts):
@@ -421,9 +412,10 @@ class _LaunchReader:
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             scope.define(node)
             return
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, (ast.expr, ast.withitem)):
-                yield from self._in_expression(inner, scope)
+        expressions = (one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem)))
+        for call in (inner for one in expressions for inner in ast.walk(one) if isinstance(inner, ast.Call)):
+            if (grid := _launch_grid(call, self._kernel, scope)) is not None:
+                yield _launch(call, grid[0], scope.branched(), self._parameters)
         if isinstance(node, (ast.With, ast.AsyncWith)):
             yield from self._block(node.body, scope)
         elif isinstance(node, _BRANCHING):
@@ -455,11 +447,6 @@ class _LaunchReader:
         scope.join([way for way, block in zip(ways, blocks, strict=True) if not _leaves(block)] or ways)
         if isinstance(node, ast.Try):
             yield from self._block(node.finalbody, scope)
-
-    def _in_expression(self, node: ast.AST, scope: _FunctionScope) -> Iterator[SourceLaunch]:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, self._kernel, scope)) is not None:
-                yield _launch(inner, grid[0], scope.branched(), self._parameters)
 
 
 @lru_cache(maxsize=4096)

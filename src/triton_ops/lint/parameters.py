@@ -29,7 +29,6 @@ _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier":
           "sem": "relaxed"}  # fmt: skip
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
-_PLACES_OF = {"argmax", "argmin"}  # a whole number, of numbers that need not be such
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
 _LONG = re.compile(r"(<<|\*\*) (3[2-9]|[4-6]\d)\b|\b\d{11,}\b(?!\.)")  # numbers that need 64 bits
 _DEEPEST = 8
@@ -235,16 +234,14 @@ class _UsageReader:
 
     def _number(self, node: ast.expr | None) -> None:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
-        queue: list[ast.AST] = [] if node is None else [node]
-        while queue:
-            one = queue.pop()
-            if isinstance(one, ast.Name):
-                self._uses.numbers.update(self._parameters & {one.id})
-                queue += () if one.id in self._counted else self._function.assignments.get(one.id, ())
-                self._counted.add(one.id)
-            elif isinstance(one, ast.Call) and last_name(one) == "load":
-                self._loaded(one, "int")
-            queue += () if isinstance(one, ast.Call) and last_name(one) in _PLACES_OF else ast.iter_child_nodes(one)
+        if node is None:
+            return
+        for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
+            for one in ast.walk(inner):
+                if isinstance(one, ast.Name) and one.id in self._parameters:
+                    self._uses.numbers.add(one.id)
+                elif isinstance(one, ast.Call) and last_name(one) == "load":
+                    self._loaded(one, "int")
 
     def _loaded(self, load: ast.Call, kind: str) -> None:
         """Take what a load begins from for a pointer to numbers of a kind; an `address` stays one."""

@@ -332,12 +332,13 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
-        orders = {_is_outer(kernel, product, term) for term in beside if not _is_few(term)}
+        few = {
+            one for one in beside if any(r.operands[1].arguments for r in one.named("remainder"))
+        }  # heads, or groups
+        orders = {_is_outer(kernel, product, term) for term in beside - few}
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
-        if _is_dwarfed(facts, product, accesses):
-            continue
-        if product in wide and not counts and _is_meant(kernel, product, wide[product]):
+        if product in wide and not counts and any(one.name == "argument" for m in product.parts for one in m):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another
@@ -356,49 +357,6 @@ def _growing(variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
     guess = variant.guess
     sizes = {value for name, value in guess.constants.items() if type(value) is int and value >= _WIDE_ROW}
     return variant.facts.growing(bits, sizes - {extent for one in variant.facts.accesses for extent in one.type.shape})
-
-
-_COUNTERS = ("program_id", "turn", "quotient", "remainder")
-_FAR = 64  # times as many elements as overflow are more than a device holds
-
-
-def _is_few(wide: Term) -> bool:
-    """Check whether a wide product counts heads or groups alone: remainders by an argument, and not by far."""
-    counters = wide.named(*_COUNTERS)
-    return bool(counters) and any(one.name == "remainder" and one.operands[1].arguments for one in wide.direct())
-
-
-def _is_meant(kernel: KernelReading, product: Term, wide: Fact) -> bool:
-    """Check whether rows are said to go far: by a stride, or by a source that multiplies by their width in 64 bits.
-
-    Block pointers multiply so by themselves, and a number that was loaded is as large as data makes it.
-    """
-    if any(one.name == "argument" for monomial in product.parts for one in monomial):
-        return True
-    place = kernel.place(wide)
-    products = (node for node in ast.walk(kernel.tree) if isinstance(node, (ast.BinOp, ast.AugAssign)))
-    lines = ((node.lineno, node.end_lineno or 0) for node in products if isinstance(node.op, ast.Mult))
-    written = place.file != kernel.file or any(first <= place.line <= last for first, last in lines)
-    return written and not product.named("load")
-
-
-def _is_dwarfed(facts: KernelFacts, product: Term, accesses: list[AccessFact]) -> bool:
-    """Check whether another tensor has many more elements for each step of a counter, and overflows long before."""
-    mine = _steps(product)
-    others = [_steps(one.offset) for one in facts.accesses if one not in accesses]
-    return any(other.get(counter, 0) >= _FAR * step for other in others for counter, step in mine.items())
-
-
-def _steps(term: Term, factor: int = 1) -> dict[Term, int]:
-    """The elements by which a step of each counter moves an address, where that is a number."""
-    steps: dict[Term, int] = {}
-    for monomial, coefficient in term.parts.items():
-        if len(monomial) == 1 and monomial[0].name in _COUNTERS:
-            steps[monomial[0]] = abs(factor * coefficient)
-        elif len(monomial) == 1 and monomial[0].name in ("least", "most"):
-            for one in monomial[0].direct():
-                steps.update(_steps(one, factor * coefficient))
-    return steps
 
 
 def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:

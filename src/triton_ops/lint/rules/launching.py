@@ -62,7 +62,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            few = _is_rounded(size) or _is_one_block(kernel, launch, name) or launch.is_of_settings(name)
+            few = _is_rounded(size) or _is_one_block(launch, name) or launch.is_of_settings(name)
             if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
@@ -81,15 +81,8 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     monomials = (monomial for access in plain.facts.accesses for monomial in access.offset.parts)
     steps = (monomial for monomial in monomials if any(one.name in _PLACES for one in monomial))
     is_pitch = any(one.name == "argument" and one.operands[0] == name for monomial in steps for one in monomial)
-    ends = [(one, bound) for one in all_indices(plain.facts) for bound in one.bounds if name in bound.last.arguments]
-    if is_pitch and any(index.stride.constant is not None for index, _ in ends):
-        return False
-    ones = kernel.source_values.ones
-    inner = (pair for pair in ends if pair[0].stride.constant == 1 or pair[0].stride.lone_argument[0] in ones)
-    return not any(
-        index.access.kind == "load" and len(index.access.type.shape) > 1 and len(bound.condition.named("index")) == 1
-        for index, bound in inner
-    )
+    by_numbers = (index for index in all_indices(plain.facts) if index.stride.constant is not None)
+    return not (is_pitch and any(name in bound.last.arguments for index in by_numbers for bound in index.bounds))
 
 
 def _places_of(variant: Variant) -> Iterator[Term]:
@@ -109,29 +102,18 @@ def _has_outside_of_data(sums: Term, name: str) -> bool:
 
 
 def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bool:
-    """Check whether a size is that of a tensor which no program has a part of: a weight, or one that data chooses."""
+    """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight."""
     owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
     tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
     tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
     accesses = [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
-    direct = (part for one in accesses for m in one.offset.parts for symbol in m for part in _outside_of_data(symbol))
-    return bool(accesses) and not any(part.name == "program_id" for part in direct)
+    return bool(accesses) and not any(one.offset.named("program_id") for one in accesses)
 
 
-def _outside_of_data(term: Term) -> Iterator[Term]:
-    """The terms that a term is made of, without what is loaded."""
-    if term.name != "load":
-        yield term
-        for one in term.direct():
-            yield from _outside_of_data(one)
-
-
-def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
+def _is_one_block(launch: SourceLaunch, name: str) -> bool:
     """Check whether the function makes a block of all of it, or of its multiple, so that few such sizes can occur."""
     size, calls = launch.text(name), [one for one in ast.walk(launch.around) if isinstance(one, ast.Call) and one.args]
     blocks = [launch.resolved(one.args[0]) for one in calls if last_name(one) == "next_power_of_2"]
-    tiles = (launch.value(tile) for tile in kernel.uses.tiles)
-    blocks += [launch.resolved(one.args[0]) for one in tiles if isinstance(one, ast.Call) and len(one.args) == 1]
     products = [one for one in blocks if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
     blocks += [launch.resolved(side) for one in products for side in (one.left, one.right)]
     return size in map(ast.unparse, blocks)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
-from triton_ops.lint.island import used_names
-from triton_ops.lint.jit_functions import SourceLaunch, extents_of, rank_of, tensor_of
+from triton_ops.lint.jit_functions import SourceLaunch, extents_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
@@ -66,9 +65,6 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
-        if _is_ended_by_blocks(one) or _is_one_size(kernel, one):
-            yield _UNSEEN
-            continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
@@ -93,27 +89,9 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
 
 
-def _is_ended_by_blocks(one: _UnmaskedIndex) -> bool:
-    """Check whether a condition ends the programs along the index by an argument, as the number of blocks."""
-    programs = one.index.tiled("program_id")
-    ends = (condition.operands[0].parts for condition in one.index.access.path.comparisons())
-    return any(sums.get((program,)) == -1 and set(sums) - {(program,), ()} for sums in ends for program in programs)
-
-
-def _is_one_size(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
-    """Check whether the kernel assumes that the block has one size, as that of a padded row."""
-    calls = (ast.unparse(call.args[0]) for call in kernel.function.calls if last_name(call) == "assume" and call.args)
-    sizes = {test.partition(" == ")[0] for test in calls if " == " in test}
-    return not sizes.isdisjoint(_tiles_of(kernel, one))
-
-
 def _is_padded(kernel: KernelReading, index: Index) -> bool:
     """Check whether launches round the rows of the tensor up, or pad it: by what it is made of, or by its pitch."""
-    root = root_name(index.access)
-    blocks = [one for one in kernel.function.calls if last_name(one) == "make_block_ptr"]
-    shapes = [kernel.function.argument(one, 1, "shape") for one in blocks if root in kernel.function.pointers(one)]
-    rows = [name for one in shapes if one is not None for name in used_names(one)]  # which no access may end at
-    names = [root, *sorted(index.access.offset.arguments), *rows]
+    names = [root_name(index.access), *sorted(index.access.offset.arguments)]
     pairs = [(launch, launch.arguments.get(name)) for launch in kernel.launches for name in names]
     return any(_pads(launch, one) for launch, node in pairs if node is not None for one in launch.inner(node))
 
@@ -126,8 +104,7 @@ def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
         return False
     sides = [launch.resolved(one) for one in (node.left, node.right)]
     if isinstance(node.op, ast.Mult):
-        pairs = zip(sides, (node.right, node.left), strict=True)
-        return any(_rounds_up(one) is not None and ast.unparse(other) in ast.unparse(one) for one, other in pairs)
+        return any(_rounds_up(one) is not None for one in sides)
     return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in sides)
 
 
@@ -146,10 +123,9 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
         if not index.stepping and index.access.root is root and abs(index.term.parts.get((), 0) - mine) >= index.extent:
             continue  # another part of the same tensor
         limits = [bound for bound in index.bounds if bound.fits and not _is_of_guesses(kernel, one, bound)]
-        limits = [bound for bound in limits if not _is_moved(index, bound)]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
-        if limits and not _is_local(one.index, limits[0]) and not _has_rows(kernel, one.index, limits[0]):
+        if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {limits[0].last.words}"
     return ""
@@ -160,12 +136,6 @@ def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound
     last, guess = bound.last.constant, one.variant.guess
     guessed = bool(kernel.function.constants - guess.known_names) and not (one.index.stepping and kernel.launches)
     return last is not None and (guessed or last + 1 not in guess.constants.values())
-
-
-def _is_moved(index: Index, bound: IndexBound) -> bool:
-    """Check whether an index is moved by an argument, so that its end is that of another part of the programs."""
-    sums = index.access.offset.parts
-    return any(sums.get(m, 0) * c < 0 for m, c in bound.last.parts.items() if m)
 
 
 def _is_own_part(index: Index) -> bool:
@@ -182,15 +152,6 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
     return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
 
 
-def _has_rows(kernel: KernelReading, index: Index, bound: IndexBound) -> bool:
-    """Check whether a launch gives the length of the tensor's own rows, and by that they lie apart."""
-    factors = {one for monomial in index.access.offset.parts for one in monomial if one.name == "argument"}
-    pitches = {str(one.operands[0]) for one in factors} - bound.last.arguments
-    axes = ((launch, one) for launch in kernel.launches for name in pitches for one in extents_of(launch, name))
-    own = [(launch, one) for launch, one in axes if one.tensor == tensor_of(launch, root_name(index.access))]
-    return index.stride.constant == 1 and any(one.axis in (-1, (rank_of(x, one.tensor) or 0) - 1) for x, one in own)
-
-
 def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """The index runs through a loop whose end is only known at launch."""
     if kernel.checks_divisibility:
@@ -203,21 +164,14 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
             continue
         if by not in one.variant.guess.constants.values():
             continue  # the kernel is written for multiples of this number
-        if upper.named("program_id", "turn", "turns", "carried") or _goes_on(one, upper):
-            continue
+        if upper.named("program_id", "turn", "turns", "carried") or upper.parts.get((), 0) > 0:
+            continue  # of a loop to n + 1 the tensor has more elements than masks end at
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
             return f"the loop runs to {upper.words} in steps of {by}, {unless}"
         if step == 1 and (limit := _rounded_up(upper, by)):
             return f"the loop has as many iterations of {by} as cover {limit}, {unless}"
     return ""
-
-
-def _goes_on(one: _UnmaskedIndex, upper: Term) -> bool:
-    """Check whether a loop goes on beyond what a mask of the same index ends: this tensor has more elements."""
-    alike = (index for index in all_indices(one.variant.facts) if index.key is one.index.key)
-    ends = (bound.last for index in alike for bound in index.bounds if bound.fits)
-    return any((one.variant.facts.terms.add((1, upper), (-1, last)).constant or 0) > 1 for last in ends)
 
 
 def _rounded_up(term: Term, by: int) -> str:
@@ -303,7 +257,8 @@ def _unused_extent(kernel: KernelReading) -> str:
     if kernel.launches:
         return ""
     names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
-    spare = [name for name in kernel.function.parameters if name not in names and name not in kernel.function.constants]
+    names |= kernel.function.constants | {*(kernel.key or ())}
+    spare = [name for name in kernel.function.parameters if name not in names]
     return f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 else ""
 
 
@@ -324,11 +279,12 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
         for bound in index.bounds:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
-            known = name in exclusive or bool(index.tiled("program_id"))
+            whole = name in exclusive and not index.term.parts.get((), 0)  # else ends of parts, after the first begin
+            known = whole or bool(index.tiled("program_id"))
             ends = known or access.kind == "store"
             earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
             ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
-            if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
+            if bound.fits and index.plain and name and ends and not _one_more(kernel, index, name):
                 last = f"{name}{f' + {far}' if far else ''}"
                 what = f"the mask lets index {last} pass, and {name} elements end at {name} - 1"
                 yield Seen(access, what) if known else f"{what}; whether there is one more is up to callers"
@@ -345,21 +301,13 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             )  # fmt: skip
 
 
-def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
-    """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
+def _one_more(kernel: KernelReading, index: Index, name: str) -> bool:
+    """Check whether the kernel or its launch says that a tensor has one element more than `name` says."""
     if index.term.parts.get((), 0) != 1:
         ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
         return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
-    if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
-        return True
-    same, terms = [one for one in variant.facts.accesses if one.root is index.access.root], variant.facts.terms
-    offsets = [one.offset for one in same]
-    begun = any(one.kind == "store" and one.offset.constant == 0 for one in same)
-    if begun or (index.access.kind == "store" and all(one is index.access.offset for one in offsets)):
-        return True  # all that is known of the tensor is that it goes on after one element, which may be stored apart
-    first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
-    return first and variant.guess.types.get(root_name(index.access)) == "*i32"
+    return any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values)
 
 
 def _from_start(index: Index) -> bool:

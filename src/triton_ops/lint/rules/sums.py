@@ -211,9 +211,8 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
     for one in (one for one in facts.reductions if one is fact):
         if "picks" in one.steps:
             return "what values the whole numbers have is not in the file"
-        steps = [step.name for step in one.operation.regions[0][0].operations]
-        if sign := _sign_of_extreme(facts, one.number, steps):
-            return sign
+        if any(step.name.startswith("arith.min") for step in one.operation.regions[0][0].operations):
+            return "whether data are above what padded lanes hold is not in the file"
         values = [access.value.term for access in facts.accesses if access.value is not None]
         tests = (test.operands[0] for value in values for test in value.named(Term.ZERO))
         equal = (test for test in tests if abs(test.parts.get((), 0)) == one.inputs[0].type.shape[one.axis])
@@ -224,22 +223,4 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
             apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
             if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
-    return ""
-
-
-def _sign_of_extreme(facts: KernelFacts, number: int, steps: list[str]) -> str:
-    """Words for what the use of an extreme says of the sign of all data, with which 0 is an identity."""
-    values = [access.value.term for access in facts.accesses if access.value is not None]
-    values += [carried.next for carried in facts.carried.values()]
-    parts = {one for term in values for one in term.inner()}
-    extremes = {one for one in parts if one.name == "tt.reduce" and one.operands[2] == number}
-    made = extremes | {one for one in parts if one.name == "choose" and extremes.intersection(one.operands)}
-    users = [one for one in parts if made.intersection(one.direct())]
-    powers = [one for one in parts if one.name.startswith("math.exp")]
-    if any(step.startswith("arith.min") for step in steps) and any(one in users for one in powers):
-        return "a power is taken of the smallest, as of a decay's logarithm, which is never above 0"
-    scales = (one for one in users if one.name in ("arith.divf", "arith.mulf") and one.named("number"))
-    largest = any(step.startswith("arith.max") for step in steps)
-    if largest and any(scales) and not any(extremes.intersection(one.inner()) for one in powers):
-        return "a scale is made of the largest, as of magnitudes, which are never below 0"
     return ""
