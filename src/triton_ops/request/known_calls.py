@@ -82,7 +82,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
         """The place of a call, and of whatever `more` decides; None where the call cannot be told from others."""
-        if self._plain and not all(map(_is_plain, (*args, *kwargs.values()))):
+        values = (*args, *kwargs.values()) if self._plain else ()
+        if any(type(value) not in _PLAIN and (is_fake(value) or not Arguments.is_tensor(value)) for value in values):
             return None  # before a tensor without memory is asked for its address, of which torch would warn
         try:
             pattern = self._pattern(args, kwargs)
@@ -204,7 +205,3 @@ def _kind(value: Any) -> str:
     except TypeError:
         return _DESCRIBED
     return _VALUE
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or (Arguments.is_tensor(value) and not is_fake(value))

@@ -232,7 +232,7 @@ class _Measuring:
         return call.tuned(options, rivals, listener=self.listener)
 
 
-def _judge(entry: LockEntry, result: TuningResult, most_loss: float) -> Verdict:
+def _judge(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
     trial = next((each for each in result.trials if each.config == entry.config), None)
     if trial is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
