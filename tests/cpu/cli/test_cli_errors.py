@@ -91,7 +91,7 @@ BEFORE_IMPORT = [
     (
         [f"{T}:plain", *SPACE, "--search", "magic"],
         2,
-        "there is no search 'magic'; there are auto, ranked, random, exhaustive",
+        "there is no search 'magic'; there are auto, ranked, random",
     ),
     ([f"{T}:plain", *SPACE, "--trials", "0"], 2, "the limit of trials is 0; it must be a positive whole number"),
     ([f"{T}:plain", *SPACE, "--trials", "few"], 2, "--trials"),
