@@ -48,7 +48,8 @@ def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
     several = (one for one in _programs(facts) if not kernel.is_single(variant, one.operands[0]))
-    programs = [one for one in several if not _only_one(access, one)]
+    conditions = [*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO)]  # by which one program alone adds
+    programs = [one for one in several if not any(one.number in each.inside for each in conditions)]
     for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
@@ -81,11 +82,6 @@ def _programs(facts: KernelFacts) -> list[Term]:
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
     return sorted(facts.terms.symbols("program_id", terms))
-
-
-def _only_one(access: AccessFact, program: Term) -> bool:
-    conditions = (*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO))
-    return any(program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:

@@ -65,6 +65,10 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
+        loops = filter(None, map(one.variant.facts.loop_of, one.index.stepping))
+        if any(loop.upper.parts.get((), 0) > 0 for loop in loops):  # to n + 1: it has more elements than masks end at
+            yield _UNSEEN
+            continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
@@ -164,8 +168,8 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
             continue
         if by not in one.variant.guess.constants.values():
             continue  # the kernel is written for multiples of this number
-        if upper.named("program_id", "turn", "turns", "carried") or upper.parts.get((), 0) > 0:
-            continue  # of a loop to n + 1 the tensor has more elements than masks end at
+        if upper.named("program_id", "turn", "turns", "carried"):
+            continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
             return f"the loop runs to {upper.words} in steps of {by}, {unless}"
@@ -284,7 +288,7 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             ends = known or access.kind == "store"
             earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
             ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
-            if bound.fits and index.plain and name and ends and not _one_more(kernel, index, name):
+            if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
                 last = f"{name}{f' + {far}' if far else ''}"
                 what = f"the mask lets index {last} pass, and {name} elements end at {name} - 1"
                 yield Seen(access, what) if known else f"{what}; whether there is one more is up to callers"
@@ -301,13 +305,17 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             )  # fmt: skip
 
 
-def _one_more(kernel: KernelReading, index: Index, name: str) -> bool:
+def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
     """Check whether the kernel or its launch says that a tensor has one element more than `name` says."""
     if index.term.parts.get((), 0) != 1:
         ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
         return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
-    return any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values)
+    if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
+        return True
+    others = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
+    before = (variant.facts.terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in others)
+    return variant.guess.types.get(root_name(index.access)) == "*i32" and any(before)  # the ends of parts
 
 
 def _from_start(index: Index) -> bool:
