@@ -24,7 +24,7 @@ from triton_ops.base import Page
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import Child
 from triton_ops.records import Run
-from triton_ops.report.report_page import live_page, run_data
+from triton_ops.report.command_report import live_page, run_data
 from triton_ops.report.run_facts import Report
 from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
