@@ -37,7 +37,9 @@ from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, withi
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
+    MEASURING,
     QUEUE,
+    RACE,
     TUNE,
     LadderQuestion,
     capturing,
@@ -379,7 +381,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
     UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
-    asked = policy_of(call.options.on_miss, TUNE)
+    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
     policy = asked if _possible(asked, call) else DEFAULT
     try:
         question = call.question(policy)
@@ -401,7 +403,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 def foretold(call: KernelCall) -> Decision:
     """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
-    asked = policy_of(call.options.on_miss, TUNE)
+    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
     policy = asked if _possible(asked, call) else DEFAULT
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
@@ -501,6 +503,13 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
     )  # fmt: skip
 
 
+def _raced(call: KernelCall, asked: str) -> tuple[KernelCall, str]:
+    """A call and its policy; a race is a tune of little effort."""
+    if asked != RACE:
+        return call, asked
+    return replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=RACE))), TUNE
+
+
 def _possible(policy: str, call: KernelCall) -> bool:
     """Tell whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request.
 
@@ -509,7 +518,7 @@ def _possible(policy: str, call: KernelCall) -> bool:
     """
     if policy != TUNE or capturing():
         return policy != TUNE
-    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) == TUNE
+    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MEASURING
 
 
 def _why(call: KernelCall, policy: str) -> str:

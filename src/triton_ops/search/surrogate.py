@@ -80,7 +80,8 @@ class Encoder:
         own = [[*range(axis.width)] if axis.numeric else [0] * axis.width for axis in self._axes.values()]
         before = accumulate((max(scales) + 1 for scales in own), initial=0)
         self.scales = [first + scale for first, scales in zip(before, own, strict=False) for scale in scales]
-        flags = {number for number, name in enumerate(self._axes) if _is_flag(space.tunables[name])}
+        values = [space.tunables[name].values for name in self._axes]
+        flags = {number for number, each in enumerate(values) if len(each) == 2 and {*each} == {0, 1}}  # False equals 0
         self.tunables = [number for number, axis in enumerate(self._axes.values()) for _ in range(axis.width)]
         self.flags = {scale for scale, of in zip(self.scales, self.tunables, strict=True) if of in flags}
 
@@ -129,10 +130,6 @@ def _labels(count: int) -> Floats:
 
 def _key(value: Value) -> tuple[type, Value]:
     return type(value), value  # the type separates True from 1, which are one key to a dict
-
-
-def _is_flag(tunable: Tunable) -> bool:
-    return len(tunable) == 2 and set(tunable.values) == {0, 1}  # False equals 0 and True 1
 
 
 def _is_number(value: Value) -> bool:
@@ -464,7 +461,7 @@ class Surrogate:
                 self._next_fit = len(values) * _GROWTH + 1
             self._rows = rows
             covariance = self._amplitude * self._correlate(rows, rows)
-            covariance[np.diag_indices(len(rows))] += self._noise + variances
+            covariance[np.diag_indices(len(rows))] += math.exp(self._theta[-1]) + variances
             self._root = self._linear.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             self._weights = self._linear.cho_solve((self._root, True), scaled, check_finite=False)
 
@@ -492,10 +489,6 @@ class Surrogate:
     @property
     def _amplitude(self) -> float:
         return math.exp(self._theta[0])
-
-    @property
-    def _noise(self) -> float:
-        return math.exp(self._theta[-1])
 
     def _correlate(self, rows: Floats, others: Floats) -> Floats:
         return self._correlation.of(self._theta[1:-1], rows, others)

@@ -526,7 +526,7 @@ class Tuning:
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
-        self._model = self._model or coming_priors(self.task, self.folder, pool)
+        self._model = self._model or coming_priors(self.task, self.folder, pool, self.effort.budget.trials)
 
         def made(priors: Sequence[Prior]) -> Searcher:
             self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))

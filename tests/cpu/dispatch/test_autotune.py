@@ -85,6 +85,24 @@ def test_a_call_without_a_program_is_not_tuned_and_decides_no_other(launched):
     tuned_add(on_miss="error")[grid](x, y, out, n=0)
 
 
+def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
+    efforts = []
+
+    def tuned(call, *args, **kwargs):
+        efforts.append(call.plan.name)
+        raise SpaceError("nothing is measured here")
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    monkeypatch.setattr(
+        deciding, "_undescribed", lambda call, error, policy, _: deciding._by_first(call, error, policy)
+    )
+    for policy in ("race", "tune"):
+        tuned_add(on_miss=policy)[grid](*vectors(), n=1024)
+    assert efforts == ["race", "quick"]
+    kernel = tuned_add(on_miss="race")
+    assert "a launch tunes it first" in kernel.why(*vectors(), n=1024, grid=grid).found.why
+
+
 def test_two_decorators_that_tune_one_name_are_named_when_they_are_nested():
     inner = triton.autotune([SMALL], key=["n"])(add)
     with pytest.raises(ConfigCollisionError, match=r"add has two decorators that tune, .* and both tune BLOCK"):
@@ -458,7 +476,7 @@ def test_policies_by_argument_context_and_environment(launched, monkeypatch):
 
 
 def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched, monkeypatch, caplog):
-    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, default, error, queue"):
+    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, default, error, queue"):
         tuned_add(on_miss="guess")
     with pytest.raises(SettingsError), triton_ops.on_miss("guess"):
         pass
