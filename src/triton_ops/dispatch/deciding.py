@@ -19,6 +19,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from triton_ops import settings
 from triton_ops.backend import (
@@ -217,14 +218,16 @@ class Options:
             )
 
 
+_writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
 
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
-    if stderr is a terminal. `guesses` has arguments that the kernel only writes count as its outputs, where the
-    decorator names none. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
+    if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
     asks; empty if nothing.
     """
 
@@ -239,7 +242,6 @@ class KernelCall:
     listener: Listener | None = None
     own_bench: str = ""
     tuned_as: Callable[[TuningResult], Any] | None = None
-    guesses: bool = True
 
     @property
     def name(self) -> str:
@@ -266,7 +268,7 @@ class KernelCall:
     @property
     def _outputs(self) -> tuple[str, ...]:
         """The arguments that are named as written, else those that are only written and share no memory with others."""
-        if self.options.outputs or not self.guesses:
+        if self.options.outputs or Layers.unwrap(self.function) in _writes_a_part:
             return self.options.outputs
         values = self.called.given.keyword
         places = list(map(_place, self.called.given.tensors()))
@@ -364,7 +366,8 @@ class KernelCall:
         except TuningFailedError:
             if self.options.outputs or not self._outputs:
                 raise
-            return replace(self, guesses=False).tuned(options, space, **place)
+            _writes_a_part.add(Layers.unwrap(self.function))  # so that its other problems are tuned once
+            return replace(self).tuned(options, space, **place)
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""

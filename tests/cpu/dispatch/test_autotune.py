@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
 
 
 import triton_ops  # noqa: E402
@@ -348,6 +349,21 @@ def test_a_comment_or_another_config_is_no_miss_and_another_value_of_the_key_is_
     assert wider.why(*vectors(), 4096).found.rung == "default"
 
 
+def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first_problem_only(monkeypatch):
+    tunes = []
+
+    def tune_request(request, _options, **_place):
+        tunes.append(request.kernel.outputs)
+        if request.kernel.outputs:
+            raise TuningFailedError("every config is wrong")
+
+    monkeypatch.setattr(deciding, "tune_request", tune_request)
+    monkeypatch.setattr(deciding, "_writes_a_part", weakref.WeakSet())
+    for n in (1024, 2048):
+        tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()
+    assert tunes == [("out_ptr",), (), ()]
+
+
 def test_another_alignment_borrows_and_names_the_field(launched):
     kernel = tuned_add()
     remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
@@ -355,6 +371,24 @@ def test_another_alignment_borrows_and_names_the_field(launched):
     assert (decision.found.rung, decision.found.config["BLOCK"]) == ("borrowed", 256)
     assert "x_ptr:class: not aligned | aligned" in decision.found.why
     assert "x_ptr:class: not aligned | aligned" in "".join(decision.passed)
+
+
+@triton.jit
+def scaled(x_ptr, mask_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(x_ptr + at, x if scale is None else x * scale, mask=at < n)
+
+
+def test_none_a_float_and_a_bool_borrow_from_each_other_as_in_tritons_key_and_a_tensor_does_not(launched):
+    kernel = triton_ops.autotune([SMALL, LARGE], ["n"], on_miss="default")(scaled)
+    x, mask = torch.zeros(1024), torch.zeros(1024, dtype=torch.bool)
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), x, None, 1024, None)
+    for other in (0.5, True):
+        decision = kernel.why(x, None, 1024, other, grid=grid)
+        assert (decision.found.rung, decision.found.config["BLOCK"]) == ("borrowed", 256)
+    assert kernel.why(x, mask, 1024, None, grid=grid).found.rung == "default"
+    assert kernel.why(x, True, 1024, None, grid=grid).found.rung == "borrowed"
 
 
 def test_a_record_is_borrowed_over_a_factor_of_two_and_no_farther(launched):
