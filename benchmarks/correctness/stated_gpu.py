@@ -210,8 +210,12 @@ def suite() -> Row:
     with contextlib.suppress(triton_ops.WrongResultError):
         bench.benchmark_kernel(lambda x: x, lambda x: x + 1, "wrong", (4096, 4096), x)
         return row("a wrong kernel is refused before it is timed", False)
-    return row("kernels are compared, and a wrong one is refused before it is timed", outcome.speedup > 0,
-               speedup=outcome.speedup, interval=list(outcome.interval), mode=outcome.mode)  # fmt: skip
+    families = [*bench.benchmark_rmsnorm_rope([(2, 1024, 4096, 128)]), *bench.benchmark_fp8_gemm([(2048, 4096, 4096)]),
+                *bench.benchmark_gated_mlp([(1, 512, 2048, 4096)])]  # fmt: skip
+    speedups = {each.kernel_name: each.speedup for each in (outcome, *families)}
+    return row("kernels of four families are compared, and a wrong one is refused before it is timed",
+               len(speedups) == 4 and min(speedups.values()) > 0, speedups=speedups,
+               interval=list(outcome.interval), mode=outcome.mode)  # fmt: skip
 
 
 def drawn_graphs() -> Row:
