@@ -218,10 +218,25 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-_CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
-_CHECKED_S = 0.15  # for each finalist; no further repeat is started after this time
-_WINNER_CHECKED = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
-_WINNER_CHECKED_S = 2.0
+@dataclass(frozen=True)
+class _Repeats:
+    """Checked launches of a config: so many, or as many as take so long on the device, two at least.
+
+    A race among threads that shows in one of ten launches of a tenth of a millisecond shows in each of 40 ms, in which
+    hundreds of times as many programs run. No further repeat is started after `seconds`.
+    """
+
+    most: int
+    most_ms: float
+    seconds: float
+
+    def launches(self, trial: Trial) -> int:
+        return min(self.most, max(math.ceil(self.most_ms / max(trial.median_ms, 1e-6)), 2))
+
+
+_FINALIST = _Repeats(12, 40.0, 0.15)  # an error that shows in one launch of four stays unseen in 3 % of cases
+_WINNER = _Repeats(32, 100.0, 2.0)  # beside these: for an error that shows in one launch of ten it is 1 %
+_UNCHECKED = _Repeats(_FINALIST.most + _WINNER.most, _FINALIST.most_ms + _WINNER.most_ms, _WINNER.seconds)
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
@@ -336,8 +351,8 @@ def compare_finalists(
     if final.anyway:
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
         most_s, end = max(most_s, least_s), max(end, clock() + least_s)
-    roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(most_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
+    roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy.seconds)
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
@@ -374,16 +389,18 @@ class _LastComparison:
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
+    checked: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
         self.rounds.race(list(racing.values()), policy, beside=self.beside, default=racing.get(self.final.default))
+        tied = self._standing().decision.ties if self._alive else ()
         for config, arm in racing.items():
-            if arm.dropped_at is not None:
-                continue
-            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if difference := self._wrong_again(config, _CHECKED, seconds):
+            if arm.dropped_at is not None or (config not in tied and self.final.settle):
+                continue  # what wins after all is checked then
+            self.checked.add(config)
+            if difference := self._wrong_again(config, _FINALIST, _CHECK_SHARE * self._left_s / len(self.arms)):
                 self.wrong[config] = difference
         self._race_again()
 
@@ -410,21 +427,32 @@ class _LastComparison:
             winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
                 return outcome
-            difference = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
+            difference = self._wrong_again(winner, _WINNER if winner in self.checked else _UNCHECKED, self._left_s)
             if difference is not None:
                 self.wrong[winner] = difference
                 self._race_again()
             elif self.arms[winner].error is None:
                 return outcome
 
-    def _outcome(self) -> Outcome:
-        updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
-        alive = {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
-        if not alive:
-            return Outcome.of_screenings(tuple(updated.values()))
-        default, incumbents = self.final.default, self.final.incumbents
+    @property
+    def _updated(self) -> dict[Config, Trial]:
+        return {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
+
+    @property
+    def _alive(self) -> dict[Config, Arm]:
+        updated = self._updated
+        return {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
+
+    def _standing(self) -> Standing[Config]:
+        updated, alive, default, incumbents = self._updated, self._alive, self.final.default, self.final.incumbents
         preferences = {config: preference(updated[config], default, incumbents) for config in alive}
-        standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
+        return self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
+
+    def _outcome(self) -> Outcome:
+        updated = self._updated
+        if not self._alive:
+            return Outcome.of_screenings(tuple(updated.values()))
+        standing = self._standing()
         challenger = standing.challenger
         settles = bool(standing.default_ms) and self.final.settle
         if challenger is None or not (settles and standing.doubtful(challenger)):
@@ -465,12 +493,12 @@ class _LastComparison:
         self.resolutions[challenger] = Resolution(challenger, duel.proven, duel.gain)
         return True
 
-    def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
-        arm = self.arms[config]
+    def _wrong_again(self, config: Config, repeats: _Repeats, left_s: float) -> Difference | None:
+        arm, launches = self.arms[config], repeats.launches(self.trials[config])
         if arm.error is not None:
             return None
         try:
-            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
+            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, min(repeats.seconds, left_s))
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
             arm.error = CandidateError.of(error, Status.RUNTIME)
             return None

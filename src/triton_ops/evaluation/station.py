@@ -104,17 +104,21 @@ class Evaluator:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
         Each repeat launches on every argument set; there is one for each poison, and none is started after `seconds`.
+        Fewer launches than there are sets, as of a launch that takes long, are all on the first set.
         """
         if self.verifier is None:
             return None
         self.note_config(config)
         executable = self._compile(config)
         sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
+        few = sampler.launches == 1 and launches < sets
         end = time.monotonic() + seconds
         difference = None
-        for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
+        for turn in range(math.ceil(launches / _PATTERNS) if few else max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(StationStep.LAUNCH)
-            difference = self._wrong_once(self.verifier, executable, sampler, turn)
+            difference = (
+                self.verifier.wrong(executable) if few else self._wrong_once(self.verifier, executable, sampler, turn)
+            )
             if difference is not None or time.monotonic() > end:
                 break
         return difference

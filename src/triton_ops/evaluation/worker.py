@@ -28,11 +28,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from triton_ops import settings
@@ -425,6 +427,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             return
         if isinstance(question, Rest):
             station = None
+            modules.forget_changed()
             _give_up(modules)
             answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
         elif isinstance(question, Setup):
@@ -439,27 +442,35 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 
 _MOST_HELD_BYTES = 64 << 20
+_MOST_LOOKED_AT = 20_000  # values in a module: some milliseconds
+_MOST_SUMMED_BYTES = 1 << 20
 
 
 class UsersModules:
     """The user's modules that tasks have imported: the next task has them as long as it would import the same.
 
     They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something
-    in one of them or has imported another one, and where they hold much memory of the GPU.
+    in one of them, has changed it in place or has imported another one, and where they hold much memory of the GPU.
     """
 
     def __init__(self) -> None:
         self._others = frozenset(sys.modules)
-        self._loaded: dict[str, Any] = {}
+        self._files: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._surroundings: Surroundings | None = None
 
     def note(self, surroundings: Surroundings) -> None:
         """Note the modules as a task with these surroundings has them once it is loaded."""
-        self._loaded, self._surroundings = self._now(), surroundings
+        self._files, self._values, self._surroundings = self._files_now(), self._values_now(), surroundings
+
+    def forget_changed(self) -> None:
+        """Forget all of them if a task has changed something in one."""
+        if self._values_now() != self._values:
+            self.forget()
 
     def forget_unless(self, surroundings: Surroundings) -> None:
         """Forget all of them unless a task with these surroundings would import them as they are."""
-        if surroundings != self._surroundings or self._now() != self._loaded:
+        if surroundings != self._surroundings or self._files_now() != self._files:
             self.forget()
 
     def forget(self) -> None:
@@ -471,9 +482,39 @@ class UsersModules:
     def _names(self) -> list[str]:
         return [name for name in sys.modules if name not in self._others and not Origin.is_installed(name)]
 
-    def _now(self) -> dict[str, Any]:
-        return {name: (_state_of_file(name), {key: id(it) for key, it in vars(sys.modules[name]).items()})
-                for name in self._names()}  # fmt: skip
+    def _files_now(self) -> dict[str, Any]:
+        return {name: _state_of_file(name) for name in self._names()}
+
+    def _values_now(self) -> dict[str, Any]:
+        left = {name: iter(range(_MOST_LOOKED_AT)) for name in self._names()}
+        values = {name: [pair for pair in vars(sys.modules[name]).items() if not pair[0].startswith("__")]
+                  for name in left}  # fmt: skip
+        return {name: {key: _state(value, left[name]) for key, value in pairs} for name, pairs in values.items()}
+
+
+def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()) -> Any:
+    """What a value is and holds, to be compared with later; what is too much to be looked at is equal to nothing.
+
+    Of objects of libraries it is only which they are, but for containers, and for a tensor how often it was written.
+    """
+    if next(left, None) is None:
+        return object()
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return type(value), value
+    if id(value) in inside:
+        return "around it"
+    with contextlib.suppress(TypeError, ValueError, BufferError, NotImplementedError), memoryview(value) as view:
+        return id(value), zlib.crc32(view.tobytes()) if view.nbytes <= _MOST_SUMMED_BYTES else object()
+    owner = value if isinstance(value, (type, FunctionType)) else type(value)
+    parts: Iterable[Any] = ()
+    if isinstance(value, dict):
+        parts = [part for pair in value.items() for part in pair]
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        parts = list(value)
+    elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
+        parts = [part for pair in vars(value).items() for part in pair]
+    version = value._version if hasattr(value, "untyped_storage") and not value.is_inference() else None
+    return id(value), version, [_state(part, left, inside | {id(value)}) for part in parts]
 
 
 def _state_of_file(module: str) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ from triton_ops.values import Compiled, Key, Trial
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
 
+_UNSYNCED_S = 0.5  # of a run that a loss of power may cost: to wait for the disk takes as long as a short trial
 SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
 
 
@@ -340,6 +341,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
+        self._synced_s = self._clock()
         self._last_begun: Config | None = None  # the config of the last line, if that is such a line
         self._writing = threading.Lock()
 
@@ -380,11 +382,11 @@ class RunLog:
             self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
-        """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
+        """Write a finished trial; with `durable` it outlives this process, and a loss of power half a second later."""
         self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
-        """Write an event, such as a finalist; it is on disk with the next trial, or the run's end."""
+        """Write an event, such as a finalist; it is on disk with a later trial, or the run's end."""
         self._write(event, durable=False)
 
     def twins(self, config: Config, medians_ms: tuple[tuple[float, ...], ...], process: int) -> None:
@@ -397,7 +399,9 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._last_begun = None
+            self._last_begun, now_s = None, self._clock()
+            durable = durable and now_s - self._synced_s >= _UNSYNCED_S
+            self._synced_s = now_s if durable else self._synced_s
             self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 

@@ -208,7 +208,7 @@ class EventTimer(_QueuedTimer):
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
-_ESTIMATE_CALLS = 5
+_ESTIMATE_CALLS, _LONG_MS = 5, 10 * REPLAY_MS  # of a launch that is plainly long, one call is enough
 _MOST_HELD_BYTES = 256 << 20  # of an eager call's results, while the same call is captured
 
 
@@ -305,7 +305,7 @@ class GraphTimer(_QueuedTimer):
 
 
 def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
-    """Roughly the milliseconds of one launch: a few calls between two events, without a flush of the cache.
+    """Roughly the milliseconds of one launch: a few calls between two events, or one long one, without a flush.
 
     The calls are repeated behind longer delays until the host stays ahead of the device. A callable that takes the host
     0.1 ms looks as long as that otherwise, and its kernel gets event pairs: on an H200, kernels of 11 to 16 us were
@@ -313,16 +313,20 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
     Calls that took longer than any delay are not repeated: no delay would hide the host, and a kernel of seconds, whose
     delay is over while it runs, would run dozens of times.
     """
+    calls = 1
     while True:
         with queue.round():
             start, end = queue.event(), queue.event()
             start.record()
-            for _ in range(_ESTIMATE_CALLS):
+            for _ in range(calls):
                 launch.call()
             end.record()
         took_ms = float(start.elapsed_time(end))
-        if not queue.again or took_ms > LONGEST_DELAY_MS:
-            return took_ms / _ESTIMATE_CALLS
+        if queue.again and took_ms <= LONGEST_DELAY_MS:
+            continue
+        if calls > 1 or took_ms > _LONG_MS:
+            return took_ms / calls
+        calls = _ESTIMATE_CALLS
 
 
 def node_count(torch: Any, graph: Any) -> int | None:

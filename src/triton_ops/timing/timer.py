@@ -181,13 +181,14 @@ class Timer(Protocol):
 
 
 DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
-BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
+BURST_MS = 25.0  # longest stretch, and work after which a rest is due: two are less than an H200 reaches its limit in
 
 
 class Pace:
-    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
+    """Keeps the share of time that a device works at `duty` or below, by a rest once it has worked for `BURST_MS`.
 
-    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
+    Shorter stretches follow each other without a rest until they make a burst. Time in which the host compiles or
+    captures and the device is idle counts as rest; a `duty` of 1 means no rest.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class Pace:
         if not 0 < duty <= 1:
             raise ValueError(f"the share of time that a device works must be in (0, 1], not {duty}")
         self._per_s = 1 / duty - 1  # seconds of rest owed for a second of work
+        self._most_s = self._per_s * BURST_MS / 1e3  # that may be owed while work goes on
         self._clock = clock
         self._sleep = sleep
         self._owed_s = 0.0
@@ -207,19 +209,20 @@ class Pace:
 
     @contextmanager
     def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
-        """A stretch of work; the remaining rest of the previous stretch is taken first.
+        """A stretch of work; the rest that is left of the stretches before is taken first if they have made a burst.
 
         `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
         """
-        left_s = self._owed_s - (self._clock() - self._end)
-        if left_s > 0:
+        left_s = max(self._owed_s - (self._clock() - self._end), 0.0)
+        if left_s > self._most_s:
             self._sleep(left_s)
+            left_s = 0.0
         start = self._clock()
         try:
             yield
         finally:
             self._end = self._clock()
-            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s
+            self._owed_s = left_s + (self._end - start - idle_s) * self._per_s - idle_s
 
 
 @dataclass(frozen=True)

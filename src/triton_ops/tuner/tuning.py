@@ -523,7 +523,8 @@ class Tuning:
         search, space = self.effort.search, self.task.space
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
-        records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
+        transfers = self._transfers and space.size.total > Effort.FEW
+        records = transfers_to(self.task, self.key, self.store, self.folder) if transfers else []
         if self._model is None:
             self._model = coming_priors(self.task, self.folder, pool)
 
