@@ -32,8 +32,7 @@ from triton_ops.records import (
     Run,
     Runs,
 )
-from triton_ops.records.command_cache import export_records, import_records
-from triton_ops.records.command_show import _blocks, _facts, _row
+from triton_ops.records.command_cache import _blocks, _facts, _row, export_records, import_records
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses

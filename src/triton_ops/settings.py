@@ -211,9 +211,9 @@ def set_folder(variable: str, folder: str) -> None:
     os.environ[variable] = folder
 
 
-def environment() -> frozenset[tuple[str, str]]:
-    """All of the environment: what a process that is started now inherits."""
-    return frozenset(os.environ.items())
+def environment(*but: str) -> frozenset[tuple[str, str]]:
+    """All of the environment, which a process that is started now inherits, but these variables."""
+    return frozenset((name, value) for name, value in os.environ.items() if name not in but)
 
 
 class _Recorded(dict[bytes, bytes]):
@@ -243,7 +243,7 @@ def record_variables() -> Callable[[], frozenset[str]]:
 
 def environment_but_cudas() -> dict[str, str]:
     """All of the environment but what CUDA's start may add."""
-    return {name: value for name, value in os.environ.items() if name not in _OF_CUDA}
+    return dict(environment(*_OF_CUDA))
 
 
 def restore_environment(before: Mapping[str, str]) -> None:

@@ -231,6 +231,10 @@ def test_a_launch_from_a_record_imports_little():
         "statistics",
         "subprocess",
         "tempfile",
+        "triton_ops.space.tunable",
+        "triton_ops.values.buckets",
+        "triton_ops.values.tolerance",
+        "triton_ops.values.trial",
     }
     assert not slow & loaded
 

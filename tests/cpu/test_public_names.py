@@ -107,7 +107,8 @@ NAMES = {
     "triton_ops.timing": ["RacePolicy", "ScreenPolicy"],
     "triton_ops.search": ["Searcher"],
     "triton_ops.request.effort": ["Budget", "Effort", "Patience"],
-    "triton_ops.values.tensors": ["TensorSpec", "Tolerance"],
+    "triton_ops.values.tensors": ["TensorSpec"],
+    "triton_ops.values.tolerance": ["Tolerance"],
     "triton_ops.values.key": ["Problem"],
     "triton_ops.values.trial": [
         "KernelMetrics",

@@ -63,23 +63,23 @@ def browser():
 
 
 def test_pages_work_on_a_phone_and_ask_nothing_of_the_network(browser):
-    page, said = browser.new_page(viewport={"width": WIDTH, "height": 844}), []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
-    paths = sorted(SITE.rglob("*.html"))
+    said, paths = [], sorted(SITE.rglob("*.html"))
     assert len(paths) > 50
-    for path in paths:
-        page.goto(path.as_uri())
-        said += [f"wider than the window: {path}"] * (page.evaluate("document.documentElement.scrollWidth") > WIDTH)
+    with browser.tab(viewport={"width": WIDTH, "height": 844}) as page:
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
+        for path in paths:
+            page.goto(path.as_uri())
+            said += [f"wider than the window: {path}"] * (page.evaluate("document.documentElement.scrollWidth") > WIDTH)
     assert said == []
 
 
 def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    for name in ("index", "guides/migrate", "reference/cli", "reference/files"):
-        page.goto((SITE / f"{name}.html").as_uri())
-        assert page.evaluate(SCROLLING) == 0, name
+    with browser.tab(viewport={"width": 1280, "height": 800}) as page:
+        for name in ("index", "guides/migrate", "reference/cli", "reference/files"):
+            page.goto((SITE / f"{name}.html").as_uri())
+            assert page.evaluate(SCROLLING) == 0, name
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):
     ],
 )
 def test_the_search_finds_a_page_without_a_server(browser, words, title):
-    page = browser.new_page()
-    page.goto((SITE / "search.html").as_uri() + f"?q={words.replace(' ', '+')}")
-    page.wait_for_selector(f"#search-results li a:has-text('{title}')")
-    assert title in page.inner_text("#search-results")
+    with browser.tab() as page:
+        page.goto((SITE / "search.html").as_uri() + f"?q={words.replace(' ', '+')}")
+        page.wait_for_selector(f"#search-results li a:has-text('{title}')")
+        assert title in page.inner_text("#search-results")
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("name", LOOKED_AT_CLOSELY)
 def test_pages_have_no_serious_fault_for_readers_with_a_keyboard_or_a_screen_reader(browser, name, colours):
-    page = browser.new_page(viewport={"width": WIDTH, "height": 844}, color_scheme=colours)
-    page.goto((SITE / f"{name}.html").as_uri())
-    assert serious_faults(page) == []
+    with browser.tab(viewport={"width": WIDTH, "height": 844}, color_scheme=colours) as page:
+        page.goto((SITE / f"{name}.html").as_uri())
+        assert serious_faults(page) == []

@@ -300,7 +300,7 @@ def test_gradcheck_of_the_row_kernels_in_float64():
 
     from triton_ops.kernels.call import differentiable
     from triton_ops.kernels.layer_norm import _forward as normalised
-    from triton_ops.kernels.layer_norm.backward import gradient
+    from triton_ops.kernels.layer_norm import gradient
 
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(s, device="cuda", dtype=torch.float64) for s in ((4, 9), (9,), (9,)))

@@ -241,8 +241,9 @@ _FORMER_FILES = {
         ("inner_kernel", "logarithms_of", "dq_walked", "dq_kernel", "dkv_walked", "dkv_kernel"),
         "attention.backward_kernel",
     ),
+    **{f"{kernel}.launch": f"{kernel}.backward" for kernel in ("attention", "layer_norm", "rmsnorm_rope")},
 }
-"""The same of parts of shipped kernels, by the file below theirs."""
+"""The same of parts of shipped kernels, by the file below theirs; of a name that several have, with that file."""
 
 
 def label(value: Any) -> str:
@@ -252,7 +253,8 @@ def label(value: Any) -> str:
         value, name = type(value), type(value).__qualname__
     module = str(getattr(value, "__module__", ""))
     if module.startswith(_KERNELS):
-        module = _KERNELS + _FORMER_FILES.get(name, module.removeprefix(_KERNELS))
+        file = module.removeprefix(_KERNELS)
+        module = _KERNELS + (_FORMER_FILES.get(f"{file}.{name}") or _FORMER_FILES.get(name, file))
     elif module.startswith("triton_ops."):
         module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
     return f"{module}.{name}"

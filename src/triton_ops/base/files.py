@@ -13,7 +13,6 @@ import json
 import os
 import re
 import stat
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -246,7 +245,7 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 LARGEST_NAMED_BYTES = 1 << 30
 _OPEN = flags("NONBLOCK", "NOCTTY")
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)")
+_DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
 _MOST_LINKS = 40  # as many as Linux follows
 _GZIP = 31  # zlib's number for gzip
 _SMALL_BYTES = 4 << 20
@@ -298,7 +297,7 @@ class NamedFile:
             return
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        if _DESCRIPTOR.fullmatch(str(target)) or stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        if re.fullmatch(_DESCRIPTOR, str(target)) or stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
             _write_into(target, data)
         elif stat.S_ISREG(status.st_mode):
             _replace(target, data, status)
@@ -310,6 +309,8 @@ def unpacked(content: bytes) -> bytes:
     """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
+    import zlib  # few files are packed, and a launch reads none of them
+
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)
     limit, parts, rest = most, [], content
     while rest:
@@ -353,7 +354,7 @@ def _end_of_links(path: Path) -> Path:
     for _ in range(_MOST_LINKS):
         folder = Path(os.path.realpath(path.parent))
         path = folder / path.name
-        if _DESCRIPTOR.fullmatch(str(path)) or not path.is_symlink():
+        if re.fullmatch(_DESCRIPTOR, str(path)) or not path.is_symlink():
             return path
         above, link = folder.stat(), path.lstat()
         if written_by_others(above) and link.st_uid not in (user(), 0):
@@ -369,7 +370,7 @@ def _replace(target: Path, data: bytes, status: os.stat_result | None) -> None:
 
 def _write_into(target: Path, data: bytes) -> None:
     """Write into what is no regular file, or into an open descriptor of this process."""
-    number = _DESCRIPTOR.fullmatch(str(target))
+    number = re.fullmatch(_DESCRIPTOR, str(target))
     try:
         descriptor = os.dup(int(number[1])) if number else os.open(target, os.O_WRONLY | _OPEN)
     except OSError as error:

@@ -30,7 +30,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -203,12 +202,11 @@ _FOLDER = os.O_RDONLY | flags("DIRECTORY")
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 
 
-@dataclass(eq=False)
 class _Lock:
     """A lock that this process holds, with that of the thread whose turn it is."""
 
-    descriptor: int
-    turn: threading.Lock
+    def __init__(self, descriptor: int, turn: threading.Lock) -> None:
+        self.descriptor, self.turn = descriptor, turn
 
 
 _locks: weakref.WeakSet[_Lock] = weakref.WeakSet()

@@ -22,7 +22,7 @@ from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import INSTALL, MissingDependencyError
 from triton_ops.settings import colours, openmp_threads, progress
 
-_LOGS = re.compile(r"Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)", re.DOTALL)
+_LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
 _failures: dict[str, tuple[str, str]] = {}
 """Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
 operators before it fails, and the second attempt fails because they are registered."""
@@ -51,7 +51,7 @@ def _failure(package: str, error: BaseException) -> tuple[str, str]:
         return "is not installed", how
     reason = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
     if package == "torch" and package not in sys.modules:  # where it is, a part of it could not be imported
-        if (logs := _LOGS.search(str(error))) is not None:
+        if (logs := re.search(_LOGS, str(error))) is not None:
             reason = _wrong_logs(logs[1], [word.strip() for word in logs[2].split(",")])
         _failures[package] = reason
     return reason

@@ -22,7 +22,9 @@ def storable(value: Any) -> Any:
     return value
 
 
-_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = (  # a pattern takes longer to compile than this module to import
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 
 def gain_text(ratio: float | None, interval: tuple[float, float] | None = None, unproven: str = "") -> str:
@@ -49,7 +51,7 @@ def escaped(text: str) -> str:
     Records, logs and messages come from candidates, other machines and people; one could retitle a window, or draw
     lines that were never said.
     """
-    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+    return re.sub(_CONTROLS, lambda match: ascii(match[0])[1:-1], text)
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -173,7 +172,8 @@ class Ladder:
         only_lockfile: bool = False, refused: str = "",
     ) -> None:  # fmt: skip
         self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
-        self._folder, self._records, self.refused = folder, _ByKernel(store, folder), refused
+        self._folder, self.refused = folder, refused
+        self._listed: tuple[int | None, list[Record]] = (None, [])
 
     def with_lockfile(self, lockfile: Lockfile) -> Ladder:
         """This ladder with another lockfile."""
@@ -238,7 +238,7 @@ class Ladder:
 
     def _lent(self, question: LadderQuestion) -> Iterator[tuple[Place, Found]]:
         key = question.key
-        for record in self._records.of(key.kernel):
+        for record in self._records_of(key.kernel):
             if record.id == key.id or record.undecided:
                 continue
             away = _distance(key, record.key, question.loose, near=question.near)
@@ -253,40 +253,23 @@ class Ladder:
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
+    def _records_of(self, kernel: str) -> list[Record]:
+        try:
+            changed = None if self._folder is None else Path(self._folder).stat().st_mtime_ns
+        except OSError:
+            changed = None
+        if changed is None or changed != self._listed[0]:
+            self._listed = changed, list(self.store)
+        return [record for record in self._listed[1] if record.key.kernel == kernel]
+
     def _nearest(self, question: LadderQuestion) -> Record | None:
-        records = self._records.of(question.key.kernel)
+        records = self._records_of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
 
 
 def left_undecided(record: Record) -> str | None:
     """Reason for which a record does not spare a tune, since its own has decided nothing; None if it does."""
     return f"it is unproven, and a tune goes on with it: {record.undecided}" if record.goes_on else None
-
-
-class _ByKernel:
-    """The records of a store by kernel, listed anew when the folder has changed."""
-
-    def __init__(self, store: Store[Record], folder: str | None) -> None:
-        self._store, self._folder = store, folder
-        self._seen: float | None = None
-        self._found: dict[str, list[Record]] = {}
-        self._guard = threading.Lock()
-
-    def of(self, kernel: str) -> list[Record]:
-        with self._guard:
-            changed = self._changed()
-            if changed is None or changed != self._seen:
-                self._found = {}
-                for record in self._store:
-                    self._found.setdefault(record.key.kernel, []).append(record)
-                self._seen = changed
-            return self._found.get(kernel, [])
-
-    def _changed(self) -> float | None:
-        try:
-            return None if self._folder is None else Path(self._folder).stat().st_mtime_ns
-        except OSError:
-            return None
 
 
 def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from triton_ops.kernels.call import validate_positive_dimensions as validate_positive_dimensions
     from triton_ops.kernels.choosers import chooser as chooser
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
+    from triton_ops.kernels.fp8_quantize import dequantize_fp8 as dequantize_fp8
     from triton_ops.kernels.fp8_quantize import quantize_fp8 as quantize_fp8
     from triton_ops.kernels.fp8_quantize import (
         quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling,
     )
-    from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8 as dequantize_fp8
     from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
     from triton_ops.kernels.modules import FP8Linear as FP8Linear
     from triton_ops.kernels.modules import FusedGatedMLP as FusedGatedMLP
@@ -43,18 +43,18 @@ else:
 
 _SHIPPED = {
     "attention": ("attention", "operation"),
-    "attention_backward": ("attention.backward", "operation"),
-    "fp8_dequantize": ("fp8_quantize.dequantize", "operation"),
+    "attention_backward": ("attention", "gradient_operation"),
+    "fp8_dequantize": ("fp8_quantize", "dequantize_operation"),
     "fp8_gemm": ("fp8_gemm", "operation"),
     "fp8_quantize": ("fp8_quantize", "operation"),
     "gated_mlp": ("gated_mlp", "operation"),
     "gated_mlp_backward": ("gated_mlp", "gradient_operation"),
     "grouped_matmul": ("grouped_matmul", "operation"),
     "layer_norm": ("layer_norm", "operation"),
-    "layer_norm_backward": ("layer_norm.backward", "operation"),
+    "layer_norm_backward": ("layer_norm", "gradient_operation"),
     "matmul": ("matmul", "operation"),
     "rmsnorm_rope": ("rmsnorm_rope", "operation"),
-    "rmsnorm_rope_backward": ("rmsnorm_rope.backward", "operation"),
+    "rmsnorm_rope_backward": ("rmsnorm_rope", "gradient_operation"),
     "softmax": ("softmax", "operation"),
     "softmax_backward": ("softmax", "gradient_operation"),
 }

@@ -90,8 +90,8 @@ class IdleProcesses(Generic[Process]):
 
     @staticmethod
     def inherited() -> Hashable:
-        """The inheritance of a process that began now, as far as it decides what is compiled and where it is kept."""
-        return settings.environment(), settings.current_folder()
+        """What of a process that began now decides what it compiles, and where to; the name of a test does not."""
+        return settings.environment("PYTEST_CURRENT_TEST"), settings.current_folder()
 
     def put(
         self, process: Process, equipment: Hashable, where: Hashable, rest: Callable[[], bool] = lambda: True,

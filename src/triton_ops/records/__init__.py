@@ -6,14 +6,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.records.command_cache import export_command as export_command
     from triton_ops.records.command_cache import import_command as import_command
+    from triton_ops.records.command_cache import matching as matching
     from triton_ops.records.command_cache import misses_command as misses_command
     from triton_ops.records.command_cache import path_command as path_command
     from triton_ops.records.command_cache import remove_command as remove_command
+    from triton_ops.records.command_cache import show_command as show_command
     from triton_ops.records.command_lock import LockPlan as LockPlan
     from triton_ops.records.command_lock import lock_command as lock_command
     from triton_ops.records.command_lock import lock_of as lock_of
-    from triton_ops.records.command_show import matching as matching
-    from triton_ops.records.command_show import show_command as show_command
     from triton_ops.records.key_advice import keys_command as keys_command
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry

@@ -17,7 +17,7 @@ import msgspec
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.command_show import Which, matching, nothing_found
+from triton_ops.records.command_cache import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record

@@ -17,7 +17,7 @@ import msgspec
 
 from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import RunLogError, SettingsError
-from triton_ops.records.command_show import Which, matching, tell_nothing
+from triton_ops.records.command_cache import Which, matching, tell_nothing
 from triton_ops.records.record import Record
 from triton_ops.records.run_log import Run
 from triton_ops.records.runs import Runs

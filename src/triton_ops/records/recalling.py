@@ -15,11 +15,12 @@ from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
 from triton_ops.settings import expanded
-from triton_ops.values import Key, Tolerance
+from triton_ops.values import Key
 
 if TYPE_CHECKING:
     from triton_ops.backend import Kernel, Operation
     from triton_ops.space import ConfigSpace
+    from triton_ops.values import Tolerance
 
 
 def recall(

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from triton_ops import settings
+from triton_ops import settings, values
 from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Resources, Trial
+from triton_ops.values import Argument, Key, Resources
 
 if TYPE_CHECKING:
     from triton_ops.request import Effort
+    from triton_ops.values import Trial
 
 T = TypeVar("T")
 
@@ -173,7 +174,7 @@ class Record:
         failures = (Failure(each.config, each.status.value, storable(each.error)) for each in trials if each.failed)
         return replace(
             self, effort=effort.name, search=effort.search_name,
-            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds), totals=Trial.totals(trials),
+            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds), totals=values.Trial.totals(trials),
             failures=tuple(islice(failures, _MOST_FAILURES)), verified=Verified(against, reference),
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from triton_ops.base import StoredFile
@@ -102,7 +103,7 @@ def _trial(report: Report, trial: Trial) -> dict[str, Any]:
         "p20_ms": None if times is None else times.p20_ms,
         "p80_ms": None if times is None else times.p80_ms,
         "relative": 1 / gain if gain else None, "gain_interval": interval, "compile_s": trial.compile_s,
-        "resources": None if trial.resources is None else asdict(trial.resources),
+        "resources": msgspec.to_builtins(trial.resources),
     }  # fmt: skip
 
 

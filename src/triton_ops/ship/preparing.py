@@ -14,8 +14,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
-from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound, target_for
-from triton_ops.ship.targets import Targets
+from triton_ops.ship.targets import UNREACHABLE, BoundEntry, Targets, bound, target_for
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Key
 

@@ -26,9 +26,8 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
-from triton_ops.ship.entries import BoundEntry, bound
 from triton_ops.ship.preparing import checked, compiled
-from triton_ops.ship.targets import Targets, made_on
+from triton_ops.ship.targets import BoundEntry, Targets, bound, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
 from triton_ops.values import Mapper, Problem, TensorSpec, TuningResult

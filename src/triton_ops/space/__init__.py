@@ -4,18 +4,18 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.space.config import Choice as Choice
     from triton_ops.space.config import Config as Config
-    from triton_ops.space.config import Flag as Flag
-    from triton_ops.space.config import IntRange as IntRange
     from triton_ops.space.config import Members as Members
-    from triton_ops.space.config import PowerOfTwo as PowerOfTwo
-    from triton_ops.space.config import Tunable as Tunable
     from triton_ops.space.config import Value as Value
     from triton_ops.space.config import checked_value as checked_value
     from triton_ops.space.config import given_back as given_back
-    from triton_ops.space.constraint import Constraint as Constraint
     from triton_ops.space.space import ConfigSpace as ConfigSpace
     from triton_ops.space.space import SpaceSize as SpaceSize
+    from triton_ops.space.tunable import Choice as Choice
+    from triton_ops.space.tunable import Constraint as Constraint
+    from triton_ops.space.tunable import Flag as Flag
+    from triton_ops.space.tunable import IntRange as IntRange
+    from triton_ops.space.tunable import PowerOfTwo as PowerOfTwo
+    from triton_ops.space.tunable import Tunable as Tunable
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -23,13 +23,12 @@ from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableErr
 from triton_ops.space.config import (
     Config,
     Members,
-    Tunable,
     Value,
     members_among,
     named_shortly,
     values_of_members,
 )
-from triton_ops.space.constraint import Constraint
+from triton_ops.space.tunable import Constraint, Tunable
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -21,8 +21,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from triton_ops.space.config import Tunable, Value
-from triton_ops.space.constraint import Constraint
+from triton_ops.space.config import Value
+from triton_ops.space.tunable import Constraint, Tunable
 
 Domains: TypeAlias = Mapping[str, Sequence[Value]]  # the values that each tunable may still take, in order
 

@@ -4,26 +4,26 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.values.buckets import BucketRule as BucketRule
+    from triton_ops.values.buckets import Mapper as Mapper
+    from triton_ops.values.buckets import Nearest as Nearest
+    from triton_ops.values.buckets import Range as Range
     from triton_ops.values.key import Argument as Argument
-    from triton_ops.values.key import BucketRule as BucketRule
     from triton_ops.values.key import Key as Key
-    from triton_ops.values.key import Mapper as Mapper
-    from triton_ops.values.key import Nearest as Nearest
     from triton_ops.values.key import Problem as Problem
-    from triton_ops.values.key import Range as Range
     from triton_ops.values.key import Scalar as Scalar
+    from triton_ops.values.resources import Resources as Resources
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import TensorSpec as TensorSpec
-    from triton_ops.values.tensors import Tolerance as Tolerance
-    from triton_ops.values.tensors import as_callable as as_callable
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
+    from triton_ops.values.tolerance import Tolerance as Tolerance
+    from triton_ops.values.tolerance import as_callable as as_callable
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement
-    from triton_ops.values.trial import Resources as Resources
     from triton_ops.values.trial import Status as Status
     from triton_ops.values.trial import Trial as Trial
     from triton_ops.values.trial import TuningResult as TuningResult

@@ -1,7 +1,7 @@
-"""What is asked of tensors: the form of an argument, and how far a result may be from the expected one.
+"""The form of a tensor argument.
 
-Specs and tolerances are pure Python, so that operations, records, keys and processes without torch can hold them. Torch
-is imported only when a spec makes or checks a real tensor.
+Specs are pure Python, so that operations, records, keys and processes without torch can hold them. Torch is imported
+only when a spec makes or checks a real tensor.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass, field, fields
-from numbers import Real
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -33,7 +32,7 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
-_NO_ROOM = re.compile("MemoryError|out of memory|allocate memory|overflow", re.IGNORECASE)
+_NO_ROOM = "(?i)MemoryError|out of memory|allocate memory|overflow"
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
 ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
@@ -225,7 +224,7 @@ class TensorSpec:
             self._check_room(device)
             return self._create(torch, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-            if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
+            if re.search(_NO_ROOM, f"{type(error).__name__}: {error}") is None:
                 raise
             reason = next(iter(str(error).splitlines()), "no memory is left")
             raise ShapeMismatchError(
@@ -429,121 +428,3 @@ def _content(torch: Any, path: Path) -> Any:
     if path.suffix == ".json":
         return json.loads(content)
     raise ValueError("the name of a file of values ends in .npy, .pt or .json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
-    """The distance that a right result may have from the expected one.
-
-    With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
-    expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
-    multiplied by `times`.
-
-    Attributes:
-        relative: Largest relative error of an element, 0 or more; 0 alone asks for the reference's own bits. None
-            keeps the rule.
-        absolute: Largest error of an element that is allowed whatever its size, 0 or more, in the result's own unit.
-        times: Factor of the rule's limits, more than 0: 3 suits gradients, whose errors add up over two kernels.
-        bitwise: Whether equal launches must give equal bits. None asks it of compiled kernels without atomics.
-
-    Raises:
-        SettingsError: A number is out of its range, or both a limit for elements and `times` are given.
-    """
-
-    relative: float | None = None
-    absolute: float = 0.0
-    times: float = 1.0
-    bitwise: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("relative", "0 or more"), ("absolute", "0 or more"), ("times", "more than 0")):
-            value = getattr(self, name)
-            if value is None and name == "relative":
-                continue
-            number = _finite(value)
-            if number is None or number < 0 or (name == "times" and number == 0):
-                raise SettingsError(
-                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
-                    hint="leave it out for the rule; 0.02 allows 2 %",
-                )
-            object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
-        if self.bitwise is not None and not _is_bool(self.bitwise):
-            raise SettingsError(
-                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
-                hint="it must be True, False or None, which is the rule",
-            )
-        object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
-        if self.by_element and self.times != 1:
-            raise SettingsError(
-                "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
-                hint="give either",
-            )
-
-    @property
-    def by_element(self) -> bool:
-        """True if elements are compared one by one, instead of by the rule."""
-        return self.relative is not None or self.absolute > 0
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The values that differ from the default, as plain values; empty for the default."""
-        if self is _RULE or self == _RULE:
-            return {}
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        default = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in content.items() if value != default[name]}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
-
-    @staticmethod
-    def of(tolerance: Any) -> Tolerance:
-        """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
-        if tolerance is None:
-            return _RULE
-        if isinstance(tolerance, Tolerance):
-            return tolerance
-        if _is_number(tolerance):
-            return Tolerance(relative=tolerance)
-        raise SettingsError(
-            f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
-        )
-
-
-def _excerpt(value: Any) -> str:
-    """A value that was given, for an error; a very long one is cut."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not _is_bool(value)
-
-
-def _finite(value: Any) -> float | None:
-    """A number of any library as a float; None for anything else, and for what no float holds."""
-    try:
-        number = float(value) if _is_number(value) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-_RULE = Tolerance()  # for verdicts, unchanged
-
-
-_CALLABLE = {
-    "check": "give check(result, expected), which returns True or False",
-    "reference": "give a function that returns the right result for the same arguments",
-}
-
-
-def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
-    """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
-    if function is None or callable(function):
-        return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])

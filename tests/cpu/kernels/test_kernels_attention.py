@@ -14,9 +14,8 @@ from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.device import Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import AttentionExtents, _forward, operation
-from triton_ops.kernels.attention.backward import gradient
-from triton_ops.kernels.attention.backward import operation as backward_operation
+from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation
+from triton_ops.kernels.attention import gradient_operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import (
     are_summed,

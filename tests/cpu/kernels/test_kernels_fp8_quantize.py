@@ -8,7 +8,7 @@ import torch
 from tests.near import drawn, error_of, off, widened
 from triton_ops.exceptions import DeviceError, KernelTypeError, NumericalOverflowError, ShapeMismatchError
 from triton_ops.kernels import FP8Format, dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
-from triton_ops.kernels.fp8_quantize.dequantize import operation as dequantize_operation
+from triton_ops.kernels.fp8_quantize import dequantize_operation
 from triton_ops.kernels.fp8_quantize.kernel import rescale_grid
 from triton_ops.kernels.fp8_quantize.problems import saturated
 from triton_ops.space import Config

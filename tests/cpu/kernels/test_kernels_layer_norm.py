@@ -10,9 +10,8 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.layer_norm import _forward, layer_norm, operation
-from triton_ops.kernels.layer_norm.backward import gradient
-from triton_ops.kernels.layer_norm.backward import operation as backward_operation
+from triton_ops.kernels.layer_norm import _forward, gradient, layer_norm, operation
+from triton_ops.kernels.layer_norm import gradient_operation as backward_operation
 from triton_ops.kernels.layer_norm.problems import gradient_default
 from triton_ops.space import Config
 

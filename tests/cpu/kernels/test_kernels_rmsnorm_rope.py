@@ -21,9 +21,8 @@ from triton_ops.exceptions import (
 )
 from triton_ops.kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.rmsnorm_rope import _forward, operation
-from triton_ops.kernels.rmsnorm_rope.backward import gradient
-from triton_ops.kernels.rmsnorm_rope.backward import operation as backward_operation
+from triton_ops.kernels.rmsnorm_rope import _forward, gradient, operation
+from triton_ops.kernels.rmsnorm_rope import gradient_operation as backward_operation
 from triton_ops.kernels.rmsnorm_rope.problems import default_config
 from triton_ops.space import Config
 

@@ -72,19 +72,17 @@ def address(overlays):
 
 
 @contextmanager
-def seen(browser, address, **look):
+def seen(browser, address):
     """An opened page; that it had no error and asked nobody but its own folder is seen at the end."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, **look)
-    page = context.new_page()
-    complaints, requests = [], []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: complaints.append(dialog.message))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(address)
-    page.wait_for_selector('main:not([aria-busy="true"])')
-    yield page
-    context.close()
+    with browser.tab(viewport={"width": 1200, "height": 900}) as page:
+        complaints, requests = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        page.wait_for_selector('main:not([aria-busy="true"])')
+        yield page
     assert complaints == []
     asked = [url for url in requests if not url.startswith("data:")]
     assert asked[0].partition("#")[0] == address.partition("#")[0]
@@ -340,15 +338,13 @@ def test_recordings_are_laid_over_the_prediction(kind, request, overlays):
     [({}, "recording:0"), ({"color_scheme": "dark"}, "gemm"), ({"viewport": {"width": 390, "height": 844}}, "gemm")],
 )
 def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, request, kind, look, workload):
-    context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
-    opened = context.new_page()
-    opened.goto(request.getfixturevalue(kind))
-    opened.wait_for_selector("#places tr.winner")
-    opened.select_option("#workload", workload)
-    opened.wait_for_selector('#answer[aria-busy="false"]')
-    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert serious_faults(opened) == []
-    context.close()
+    with browser.tab(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look}) as opened:
+        opened.goto(request.getfixturevalue(kind))
+        opened.wait_for_selector("#places tr.winner")
+        opened.select_option("#workload", workload)
+        opened.wait_for_selector('#answer[aria-busy="false"]')
+        assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert serious_faults(opened) == []
 
 
 def test_texts_of_files_never_become_markup_and_nothing_is_fetched(text):

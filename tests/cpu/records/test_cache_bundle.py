@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.records import full_disk, record
@@ -90,7 +90,7 @@ def test_a_record_of_a_newer_version_is_skipped_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "winners.json"
-    future = replace(RECORDS, encode=lambda given: {**RECORDS.encode(given), "schema_version": 99})
+    future = msgspec.structs.replace(RECORDS, encode=lambda given: {**RECORDS.encode(given), "schema_version": 99})
     with monkeypatch.context() as patched:
         patched.setattr("triton_ops.records.command_cache.RECORDS", future)
         export_records([record()], path)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_an_entry_is_one_readable_file_named_by_its_id(store: DirectoryStore[Rec
     assert content["key"]["problem"] == {"M": 4096}
     assert "4096 × 64" in text
     assert '\n  "winner": {\n    "BLOCK": 64\n' in text
+
+
+def test_a_second_listing_reads_only_what_has_changed(store: DirectoryStore[Record]) -> None:
+    first, other = record(), record("other")
+    store.put(first)
+    store.put(other)
+    before = {each.id: each for each in store}
+    store.put(replace(first, created="2026-02-03T04:05:06+00:00"))
+    store.path_of(other.id).touch()
+    after = {each.id: each for each in store}
+    assert after[other.id] is before[other.id]
+    assert (after[first.id].created, before[first.id].created) == ("2026-02-03T04:05:06+00:00", first.created)
+    store.remove(other.id)
+    assert [each.id for each in store] == [first.id]
 
 
 def test_the_cache_imports_no_gpu_stack() -> None:

@@ -150,21 +150,17 @@ def test_another_run_is_chosen_and_both_are_compared(page):
 
 @pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look):
-    context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
-    opened = context.new_page()
-    opened.goto(file.as_uri())
-    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert serious_faults(opened) == []
-    context.close()
+    with browser.tab(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look}) as opened:
+        opened.goto(file.as_uri())
+        assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert serious_faults(opened) == []
 
 
 def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, monkeypatch):
     monkeypatch.setattr(growing, "PAUSE_S", 0.0)
     log = begun(tmp_path)
     log.trial(ran(1, 1.0), Origin.DEFAULT)
-    with served(log.path) as (address, found, _):
-        context = browser.new_context()
-        page = context.new_page()
+    with served(log.path) as (address, found, _), browser.tab() as page:
         complaints = []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -189,7 +185,6 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
         assert not page.is_visible("#progress")
         assert "ended: complete" in page.inner_text("#facts")
         assert complaints == []
-        context.close()
 
 
 def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):

@@ -17,8 +17,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, 
 from triton_ops.kernels import load
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.ship import prepare
-from triton_ops.ship.entries import specialised, stand_ins
-from triton_ops.ship.targets import Targets
+from triton_ops.ship.targets import Targets, specialised, stand_ins
 from triton_ops.ship.verification import _judge, verify
 from triton_ops.space import Config
 from triton_ops.values import Key, Problem, Range

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from triton_ops.exceptions import SettingsError, UnknownTunableError
 from triton_ops.records.lock_entry import why_outside
 from triton_ops.values import Key, Mapper, Nearest
-from triton_ops.values.key import PowersOfTwo, UpTo, rule_of
+from triton_ops.values.buckets import PowersOfTwo, UpTo, rule_of
 
 values = st.integers(1, 1 << 20)
 rising = st.lists(values, min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))

@@ -6,18 +6,68 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import TritonKernel
+from triton_ops.backend import LauncherKernel, TritonKernel
+from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
-from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.jit import INTERPRETED, add_up
 from triton_ops.kernels.rmsnorm_rope import problems
-from triton_ops.kernels.rmsnorm_rope.backward import gradient
-from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
+from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_backward_kernel, rmsnorm_rope_kernel
 
 if TYPE_CHECKING:
     import torch
+
+
+def launch(
+    x: Any,
+    weight: Any,
+    cos: Any,
+    sin: Any,
+    grad: Any,
+    dx: Any,
+    dweight: Any,
+    seq_len: int,
+    eps: float,
+    HIDDEN: int,
+    HEAD_DIM: int,
+    BLOCK_SIZE: int,
+    PROGRAMS: int,
+    STAGES: int,
+    SUM_COLUMNS: int,
+    num_warps: int,
+) -> None:
+    """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
+
+    BLOCK_SIZE counts pairs. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program
+    works, and 1 loads a row when it is its turn.
+    """
+    torch = require("torch", "the gradient of rmsnorm_rope")
+    rows = x.numel() // HIDDEN
+    programs = min(rows, PROGRAMS * call.multiprocessors(x.device))
+    partial = x.new_empty((1, programs, HIDDEN), dtype=torch.promote_types(x.dtype, torch.float32))
+    rmsnorm_rope_backward_kernel[(programs,)](
+        x, weight, cos, sin, grad, dx, partial, rows, seq_len, eps,
+        HIDDEN=HIDDEN, HEAD_DIM=HEAD_DIM, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
+    )  # fmt: skip
+    add_up(partial, (dweight,), SUM_COLUMNS)
+
+
+_GRADIENT = call.ShippedKernel.of(
+    "rmsnorm_rope_backward", LauncherKernel(launch, outputs=("dx", "dweight")), problems, part="gradient"
+)
+gradient_operation = _GRADIENT.operation
+
+
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any]:
+    """The gradients of x and weight, None for one that is not needed; `tensors` are x, weight, cos and sin."""
+    x, weight, cos, sin = tensors
+    dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
+    if call.launches(dx):
+        values = problems.launch_values(x, weight, cos, sin, grad=grad.contiguous(), dx=dx, dweight=dweight)
+        _GRADIENT.run(values, x.device, eps=eps)
+    return dx if needs[0] else None, dweight if needs[1] else None
 
 
 def validate_rmsnorm_rope_inputs(

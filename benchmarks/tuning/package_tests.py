@@ -1,0 +1,201 @@
+"""Tests of public packages with Triton's tuner and under `triton_ops.install()`: do they end alike, and how fast?
+
+    python -m benchmarks.tuning.package_tests FOLDER --limit-s 270 --out benchmarks/results/DEVICE/package_tests.json
+    python -m benchmarks.tuning.package_tests FOLDER --suites attorch --limit-s 270 --out FILE
+
+The folder holds a tree for each suite below, as its repository has it. Each run is a pytest process of its own. With
+each tuner a suite runs cold, from empty disk caches, and then warm, on what the cold run has left; the tuners take
+turns. The file is written after each run, and keeps the suites of earlier runs. A run that the limit cuts off is not
+`whole`, and tests that only one tuner has reached are not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.document import headed, save
+from benchmarks.tuning.adopter import searched
+from benchmarks.tuning.third_party import MODES, tuned_seconds
+
+PLUGIN = Path(__file__).with_name("package_plugin.py")
+TOLD = 12  # tests that differ most in seconds
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Some tests of a package.
+
+    Attributes:
+        tree: The folder of the package.
+        words: What pytest is given.
+        source: The package: its repository and commit, or its version.
+        warm: Whether the tests run a second time, on the caches that the first run has left.
+    """
+
+    tree: str
+    words: tuple[str, ...]
+    source: str
+    warm: bool = True
+
+
+# Softmaxes and two gated units at 8x1024, 2048x768, 8096x32 and 8x960x196.
+_SMALL_KEYS = "(shape12 or shape15 or shape17 or shape20) and (softmax or silu or leaky)"
+_CONCH = "stackav-oss/conch e2c5ecfe"
+# Softmaxes and two gated units at 8x1024, 2048x768, 8096x32 and 8x960x196.
+_SOME = "(shape12 or shape15 or shape17 or shape20) and (softmax or silu or leaky)"
+SUITES = {
+    "conch-nms": Suite("conch", ("tests/nms_test.py",), _CONCH),
+    "attorch": Suite(
+        "attorch", ("tests/test_softmax_layers.py", "tests/test_glu_layer.py", "-k", _SOME), "BobMcDear/attorch 67c2772"
+    ),
+    "late-interaction": Suite(
+        "late_interaction_kernels", ("tests/test_scatter.py", "tests/test_topk.py"), "late-interaction-kernels 0.4.5"
+    ),
+    "conch-rest": Suite("conch", ("tests", "--ignore=tests/nms_test.py"), _CONCH, warm=False),
+}
+
+
+def turns(suite: Suite) -> Iterator[tuple[str, str]]:
+    """The runs of a suite, in their order."""
+    for state, order in (("cold", 1), ("warm", -1)) if suite.warm else (("cold", 1),):
+        for mode in MODES[::order]:
+            yield state, mode
+
+
+def tested(tree: Path, words: Sequence[str], mode: str, caches: Path, seconds: float) -> dict[str, Any]:
+    """Run pytest in a tree, with disk caches in a folder, for at most so many seconds; returns what it noted."""
+    plugin = caches / "plugin"
+    plugin.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PLUGIN, plugin)
+    (tree / "tests/__init__.py").touch()  # or any installed package named `tests` would hide them
+    notes = caches / "notes.jsonl"
+    notes.write_text("")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(plugin), searched(tree)]),
+                   "TRITON_CACHE_DIR": f"{caches}/triton", "TRITON_OPS_CACHE_DIR": f"{caches}/ops",
+                   "TRITON_PRINT_AUTOTUNING": "1", "PACKAGE_TESTS_TUNER": mode,
+                   "PACKAGE_TESTS_NOTES": str(notes)}  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-p", PLUGIN.stem, "-p", "no:cacheprovider", "-o", "addopts=", "-q",
+               "--tb=line", *words]  # fmt: skip
+    start = time.perf_counter()
+    with (caches / "printed.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT,
+                                   start_new_session=True)  # fmt: skip
+        try:
+            process.wait(max(1.0, seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    took = time.perf_counter() - start
+    lines = [json.loads(line) for line in notes.read_text().splitlines()]
+    noted = run_of(lines)
+    if not noted["ends"]:
+        noted["printed"] = (caches / "printed.log").read_text(encoding="utf-8", errors="replace")[-1500:]
+    return {"seconds": took, "code": process.returncode, **noted}
+
+
+def run_of(notes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the plug-in has noted of one run: how each test ended and how long it took, and the seconds of the tunes."""
+    ends: dict[str, str] = {}
+    seconds: Counter[str] = Counter()
+    reasons = {note["test"]: note["why"] for note in notes if note.get("why")}
+    for note in notes:
+        if "test" in note:
+            seconds[note["test"]] += note["seconds"]
+            if note["phase"] == "call" or note["outcome"] != "passed":
+                broken = note["outcome"] == "failed" and note["phase"] != "call"
+                ends[note["test"]] = "error" if broken else note["outcome"]
+    tunes = tuned_seconds("".join(note.get("printed", "") for note in notes))
+    last = next((note for note in notes if "rungs" in note), None)
+    return {"whole": last is not None, "ends": ends, "test_s": dict(seconds), "reasons": reasons, "tunes": tunes,
+            "rungs": last["rungs"] if last else {}}  # fmt: skip
+
+
+def beside(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Two runs of the same tests: seconds, how many ended in which way, which ended otherwise, which took longer."""
+    one, other = theirs["ends"], ours["ends"]
+    both = one.keys() & other.keys()
+    longer = sorted(both, key=lambda name: theirs["test_s"][name] - ours["test_s"][name])[:TOLD]
+    return {
+        "seconds": {mode: run["seconds"] for mode, run in zip(MODES, (theirs, ours), strict=True)},
+        "ratio": ours["seconds"] / theirs["seconds"],
+        "counts": {mode: dict(Counter(ends.values())) for mode, ends in zip(MODES, (one, other), strict=True)},
+        "unequal": {name: [one[name], other[name]] for name in sorted(both) if one[name] != other[name]},
+        "only_in_one": len(one.keys() ^ other.keys()),
+        "failed": {mode: [name for name, end in ends.items() if end in ("failed", "error")]
+                   for mode, ends in zip(MODES, (one, other), strict=True)},
+        "longer": {name: [round(run["test_s"][name], 3) for run in (theirs, ours)] for name in longer},
+        **{name: {mode: run[name] for mode, run in zip(MODES, (theirs, ours), strict=True)}
+           for name in ("whole", "code", "reasons", "tunes", "rungs")},
+        **{f"printed_{mode}": run["printed"] for mode, run in zip(MODES, (theirs, ours), strict=True)
+           if "printed" in run},
+    }  # fmt: skip
+
+
+def compared(suite: Suite, tree: Path, folder: Path, end: float) -> Iterator[dict[str, Any]]:
+    """What is known of a suite after each state: cold, then warm."""
+    states: dict[str, Any] = {}
+    runs: dict[str, dict[str, Any]] = {}
+    for state, mode in turns(suite):
+        if time.perf_counter() >= end:
+            return
+        runs[mode] = tested(tree, suite.words, mode, folder / mode, end - time.perf_counter())
+        if len(runs) == len(MODES):
+            states[state] = beside(*(runs[mode] for mode in MODES))
+            runs = {}
+            yield {"source": suite.source, "arguments": list(suite.words), **states}
+
+
+def summary(suites: dict[str, Any]) -> dict[str, Any]:
+    """The seconds of all suites in each state, and which suites did not end alike."""
+    states = [(name, state, row[state]) for name, row in suites.items() for state in ("cold", "warm") if state in row]
+    whole = [row for _, _, row in states if all(row["whole"].values())]
+    return {
+        "seconds": {mode: sum(row["seconds"][mode] for row in whole) for mode in MODES},
+        "ratios": {f"{name}, {state}": row["ratio"] for name, state, row in states},
+        "unequal": [f"{name}, {state}" for name, state, row in states if row["unequal"]],
+        "cut_off": [f"{name}, {state}" for name, state, row in states if not all(row["whole"].values())],
+    }
+
+
+def main() -> None:
+    """Run the suites that are asked for until the limit, and write one JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="holds the packages' trees")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--limit-s", type=float, default=270.0, help="end after so many seconds")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    end, out = time.perf_counter() + options.limit_s, options.out
+    rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["suites"] if out and out.is_file() else {}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    for name in options.suites:
+        suite = SUITES[name]
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
+            for row in compared(suite, (options.folder / suite.tree).resolve(), Path(caches), end):
+                rows[name] = row
+                content = {"device": device, "summary": summary(rows), "suites": rows}
+                if out is not None:
+                    save(out, headed("python -m benchmarks.tuning.package_tests", options.commit, **content))
+                print(name, json.dumps({state: {key: row[state][key] for key in ("seconds", "counts", "unequal")}
+                                        for state in ("cold", "warm") if state in row}), flush=True)  # fmt: skip
+    print(json.dumps(summary(rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The distance that a result may have from the expected one, and the comparison that a caller gives instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any
+
+from triton_ops.exceptions import KernelTypeError, SettingsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """The distance that a right result may have from the expected one.
+
+    With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
+    expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
+    multiplied by `times`.
+
+    Attributes:
+        relative: Largest relative error of an element, 0 or more; 0 alone asks for the reference's own bits. None
+            keeps the rule.
+        absolute: Largest error of an element that is allowed whatever its size, 0 or more, in the result's own unit.
+        times: Factor of the rule's limits, more than 0: 3 suits gradients, whose errors add up over two kernels.
+        bitwise: Whether equal launches must give equal bits. None asks it of compiled kernels without atomics.
+
+    Raises:
+        SettingsError: A number is out of its range, or both a limit for elements and `times` are given.
+    """
+
+    relative: float | None = None
+    absolute: float = 0.0
+    times: float = 1.0
+    bitwise: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("relative", "0 or more"), ("absolute", "0 or more"), ("times", "more than 0")):
+            value = getattr(self, name)
+            if value is None and name == "relative":
+                continue
+            number = _finite(value)
+            if number is None or number < 0 or (name == "times" and number == 0):
+                raise SettingsError(
+                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
+                    hint="leave it out for the rule; 0.02 allows 2 %",
+                )
+            object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
+        if self.bitwise is not None and not _is_bool(self.bitwise):
+            raise SettingsError(
+                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
+                hint="it must be True, False or None, which is the rule",
+            )
+        object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
+        if self.by_element and self.times != 1:
+            raise SettingsError(
+                "a tolerance was given a limit for elements and `times`, which multiplies the limits of the rule",
+                hint="give either",
+            )
+
+    @property
+    def by_element(self) -> bool:
+        """True if elements are compared one by one, instead of by the rule."""
+        return self.relative is not None or self.absolute > 0
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The values that differ from the default, as plain values; empty for the default."""
+        if self is _RULE or self == _RULE:
+            return {}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        default = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in content.items() if value != default[name]}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
+
+    @staticmethod
+    def of(tolerance: Any) -> Tolerance:
+        """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
+        if tolerance is None:
+            return _RULE
+        if isinstance(tolerance, Tolerance):
+            return tolerance
+        if _is_number(tolerance):
+            return Tolerance(relative=tolerance)
+        raise SettingsError(
+            f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        )
+
+
+def _excerpt(value: Any) -> str:
+    """A value that was given, for an error; a very long one is cut."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, in its two names
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not _is_bool(value)
+
+
+def _finite(value: Any) -> float | None:
+    """A number of any library as a float; None for anything else, and for what no float holds."""
+    try:
+        number = float(value) if _is_number(value) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+_RULE = Tolerance()  # for verdicts, unchanged
+
+
+_CALLABLE = {
+    "check": "give check(result, expected), which returns True or False",
+    "reference": "give a function that returns the right result for the same arguments",
+}
+
+
+def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
+    """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
+    if function is None or callable(function):
+        return function  # type: ignore[no-any-return]
+    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
