@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
@@ -337,6 +338,7 @@ def compare_finalists(
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Outcome:
     """Race the finalists, check their results again, and decide; a round is discarded if `keep_round` answers False."""
     end = clock() + (math.inf if final.seconds is None else final.seconds)
@@ -363,7 +365,7 @@ def compare_finalists(
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, beside=beside,
-        rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock), end=end,
+        rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock, turn=turn), end=end,
         doubt_s=effort.doubt_s,
     )  # fmt: skip
     last.race()

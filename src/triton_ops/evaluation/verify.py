@@ -162,7 +162,7 @@ class Subject:
 class StationStep:
     """The steps that a station announces: by the last one it is known what has ended a process."""
 
-    COMPILE, LAUNCH, ODD, BASELINE, RACE = "compile", "launch", "odd extents", "baseline", "race"
+    COMPILE, LAUNCH, ODD, BASELINE, RACE, TURN = "compile", "launch", "odd extents", "baseline", "race", "wait"
 
 
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"

@@ -8,6 +8,7 @@ which then ends the worker; and it dies with its caller, however the caller ends
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import signal
@@ -248,8 +249,9 @@ class WorkerProcess:
         """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
         It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,
-        and under an empty text for each other step. The worker is at `step` until it announces another. `fits` tells
-        whether a message answers the question: the code that is tried may have written it.
+        and under an empty text for each other step. An infinite one is of a step in which others are waited for, whose
+        seconds do not count. The worker is at `step` until it announces another. `fits` tells whether a message answers
+        the question: the code that is tried may have written it.
 
         Raises:
             WorkerLostError: The worker died, did not answer in time, or wrote what is no answer and was killed.
@@ -260,7 +262,10 @@ class WorkerProcess:
         since_s = 0.0
         while True:
             limit_s = limits_s.get(self.step, limits_s.get("", whole_s))
-            answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
+            waits = limit_s == math.inf
+            answer = self._answer(clock, since_s + limit_s, limit_s, limit_s if waits else whole_s)
+            if waits:
+                clock.go_back(since_s)
             if isinstance(answer, StepStarted) and isinstance(answer.step, str):
                 self.step, since_s = answer.step, clock.now()
             elif isinstance(answer, CopyEnded):

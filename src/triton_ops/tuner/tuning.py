@@ -167,6 +167,7 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     """The outcome of a comparison, or the other one if the run was cut off before or is interrupted meanwhile."""
     if loop.stopped not in _CUT_OFF:
         try:
+            loop.check()
             return compare()
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
@@ -419,8 +420,7 @@ class Tuning:
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
                 self._compile_first(pool, nearby)
-            check = (lambda: None) if self.gate is None else self.gate.check
-            wait_for_station = self.stations.begin(assignment, process, log.begun, check)
+            wait_for_station = self.stations.begin(assignment, process, log.begun)
             searcher = self._searcher(pool, readiness(process))
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, nearby)
@@ -436,7 +436,14 @@ class Tuning:
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
-            notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
+            notes = (
+                *self.stations.notes,
+                *facts.notes,
+                *loop.doubts.notes,
+                *cut_note(loop, final),
+                *load_notes,
+                *pitfalls,
+            )
             facts = replace(facts, waited_s=loop.feed.waited_s, notes=notes)
         # The station has freed its memory.
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
@@ -474,7 +481,7 @@ class Tuning:
             feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start,
+            quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
