@@ -177,7 +177,11 @@ def with_further_processes(
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
         return Outcome.of_screenings(trials)
-    processes = [_standing_of(process.trials, default) for process in (outcome, *elsewhere)]
+    processes = [
+        Standing(rows_ms={it.config: it.final.rounds_ms if it.final else [it.median_ms] for it in process.trials
+                          if it.ok}, default=default)
+        for process in (outcome, *elsewhere)
+    ]  # fmt: skip
     own, trial_of = processes[0], {trial.config: trial for trial in outcome.trials}
     standing = Standing(
         rows_ms=Standing.levels(processes, tied),
@@ -193,14 +197,6 @@ def with_further_processes(
         outcome, winner=trial_of[decision.winner], ties=decision.ties, noise=max(outcome.noise, decision.noise),
         trials=trials, gain=over,
     )  # fmt: skip
-
-
-def _standing_of(trials: Sequence[Trial], default: Config) -> Standing[Config]:
-    """The standing of the trials of one process that did not fail."""
-    rows_ms = {
-        trial.config: trial.final.rounds_ms if trial.final else [trial.median_ms] for trial in trials if trial.ok
-    }
-    return Standing(rows_ms=rows_ms, default=default)
 
 
 def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
@@ -219,25 +215,11 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-@dataclass(frozen=True)
-class _Repeats:
-    """Checked launches of a config: so many, or as many as take so long on the device, two at least.
-
-    A race among threads that shows in one of ten launches of a tenth of a millisecond shows in each of 40 ms, in which
-    hundreds of times as many programs run. No further repeat is started after `seconds`.
-    """
-
-    most: int
-    most_ms: float
-    seconds: float
-
-    def launches(self, trial: Trial) -> int:
-        return min(self.most, max(math.ceil(self.most_ms / max(trial.median_ms, 1e-6)), 2))
-
-
-_FINALIST = _Repeats(12, 40.0, 0.15)  # an error that shows in one launch of four stays unseen in 3 % of cases
-_WINNER = _Repeats(32, 100.0, 2.0)  # beside these: for an error that shows in one launch of ten it is 1 %
-_UNCHECKED = _Repeats(_FINALIST.most + _WINNER.most, _FINALIST.most_ms + _WINNER.most_ms, _WINNER.seconds)
+# Checked launches of a finalist that ties, and further ones of the winner: an error that shows in one launch of four, or
+# of ten, passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
+# as many programs run in each. No further repeat is started after the seconds.
+_CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15
+_WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 32, 100.0, 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
@@ -402,7 +384,8 @@ class _LastComparison:
             if arm.dropped_at is not None or (config not in tied and self.final.settle):
                 continue  # what wins after all is checked then
             self.checked.add(config)
-            if difference := self._wrong_again(config, _FINALIST, _CHECK_SHARE * self._left_s / len(self.arms)):
+            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
+            if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):
                 self.wrong[config] = difference
         self._race_again()
 
@@ -429,7 +412,9 @@ class _LastComparison:
             winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
                 return outcome
-            difference = self._wrong_again(winner, _WINNER if winner in self.checked else _UNCHECKED, self._left_s)
+            further = (0, 0.0) if winner in self.checked else (_CHECKED, _CHECKED_MS)
+            launches, most_ms = _WINNER_CHECKED + further[0], _WINNER_CHECKED_MS + further[1]
+            difference = self._wrong_again(winner, launches, most_ms, min(_WINNER_CHECKED_S, self._left_s))
             if difference is not None:
                 self.wrong[winner] = difference
                 self._race_again()
@@ -495,12 +480,13 @@ class _LastComparison:
         self.resolutions[challenger] = Resolution(challenger, duel.proven, duel.gain)
         return True
 
-    def _wrong_again(self, config: Config, repeats: _Repeats, left_s: float) -> Difference | None:
-        arm, launches = self.arms[config], repeats.launches(self.trials[config])
+    def _wrong_again(self, config: Config, launches: int, most_ms: float, seconds: float) -> Difference | None:
+        arm = self.arms[config]
         if arm.error is not None:
             return None
+        launches = min(launches, max(math.ceil(most_ms / max(self.trials[config].median_ms, 1e-6)), 2))
         try:
-            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, min(repeats.seconds, left_s))
+            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
             arm.error = CandidateError.of(error, Status.RUNTIME)
             return None

@@ -28,7 +28,6 @@ import sys
 import threading
 import time
 import warnings
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
@@ -427,7 +426,6 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             return
         if isinstance(question, Rest):
             station = None
-            modules.forget_changed()
             _give_up(modules)
             answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
         elif isinstance(question, Setup):
@@ -442,8 +440,8 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 
 _MOST_HELD_BYTES = 64 << 20
-_MOST_LOOKED_AT = 20_000  # values in a module: some milliseconds
-_MOST_SUMMED_BYTES = 1 << 20
+_MOST_LOOKED_AT = 20_000  # values of a module: some milliseconds
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class UsersModules:
@@ -455,22 +453,16 @@ class UsersModules:
 
     def __init__(self) -> None:
         self._others = frozenset(sys.modules)
-        self._files: dict[str, Any] = {}
-        self._values: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
         self._surroundings: Surroundings | None = None
 
     def note(self, surroundings: Surroundings) -> None:
         """Note the modules as a task with these surroundings has them once it is loaded."""
-        self._files, self._values, self._surroundings = self._files_now(), self._values_now(), surroundings
-
-    def forget_changed(self) -> None:
-        """Forget all of them if a task has changed something in one."""
-        if self._values_now() != self._values:
-            self.forget()
+        self._loaded, self._surroundings = self._now(), surroundings
 
     def forget_unless(self, surroundings: Surroundings) -> None:
         """Forget all of them unless a task with these surroundings would import them as they are."""
-        if surroundings != self._surroundings or self._files_now() != self._files:
+        if surroundings != self._surroundings or self._now() != self._loaded:
             self.forget()
 
     def forget(self) -> None:
@@ -482,39 +474,29 @@ class UsersModules:
     def _names(self) -> list[str]:
         return [name for name in sys.modules if name not in self._others and not Origin.is_installed(name)]
 
-    def _files_now(self) -> dict[str, Any]:
-        return {name: _state_of_file(name) for name in self._names()}
-
-    def _values_now(self) -> dict[str, Any]:
+    def _now(self) -> dict[str, Any]:
         left = {name: iter(range(_MOST_LOOKED_AT)) for name in self._names()}
-        values = {name: [pair for pair in vars(sys.modules[name]).items() if not pair[0].startswith("__")]
-                  for name in left}  # fmt: skip
-        return {name: {key: _state(value, left[name]) for key, value in pairs} for name, pairs in values.items()}
+        return {name: (_state_of_file(name), [(key, _state(value, left[name])) for key, value in
+                                              vars(sys.modules[name]).items() if not key.startswith("__")])
+                for name in left}  # fmt: skip
 
 
 def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()) -> Any:
-    """What a value is and holds, to be compared with later; what is too much to be looked at is equal to nothing.
-
-    Of objects of libraries it is only which they are, but for containers, and for a tensor how often it was written.
-    """
+    """What a value is, and what it holds where it is a container or of the user's; too much is equal to nothing."""
     if next(left, None) is None:
         return object()
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+    if isinstance(value, _PLAIN):
         return type(value), value
-    if id(value) in inside:
-        return "around it"
-    with contextlib.suppress(TypeError, ValueError, BufferError, NotImplementedError), memoryview(value) as view:
-        return id(value), zlib.crc32(view.tobytes()) if view.nbytes <= _MOST_SUMMED_BYTES else object()
     owner = value if isinstance(value, (type, FunctionType)) else type(value)
     parts: Iterable[Any] = ()
-    if isinstance(value, dict):
-        parts = [part for pair in value.items() for part in pair]
-    elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        parts = list(value)
-    elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
-        parts = [part for pair in vars(value).items() for part in pair]
-    version = value._version if hasattr(value, "untyped_storage") and not value.is_inference() else None
-    return id(value), version, [_state(part, left, inside | {id(value)}) for part in parts]
+    if isinstance(value, (bytearray, dict, list, tuple, set, frozenset, deque)) and id(value) not in inside:
+        parts = list(value.items()) if isinstance(value, dict) else list(value)
+    elif hasattr(value, "__dict__") and id(value) not in inside and not Origin.is_installed(str(owner.__module__)):
+        parts = list(vars(value).items())
+    elif hasattr(value, "untyped_storage") and not value.is_inference():
+        parts = (value._version,)  # how often torch has written a tensor
+    place = None if type(value) is tuple else id(value)
+    return place, [_state(part, left, inside | {id(value)}) for part in parts]
 
 
 def _state_of_file(module: str) -> tuple[int, ...]:
