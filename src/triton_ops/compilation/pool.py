@@ -462,14 +462,12 @@ class CompilePool:
             return
         self._compiler.remember(compiled)
         job.future.set_result(compiled)
-        if compiled.launchable and self._claim_launch():
-            self._ready_launch(compiled.config)
-
-    def _claim_launch(self) -> bool:
-        """Tell whether this thread has to make launches ready: true once, for the first thread that asks."""
+        if not compiled.launchable:
+            return
         with self._lock:
             due, self._launch_due = self._launch_due, False
-        return due
+        if due:  # once, in the first thread that comes here
+            self._ready_launch(compiled.config)
 
     def _ready_launch(self, config: Config) -> None:
         """Have launches made ready. A failure here is no failure of the config, which is compiled."""

@@ -215,7 +215,7 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-# Checked launches of a finalist that ties, and further ones of the winner: an error that shows in one launch of four, or
+# Checked launches of a finalist that ties, and further ones of the winner: an error that shows in one launch of four or
 # of ten, passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
 # as many programs run in each. No further repeat is started after the seconds.
 _CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15

@@ -52,12 +52,11 @@ class Rest:
     """The question to give everything up and wait for another task; the answer's value says what stays changed."""
 
 
-def _does(has: Needs, needs: Needs) -> bool:
-    """Compare devices, and packages, of which a worker may have more: a chooser among kernels needs torch alone."""
-    return has[1] == needs[1] and set(has[0]) >= set(needs[0])
-
-
-_idle: IdleProcesses[WorkerProcess] = IdleProcesses(lambda worker: worker.kill(), _MOST, _does)
+_idle: IdleProcesses[WorkerProcess] = IdleProcesses(
+    lambda worker: worker.kill(), _MOST,
+    # A worker may have more packages: a chooser among kernels needs torch alone.
+    lambda has, needs: has[1] == needs[1] and set(has[0]) >= set(needs[0]),
+)  # fmt: skip
 take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
 
 

@@ -480,7 +480,8 @@ class Stations:
         return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
 
     @cached_property
-    def _turns(self) -> Turns:
+    def turns(self) -> Turns:
+        """The turns of this process, of which a first one is waited for before anything is measured."""
         return Turns(self.problem.device_name, self.options.wait)
 
     @property
@@ -554,16 +555,11 @@ class Stations:
 
     def _after_a_turn(self, station: Station) -> Station:
         try:
-            with self._turns.turn(station.facts.turn_key):
+            with self.turns.turn(station.facts.turn_key):
                 return station
         except DeviceError:
             station.close()
             raise
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A note says how long others were waited for before the first measurement."""
-        return self._turns.notes
 
     def confirm(
         self, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None,

@@ -214,8 +214,7 @@ class Verifier:
     _first: Executable | None = None
     _last: tuple[Executable, list[Any]] | None = None
     _varies: str = ""
-    _learned: Executable | None = None  # what results were learned from, each compared with a second launch's
-    _repeats: bool = True  # whether all of them were equal
+    _learned: Executable | None = None  # what results were learned from, if a second launch gave each of them again
 
     def __post_init__(self) -> None:
         self.cases = [Case(self.subject.first, 0), *self.others]
@@ -395,7 +394,7 @@ class Verifier:
         self._learn_all(executable)
 
     def _learn_all(self, executable: Executable) -> None:
-        self._repeats = self.reference is None
+        self._learned = executable if self.reference is None else None
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
@@ -408,7 +407,6 @@ class Verifier:
                 self.ragged.argument_set.arguments.synchronize()
             self.tell(StationStep.LAUNCH)
         self.base, self._first = executable.config, executable
-        self._learned = executable if self._repeats else None
 
     def _remark(self) -> str:
         """A likely reason of wrong results: the kernel reads an output, which holds poison, or writes it in part."""
@@ -446,7 +444,7 @@ class Verifier:
             return
         case.expected = first.expected
         again = None if self.not_compared else self._wrong_at(case, executable)
-        self._repeats &= again is None
+        self._learned = None if again is not None else self._learned
         if again is not None and not case.argument_set.outputs:  # else the poison that was there may explain it
             self.not_compared = _varying(again)
 
@@ -456,7 +454,7 @@ class Verifier:
             self.cases.remove(case)
         elif case is self.ragged or self.reference is None:
             again = self._wrong_at(case, executable)
-            self._repeats &= again is None
+            self._learned = None if again is not None else self._learned
             if again is not None and case is self.ragged:
                 self.cases.remove(case)
             elif again is not None and case.expected is not None:

@@ -210,14 +210,12 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
         for name, value in callables.items():
-            if (current := now.get(name)) is not value and not _of_a_library(current):
+            if (current := now.get(name)) is value:
+                continue
+            home = str(getattr(current, "__module__", None))
+            if home.partition(".")[0] in sys.stdlib_module_names or not Origin.is_installed(home):
                 return f"{module}.{name}"
     return ""
-
-
-def _of_a_library(value: Any) -> bool:
-    home = str(getattr(value, "__module__", None))
-    return home.partition(".")[0] not in sys.stdlib_module_names and Origin.is_installed(home)
 
 
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process

@@ -364,14 +364,8 @@ def _ending(code: int | None, step: str, last: str) -> str:
     if code is None:
         how = "stopped answering"
     elif code < 0:
-        how = f"was killed by {_signal_name(-code)}"
+        names = {each.value: each.name for each in signal.Signals}
+        how = f"was killed by {names.get(-code, f'signal {-code}')}"
     else:
         how = f"exited with code {code}"
     return f"its process {how} during its {step}" + (f": {last}" if last else "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -35,7 +35,6 @@ from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import Compiled, Key, Trial
 
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
-Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
 
 _UNSYNCED_S = 0.5  # of a run that a loss of power may cost: to wait for the disk takes as long as a short trial
 SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
@@ -68,31 +67,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device: dict[str, Nested]
 
 
-class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of the device, as `Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
-
-    name: str
-    peak: Rate
-    measured: Rate | None = None
-
-    def ceiling(self) -> Ceiling:
-        """The limit."""
-        return Ceiling(self.name, self.peak, self.measured)
-
-
 class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The declared work of the problem, beside what the device can do, as `Roofline`."""
 
     flops: Amount
     bytes: Amount
-    memory: CeilingFacts | None = None
-    units: CeilingFacts | None = None
+    memory: Ceiling | None = None
+    units: Ceiling | None = None
 
     def roofline(self) -> Roofline:
         """The roofline."""
-        memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
-        parts = () if units is None else ((units, self.flops),)
-        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units, parts=parts)
+        parts = () if self.units is None else ((self.units, self.flops),)
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=self.memory, units=self.units, parts=parts)
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -148,8 +134,7 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
         task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip
-    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
-    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
+    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=limits.memory, units=limits.units)
 
 
 def _space(space: ConfigSpace) -> SpaceFacts:

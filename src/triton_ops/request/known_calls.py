@@ -142,7 +142,7 @@ class KnownCalls(dict[Any, V], Generic[V]):
         facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
         tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
         scope: dict[str, Any] = {
-            "decide": self._decide, "get": self.get, "description": _description, "no_key": _UNTOLD,
+            "decide": self._decide, "get": self.get, "description": lambda value: str(spec_of(value)), "no_key": _UNTOLD,
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
@@ -207,7 +207,3 @@ def _kind(value: Any) -> str:
 
 def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (Arguments.is_tensor(value) and not is_fake(value))
-
-
-def _description(value: Any) -> str:
-    return str(spec_of(value))

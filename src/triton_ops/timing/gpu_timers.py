@@ -244,10 +244,12 @@ class GraphTimer(_QueuedTimer):
         if launch.reset is not None:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
-        unrolled = launches or self._unrolled(launch, len(calls))
-        graph, results = self._checked(launch, calls, unrolled)
+        if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
+            wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
+            launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
+        graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), unrolled)
+        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.
@@ -263,14 +265,12 @@ class GraphTimer(_QueuedTimer):
         self._check(launch, graph, _new_tensors(results, places))
         return graph, results
 
-    def _unrolled(self, launch: Launch, sets: int) -> int:
-        """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""
-        count = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
-        return min(max(count, sets), max(_MOST_UNROLLED, sets))
-
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         torch = self._queue.torch
-        graph = _new_graph(torch)
+        try:
+            graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
+        except TypeError:
+            graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
@@ -291,13 +291,13 @@ class GraphTimer(_QueuedTimer):
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
-        unwritten = _count_unwritten(outputs)
+        unwritten = _wantedunwritten(outputs)
         if unwritten == 0:
             return
         if launch.outputs:
             _poison(outputs)
             launch.call()
-            if unwritten <= _count_unwritten(launch.outputs):
+            if unwritten <= _wantedunwritten(launch.outputs):
                 return
         elif unwritten < sum(tensor.numel() for tensor in outputs):
             return  # the results hold some NaN of their own
@@ -354,13 +354,6 @@ def _leave_capture(torch: Any) -> None:
         graph.capture_end()
 
 
-def _new_graph(torch: Any) -> Any:
-    try:
-        return torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
-    except TypeError:
-        return torch.cuda.CUDAGraph()
-
-
 def _tensors(torch: Any, result: Any) -> list[Any]:
     if isinstance(result, torch.Tensor):
         return [result] if _has_memory(result) else []
@@ -395,7 +388,7 @@ def _poison(tensors: Sequence[Any]) -> None:
         tensor.fill_(math.nan)
 
 
-def _count_unwritten(tensors: Sequence[Any]) -> int:
+def _wantedunwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
 
 

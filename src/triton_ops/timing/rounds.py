@@ -157,7 +157,12 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
-    return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
+    samples: list[tuple[Arm, list[float]]] = []
+    for burst in _bursts(order):
+        with timer.round():
+            queued = [(arm, pending) for arm in burst if (pending := _queue_visit(arm)) is not None]
+        samples += [(arm, collect()) for arm, collect in queued]
+    return samples
 
 
 def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
@@ -171,13 +176,6 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
             took_ms = arm.visit_ms
         bursts[-1].append(arm)
     return bursts
-
-
-def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    queued: list[tuple[Arm, Pending]] = []
-    with timer.round():
-        queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
-    return [(arm, collect()) for arm, collect in queued]
 
 
 def _queue_visit(arm: Arm) -> Pending | None:
@@ -345,21 +343,18 @@ class Rounds:
         `one arm`.
         """
         with self.turn():
-            return self._raced(arms, policy, beside, default)
-
-    def _raced(self, arms: Sequence[Arm], policy: RacePolicy, beside: Sequence[Arm], default: Arm | None) -> str:
-        end = self.clock() + policy.seconds
-        rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
-        while counted < policy.checkpoints[-1]:
-            if sum(arm.running for arm in arms) < 2:
-                return "one arm"
-            if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
-                return "seconds"
-            counted, turn = counted + self._counts(next(rounds)), turn + 1
-            running = [arm for arm in arms if arm.running]
-            if counted in policy.checkpoints and not drop_slower(running, policy, default):
-                return "proven"
-        return "rounds"
+            end = self.clock() + policy.seconds
+            rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
+            while counted < policy.checkpoints[-1]:
+                if sum(arm.running for arm in arms) < 2:
+                    return "one arm"
+                if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
+                    return "seconds"
+                counted, turn = counted + self._counts(next(rounds)), turn + 1
+                running = [arm for arm in arms if arm.running]
+                if counted in policy.checkpoints and not drop_slower(running, policy, default):
+                    return "proven"
+            return "rounds"
 
     def duel(self, arms: tuple[Arm, Arm, Arm], policy: DuelPolicy) -> DuelOutcome:
         """Run rounds of a first arm, a second and the first's twin until the answer is clear, or a limit is reached.

@@ -466,9 +466,10 @@ class SensorGuard(Guard):
 
     def _note(self, reading: Reading) -> None:
         self._readings.append(reading)
-        if self._before is not None and _clock_changed(self._before, reading):
-            self._clock_changes += 1
-        self._before = reading
+        before, self._before = self._before or reading, reading
+        pairs = ((before.clock_mhz, reading.clock_mhz), (before.memory_mhz, reading.memory_mhz))
+        changes = [(old, new) for old, new in pairs if old is not None and new is not None]
+        self._clock_changes += any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
     def _disturbed(self, slowed: bool) -> bool:
         if self._throttled or self._shared or self._in_a_row == len(_WAITS_S):
@@ -515,12 +516,6 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Guard(str(error) or type(error).__name__)
-
-
-def _clock_changed(before: Reading, after: Reading) -> bool:
-    pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
-    changes = [(old, new) for old, new in pairs if old is not None and new is not None]
-    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
 
 def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:

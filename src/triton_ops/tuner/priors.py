@@ -401,10 +401,9 @@ def small_contents(task: Task) -> Contents:
     if task.originals is None:
         return {}
     arguments = task.originals.by_name(task.kernel).keyword
-    small = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and _is_small(value)}
-    return {name: value.flatten().tolist() for name, value in small.items()}
-
-
-def _is_small(tensor: Any) -> bool:
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return kind in _WHOLE_NUMBERS and tensor.numel() * tensor.element_size() <= _MOST_BYTES and tensor.is_contiguous()
+    tensors = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and value.is_contiguous()}
+    small = {name: value for name, value in tensors.items() if value.numel() * value.element_size() <= _MOST_BYTES}
+    return {
+        name: value.flatten().tolist()
+        for name, value in small.items() if str(value.dtype).removeprefix("torch.") in _WHOLE_NUMBERS
+    }  # fmt: skip

@@ -241,7 +241,12 @@ class RequestedTune:
         if (result := self.known()) is not None:
             return result
         stations = Stations(problem=self.request, options=self.options, reuse=True)
-        _check_addresses(self.request, stations)
+        names = ", ".join(self.request.addresses)
+        if names and stations.isolated:
+            raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
+        if names:
+            text = "what %s writes by the addresses in %s is neither checked nor restored"
+            _log.warning(text, self.request.kernel.name, names)
         task, keep = self.request.task(), self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
         with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
@@ -269,17 +274,6 @@ class RequestedTune:
         ) as lock:
             late.cancel()
             yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
-
-
-def _check_addresses(request: TuneRequest, stations: Stations) -> None:
-    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
-    names = ", ".join(request.addresses)
-    if names and stations.isolated:
-        raise Packed.not_for_another_process(f"{names} of {request.kernel.name}")
-    if names:
-        _log.warning(
-            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
-        )
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
@@ -437,7 +431,7 @@ class Tuning:
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
             notes = (
-                *self.stations.notes,
+                *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
                 *cut_note(loop, final),
