@@ -215,8 +215,8 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-# Checked launches of a finalist that ties, and further ones of the winner: an error that shows in one launch of four or
-# of ten, passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
+# Checked launches of what ties, and further ones of the winner: an error that shows in one launch of four, or of ten,
+# passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
 # as many programs run in each. No further repeat is started after the seconds.
 _CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15
 _WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 32, 100.0, 2.0
@@ -379,20 +379,14 @@ class _LastComparison:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
         self.rounds.race(list(racing.values()), policy, beside=self.beside, default=racing.get(self.final.default))
-        tied = self._standing().decision.ties if self._alive else ()
-        for config, arm in racing.items():
-            if arm.dropped_at is not None or (config not in tied and self.final.settle):
-                continue  # what wins after all is checked then
-            self.checked.add(config)
-            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):
-                self.wrong[config] = difference
+        if not self.final.settle:  # of what others have compared, the results of all are checked again
+            self._check([config for config, arm in racing.items() if arm.dropped_at is None])
         self._race_again()
 
     def _race_again(self) -> None:
         """Race once more if those who lost their place have had others dropped, whose rounds say nothing then."""
         candidates = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
-        losers = {config for config, arm in candidates.items() if config in self.wrong or arm.error is not None}
+        losers = self._losers & candidates.keys()
         others = [arm for config, arm in self.arms.items() if config not in self.gone | losers]
         if not losers or all(arm.dropped_at is None for arm in others):
             return
@@ -412,34 +406,34 @@ class _LastComparison:
             winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
                 return outcome
-            further = (0, 0.0) if winner in self.checked else (_CHECKED, _CHECKED_MS)
-            launches, most_ms = _WINNER_CHECKED + further[0], _WINNER_CHECKED_MS + further[1]
-            difference = self._wrong_again(winner, launches, most_ms, min(_WINNER_CHECKED_S, self._left_s))
-            if difference is not None:
+            before = self._losers
+            self._check([winner, *outcome.ties])
+            seconds = min(_WINNER_CHECKED_S, self._left_s)
+            if difference := self._wrong_again(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds):
                 self.wrong[winner] = difference
-                self._race_again()
-            elif self.arms[winner].error is None:
+            if self._losers == before:
                 return outcome
+            self._race_again()
+
+    def _check(self, configs: Iterable[Config]) -> None:
+        for config in self.arms.keys() & set(configs) - self.checked:
+            self.checked.add(config)
+            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
+            if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):
+                self.wrong[config] = difference
 
     @property
-    def _updated(self) -> dict[Config, Trial]:
-        return {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
-
-    @property
-    def _alive(self) -> dict[Config, Arm]:
-        updated = self._updated
-        return {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
-
-    def _standing(self) -> Standing[Config]:
-        updated, alive, default, incumbents = self._updated, self._alive, self.final.default, self.final.incumbents
-        preferences = {config: preference(updated[config], default, incumbents) for config in alive}
-        return self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
+    def _losers(self) -> set[Config]:
+        return {config for config, arm in self.arms.items() if config in self.wrong or arm.error is not None}
 
     def _outcome(self) -> Outcome:
-        updated = self._updated
-        if not self._alive:
+        updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
+        alive = {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
+        if not alive:
             return Outcome.of_screenings(tuple(updated.values()))
-        standing = self._standing()
+        default, incumbents = self.final.default, self.final.incumbents
+        preferences = {config: preference(updated[config], default, incumbents) for config in alive}
+        standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
         challenger = standing.challenger
         settles = bool(standing.default_ms) and self.final.settle
         if challenger is None or not (settles and standing.doubtful(challenger)):

@@ -142,7 +142,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
         tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
         scope: dict[str, Any] = {
-            "decide": self._decide, "get": self.get, "description": lambda value: str(spec_of(value)), "no_key": _UNTOLD,
+            "decide": self._decide, "get": self.get, "no_key": _UNTOLD,
+            "description": lambda value: str(spec_of(value)),
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")

@@ -409,7 +409,9 @@ class Tuning:
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
-        incumbents, nearby = self._incumbents(), self._nearby(trials)
+        known = recalled(self.key, self.store)
+        incumbents = [known.winner] if known and self.task.space.why_not(known.winner) is None else []
+        nearby = self._nearby(trials)
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
@@ -533,11 +535,6 @@ class Tuning:
             return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
-
-    def _incumbents(self) -> list[Config]:
-        record = recalled(self.key, self.store)
-        allowed = record is not None and self.task.space.why_not(record.winner) is None
-        return [record.winner] if record is not None and allowed else []
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
