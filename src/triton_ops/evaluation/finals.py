@@ -438,7 +438,9 @@ class _LastComparison:
         settles = bool(standing.default_ms) and self.final.settle
         if challenger is None or not (settles and standing.doubtful(challenger)):
             return outcome_of(standing, updated, self._itself)
-        if challenger not in self.resolutions and self._too_late(standing, challenger):
+        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
+        least_ms = _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS
+        if challenger not in self.resolutions and least_ms > 1e3 * self._left_s:
             self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
         if challenger not in self.resolutions and not self._resolve(challenger):
             return self._outcome()  # one of the two failed, and stands no more
@@ -449,10 +451,6 @@ class _LastComparison:
         """The difference between the twins; None where they did not race."""
         rows = [twin.values_ms for twin in self.twins if twin.visits]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
-
-    def _too_late(self, standing: Standing[Config], challenger: Config) -> bool:
-        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, self.final.default)]
-        return _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS > 1e3 * self._left_s
 
     def _resolve(self, challenger: Config) -> bool:
         """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error."""

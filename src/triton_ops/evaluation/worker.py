@@ -97,10 +97,12 @@ def _handlers() -> dict[int, _Handler]:
     return {number: signal.getsignal(number) for number in sorted(signal.valid_signals())}
 
 
-def _write_handlers(before: dict[int, _Handler]) -> None:
-    for number, handler in _handlers().items():
-        if handler != before[number] and before[number] is not None:
-            signal.signal(number, before[number])
+def _write_each(
+    read: Callable[[], dict[int, Any]], write: Callable[[int, Any], object], before: dict[int, Any]
+) -> None:
+    for number, value in read().items():
+        if value != before[number] and before[number] is not None:
+            write(number, before[number])
 
 
 def _write_filters(before: tuple[Any, ...]) -> None:
@@ -124,12 +126,6 @@ def _write_logging(before: tuple[Any, ...]) -> None:
 def _limits() -> dict[int, tuple[int, int]]:
     kinds = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
     return {kind: resource.getrlimit(kind) for kind in kinds}
-
-
-def _write_limits(before: dict[int, tuple[int, int]]) -> None:
-    for which, limits in _limits().items():
-        if limits != before[which]:
-            resource.setrlimit(which, before[which])
 
 
 def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
@@ -158,7 +154,7 @@ STANDARD: tuple[Setting, ...] = (
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
     Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
-    Setting("limits of resources", _limits, _write_limits),
+    Setting("limits of resources", _limits, lambda before: _write_each(_limits, resource.setrlimit, before)),
     Setting(
         "limits of the interpreter",
         lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
@@ -167,7 +163,7 @@ STANDARD: tuple[Setting, ...] = (
         "the most digits of a number", lambda: sys.get_int_max_str_digits(),
         lambda most: sys.set_int_max_str_digits(most),
     ),
-    Setting("signal handlers", _handlers, _write_handlers),
+    Setting("signal handlers", _handlers, lambda before: _write_each(_handlers, signal.signal, before)),
     Setting(
         "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),

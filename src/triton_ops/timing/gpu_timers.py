@@ -27,7 +27,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
@@ -153,16 +153,15 @@ class _QueuedTimer:
                 work()
                 self._queue.watch(start)
                 end.record()
-            return partial(_times_ms, pairs, launches)
+
+            def times_ms() -> list[float]:
+                if pairs:
+                    pairs[-1][1].synchronize()
+                return [start.elapsed_time(end) / launches for start, end in pairs]
+
+            return times_ms
 
         return Sampler(sample, launches)
-
-
-def _times_ms(pairs: list[tuple[Any, Any]], launches: int) -> list[float]:
-    """The times between the events of each pair, per launch, once the last event has passed."""
-    if pairs:
-        pairs[-1][1].synchronize()
-    return [start.elapsed_time(end) / launches for start, end in pairs]
 
 
 class EventTimer(_QueuedTimer):

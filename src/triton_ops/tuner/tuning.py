@@ -38,7 +38,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
@@ -67,13 +67,6 @@ class Before:
     trials: tuple[Trial, ...] = ()
     further: int = 0
     tunes: int = 0
-
-
-def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
-    """The trials of configs that the space still allows; of failures not the default's, and none if nothing ran."""
-    allowed = [trial for trial in trials if space.why_not(trial.config) is None]
-    ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
-    return tuple(trial for trial in allowed if trial.ok or (ran and trial.config != default))
 
 
 _log = logging.getLogger("triton_ops")
@@ -374,7 +367,7 @@ class Tuning:
         That is the first of these: an interrupted run, with its trials; the trials of the run whose record is
         undecided; and those of the last run over another space with this default, since a config that joins a list is
         then the only one that is tried. The space decides which trials still hold, whose times are relative to that of
-        the default config.
+        the default config; of failures the default's does not, and none if nothing ran.
         """
         if self.key.unknown:
             return Before()
@@ -388,9 +381,11 @@ class Tuning:
         if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
             first = other.trials.get(self.default)
             run = other if first is not None and first.ok else None
+        allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]
+        ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
         return Before(
             unfinished=unfinished,
-            trials=() if run is None else _believed(run.trials.values(), space, self.default),
+            trials=tuple(trial for trial in allowed if trial.ok or (ran and trial.config != self.default)),
             further=0 if own is None else len(own.trials),
             tunes=0 if undecided is None else undecided.tunes,
         )
