@@ -56,6 +56,7 @@ def for_readers_of_all_kinds(_app, _page, _template, context, _doctree):
     body = re.sub(r"<dl>\s*<dd>.*?</dl>", _parameters, context.get("body", ""), flags=re.DOTALL)
     body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
     body = body.replace('Variables<span class="colon">', 'Attributes<span class="colon">')  # as the docstrings say
+    body = re.sub(r"(?<=[\s>])\d{4}-\d\d-\d\d(?=[\s<,;.])", r'<span class="date">\g<0></span>', body)
     context["body"] = body.replace("<pre>", '<pre tabindex="0">')
     context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
         'role="heading"', 'role="heading" aria-level="2"'

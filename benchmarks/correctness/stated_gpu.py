@@ -33,6 +33,7 @@ from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
+from triton_ops.timing.timer import EventClock
 from triton_ops.tuner import Silent
 
 Row = dict[str, Any]
@@ -105,15 +106,12 @@ def events_and_wall() -> Row:
 
 
 def _both_clocks(call: Callable[[], Any]) -> tuple[float, float]:
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    first.record()
+    """Milliseconds of many calls by the clock of `torch modes`, a pair of events, and by the wall clock."""
+    clock = EventClock("cuda")
+    begin, start = clock(), time.perf_counter()
     for _ in range(_CALLS):
         call()
-    last.record()
-    torch.cuda.synchronize()
-    return first.elapsed_time(last), 1e3 * (time.perf_counter() - start)
+    return (clock() - begin) / 1e6, 1e3 * (time.perf_counter() - start)
 
 
 def recorded_again() -> Row:
@@ -263,8 +261,19 @@ def narrow_key() -> Row:
         winners = {f"{m}x{n}x{k}": dict(_tuned("matmul", (m, n, k), "bfloat16", folder, 8)) for m, n, k in shapes}
         told = json.loads(_command("lock", "keys", "matmul", "--key", "M", "--json", "--cache-dir", folder))
     parts = [part for each in told["items"] for part in each["parts"] if "N" in "/".join(part["names"]).split("/")]
-    return row("a key of M alone is too narrow for matmul: N belongs into it",
-               any(part["verdict"] == "matters" and not part["in_key"] for part in parts), winners=winners, parts=parts)  # fmt: skip
+    lacking = any(part["verdict"] == "matters" and not part["in_key"] for part in parts)
+    return row("a key of M alone is too narrow for matmul: N belongs into it", lacking, winners=winners, parts=parts)
+
+
+def ordered_by_a_model() -> Row:
+    """A tune says that a model ordered its configs, and its winner is one that was measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = tune(kernels.load("matmul"), shape=(4096, 4096, 4096), dtype="bfloat16", budget_s=8,
+                      cache_dir=folder, listener=Silent())  # fmt: skip
+    samples = len(result.winner.best_measurement.samples_ms)
+    return row("a result says that a model ordered its configs, and its winner was measured",
+               "a model of the work" in result.ordered_by and samples > 0, ordered_by=result.ordered_by,
+               samples=samples, tried=len(result.trials))  # fmt: skip
 
 
 def _tuned(name: str, shape: tuple[int, ...], dtype: str, folder: str, budget_s: float | None = None) -> dict[str, Any]:
@@ -288,6 +297,7 @@ STATEMENTS: dict[str, Callable[[], Row]] = {
     for each in (
         row_keys, maxnreg, suite, prepared_start, epilogue_fusion, gemm_backends, warm_caches, events_and_wall,
         recorded_again, mode_as_options, drawn_graphs, profile_flow, one_entry_of_a_model, narrow_key,
+        ordered_by_a_model,
     )
 }  # fmt: skip
 

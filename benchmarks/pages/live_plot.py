@@ -16,6 +16,8 @@ from typing import Any
 
 RESULTS = Path("benchmarks/results/nvidia-h200")
 _TICKS = (2, 5, 10, 20, 50, 100, 300)
+_INK = "#767676"  # reads on white and on black
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
 _COLOURS = {"default tune": "tab:blue", "exhaustive": "tab:green", "triton.autotune": "tab:red"}
 
 
@@ -27,12 +29,12 @@ def steps(run: dict[str, Any], best_ms: float) -> tuple[list[float], list[float]
     return [*times, run["decided_s"]], [best / value for value in (*values, values[-1])]
 
 
-def main() -> None:
-    """Draw, and write the picture beside the results."""
+def draw(cases: dict[str, Any], name: str, **size: Any) -> None:
+    """Write a picture beside the results: a panel for each of the cases, on a ground that shows through."""
     from matplotlib import pyplot as plt
 
-    cases = json.loads((RESULTS / "live_tune.json").read_text())["cases"]
-    figure, axes = plt.subplots(1, len(cases), figsize=(5 * len(cases), 4), squeeze=False, sharex=True, sharey=True)
+    plt.rcParams.update(dict.fromkeys(_INKED, _INK))
+    figure, axes = plt.subplots(1, len(cases), squeeze=False, sharex=True, sharey=True, **size)
     for axis, (case, row) in zip(axes[0], cases.items(), strict=True):
         runs = [("triton.autotune", row["triton.autotune"]), ("exhaustive", row["exhaustive"])]
         for kind, history in [*runs, *(("default tune", run) for run in row["tunes"])]:
@@ -40,14 +42,27 @@ def main() -> None:
                 times, heights = steps(history, min(row["judge"]["ms"].values()))
                 axis.step(times, heights, where="post", color=_COLOURS[kind], alpha=0.7, linewidth=1.2)
                 axis.plot(times[-1], heights[-1], "o" if history["winner"] else "x", color=_COLOURS[kind], markersize=5)
-        axis.set(xscale="log", title=case, xlabel="seconds since the process began", xlim=(_TICKS[0], _TICKS[-1]))
+        axis.set(
+            xscale="log",
+            title=case,
+            xlabel="seconds since the process began",
+            xlim=(_TICKS[0], _TICKS[-1]),
+            ylim=(0, 1.05),
+        )
         axis.set_xticks(_TICKS, map(str, _TICKS))
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("speed of the best so far")
     lines = [plt.Line2D([], [], color=colour, label=kind) for kind, colour in _COLOURS.items()]
     figure.legend(handles=lines, loc="lower center", ncols=len(lines), frameon=False)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.savefig(RESULTS / "live_tune.png", dpi=110)
+    figure.savefig(RESULTS / name, dpi=110, transparent=True)
+
+
+def main() -> None:
+    """Draw all problems, and the first one alone, which a phone can show."""
+    cases = json.loads((RESULTS / "live_tune.json").read_text())["cases"]
+    draw(cases, "live_tune.png", figsize=(5 * len(cases), 4))
+    draw(dict([next(iter(cases.items()))]), "live_tune_matmul.png", figsize=(6.4, 3.6))
 
 
 if __name__ == "__main__":

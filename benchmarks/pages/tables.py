@@ -51,6 +51,9 @@ QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
 SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
+STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
+PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
+STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
 def headline_table() -> str:
@@ -409,6 +412,55 @@ def limits_table(path: Path, device: str) -> str:
     return "\n".join([f"| limit | on an {device} | found |", "|---|---|---|", *lines])
 
 
+def package_tests_table() -> str:
+    """The tests of public packages with both tuners, from empty caches and then from what they left."""
+    if not PACKAGE_TESTS.is_file():
+        return "Not measured yet: `python -m benchmarks.tuning.package_tests` on an H100 measures it."
+    document = json.loads(PACKAGE_TESTS.read_text())
+    rows = ["| tests | caches | `triton.autotune` | `triton_ops` | ended otherwise |", "|---|---|---|---|---|"]
+    for name, suite in document["suites"].items():
+        for state in ("cold", "warm"):
+            if state in suite:
+                run = suite[state]
+                seconds = [f"{run['seconds'][mode]:.0f} s, {_ends(run['counts'][mode])}" for mode in ("triton", "ours")]
+                cut = "" if all(run["whole"].values()) else ", cut off by the limit"
+                rows.append(f"| {name} | {state} | {' | '.join(seconds)} | {len(run['unequal'])}{cut} |")
+    return "\n".join([*rows, "", source(document)])
+
+
+def _ends(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {end}" for end, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+
+
+def starts_table() -> str:
+    """First calls of public kernels in new processes, cold and warm."""
+    if not STARTS.is_file():
+        return "Not measured yet: `python -m benchmarks.tuning.third_party --starts` on an H100 measures it."
+    document = json.loads(STARTS.read_text())
+    states = [(state, mode) for state in ("cold", "warm") for mode in ("triton", "ours")]
+    rows = [
+        "| first call in a new process | cold, `triton.autotune` | cold, `triton_ops` | warm, `triton.autotune` "
+        "| warm, `triton_ops` | later calls, of Triton's time |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, start in document["starts"].items():
+        if all("first_s" in start[state] for state in ("cold", "warm")):
+            seconds = " | ".join(f"{start[state]['first_s'][mode]:.2f} s" for state, mode in states)
+            rows.append(f"| {name} | {seconds} | {start['warm']['ratio']:.2f} |")
+    sums = " | ".join(f"{document['seconds'][state][mode]:.2f} s" for state, mode in states)
+    return "\n".join([*rows, f"| all | {sums} | |", "", source(document)])
+
+
+def stated_table() -> str:
+    """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
+    document = json.loads(STATED.read_text())
+    rows = [
+        f"| {each['statement']} | {'yes' if each['holds'] else 'no'} | `{name}` |"
+        for name, each in sorted(document["rows"].items())
+    ]
+    return "\n".join(["| statement | holds | name |", "|---|---|---|", *rows, "", source(document)])
+
+
 TABLES = {
     "headline": headline_table,
     "kernels": kernels_table,
@@ -429,6 +481,9 @@ TABLES = {
     "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
+    "stated of GPUs": stated_table,
+    "package tests": package_tests_table,
+    "third party starts": starts_table,
     "race ends": lambda: ends_table(json.loads(ENDS.read_text())),
     "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
 }

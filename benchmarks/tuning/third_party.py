@@ -38,6 +38,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.document import headed, save
 from benchmarks.tuning.third_party_cases import CASES, STARTS
 from triton_ops.compile_modes import parse_printed
@@ -267,7 +269,7 @@ def started(options: argparse.Namespace) -> dict[str, Any]:
             tunes = {mode: tuned_seconds(each.told()) for mode, each in contenders.items()}
             rows[name]["tunes"] = side_by_side(tunes["triton"], tunes["ours"])
         print(f"{name}: {json.dumps(rows[name])}", flush=True)
-        facts = {"seconds": start_seconds(rows), "starts": rows}
+        facts = {"device": torch.cuda.get_device_name(), "seconds": start_seconds(rows), "starts": rows}
         if options.out is not None:
             save(options.out, headed("python -m benchmarks.tuning.third_party --starts", options.commit, **facts))
     return start_seconds(rows)

@@ -34,7 +34,13 @@ class _Inputs:
         Raises:
             DeviceError: There is no such GPU.
         """
-        return _tensors(self, device, seed)
+        if str(device).startswith("cuda"):
+            probe(str(device))  # torch says of a build without CUDA that an assertion failed
+        specs: Any = self  # each has its own seed, so that two weights of one shape are not equal
+        return {
+            field.name: getattr(self, field.name).create_tensor(device, seed + position)
+            for position, field in enumerate(fields(specs))
+        }
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class GatedMLPInput(_Inputs):
 
 
 @dataclass(frozen=True)
-class FP8GEMMInput:
+class FP8GEMMInput(_Inputs):
     """The tensor arguments of `fp8_gemm`.
 
     Attributes:
@@ -133,7 +139,7 @@ class FP8GEMMInput:
         Raises:
             DeviceError: There is no such GPU.
         """
-        tensors = _tensors(self, device, seed)
+        tensors = super().create_tensors(device, seed)
         return {**tensors, **{name: tensors[name].fill_(1.0) for name in ("a_scale", "b_scale")}}
 
 
@@ -141,13 +147,3 @@ def _check_extents(**extents: Any) -> None:
     """Check that extents are whole numbers of 1 or more; those of NumPy are."""
     whole = {name for name, extent in extents.items() if not isinstance(extent, bool) and isinstance(extent, Integral)}
     validate_positive_dimensions(**{name: int(it) if name in whole else it for name, it in extents.items()})
-
-
-def _tensors(specs: Any, device: str, seed: int) -> dict[str, Any]:
-    """A tensor for every field, each with its own seed, so that two weights of one shape are not equal."""
-    if str(device).startswith("cuda"):
-        probe(str(device))  # torch says of a build without CUDA that an assertion failed
-    return {
-        field.name: getattr(specs, field.name).create_tensor(device, seed + position)
-        for position, field in enumerate(fields(specs))
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from triton_ops import advise, tune_compile
 from triton_ops.compile_modes.backends import gate_here
 from triton_ops.compile_modes.command_model import simple_mlp
+from triton_ops.timing import HostTimer, Launch
 
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 
@@ -36,3 +39,12 @@ def test_the_profile_of_a_small_model_shows_the_host(tmp_path):
     assert advice.profile.idle > 0.25
     assert advice.way == "torch.compile"
     assert gate_here("cuda").reason
+
+
+def test_calls_are_timed_by_a_pair_of_events_as_by_the_wall_clock():
+    x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    sampler = HostTimer.with_waits("cuda", 20.0).prepare(Launch(partial(torch.mm, x, x)))
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    by_events = sum(sampler.queue(5)()) * sampler.launches
+    assert by_events == pytest.approx(1e3 * (time.perf_counter() - start), rel=0.05)

@@ -150,8 +150,8 @@ def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> 
         backend.add_stages = original
 
 
-class _ReachedError(Exception):
-    """The passes that allocate are in the pass manager it carries."""
+class LoweredError(Exception):
+    """Ends a compilation once it has gone as far as is asked for; its argument is what is known then."""
 
 
 def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context: Any) -> int:
@@ -165,12 +165,12 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
     translate = native.add_to_llvmir
 
     def reached(manager: Any, *_: Any) -> None:
-        raise _ReachedError(manager)
+        raise LoweredError(manager)  # which has the passes that allocate
 
     native.add_to_llvmir = reached
     try:
         to_llvm(copy)
-    except _ReachedError as found:
+    except LoweredError as found:
         found.args[0].run(copy, "allocate_shared_memory")
     finally:
         native.add_to_llvmir = translate
@@ -180,14 +180,6 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
 _CONSTANT = "constexpr"
 _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an end
 Contents = Mapping[str, Sequence[int]]
-
-
-class _TtirKnownError(Exception):
-    """Ends a compilation once the TTIR is known."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("lowered far enough")
-        self.text = text
 
 
 class _TooManyError(Exception):
@@ -274,7 +266,12 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
         for name, kind in launch.signature.items()
         for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
     )
-    return kernel_ir.LaunchWork.of(launch.text, _extents(launch), operands)
+    try:
+        grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
+        across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
+    except Exception as error:
+        raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
+    return kernel_ir.LaunchWork.of(launch.text, (across, down, deep), operands)
 
 
 def _launches(kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
@@ -297,7 +294,7 @@ def _launches(kernel: CompiledByTriton, config: Config, arguments: Arguments, ta
 
 
 def _stop(module: Any) -> None:
-    raise _TtirKnownError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+    raise LoweredError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
 
 
 @contextlib.contextmanager
@@ -317,8 +314,8 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
             raise _TooManyError
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
-        except _TtirKnownError as enough:
-            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.text))
+        except LoweredError as enough:
+            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
 
     jit.run, source.make_ir = launched, kept
     try:
@@ -332,16 +329,6 @@ def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     defaults = {param.name: param.default for param in function.params if param.has_default}
     values = dict(zip(function.arg_names, args, strict=False))
     return {**defaults, **values, **{name: value for name, value in kwargs.items() if name in names}}
-
-
-def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
-    """Programs along x, y and z; raises `UntoldError` where the grid function raises, or gives no extents."""
-    try:
-        grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
-        across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
-    except Exception as error:
-        raise kernel_ir.UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
-    return across, down, deep
 
 
 def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:

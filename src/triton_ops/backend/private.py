@@ -106,7 +106,12 @@ class Snapshot:
     def restore(self) -> None:
         """Give the value its content back."""
         if Arguments.is_array(self.value):
-            _restore_array(self.value, self.content)
+            if self.value.dtype != self.content.dtype:
+                self.value.dtype = self.content.dtype
+            if self.value.shape != self.content.shape:
+                self.value.shape = self.content.shape
+            if self.value.flags.writeable:
+                self.value[...] = self.content
         elif isinstance(self.value, (list, bytearray)):
             self.value[:] = self.content
         else:
@@ -120,15 +125,6 @@ def _same_array(now: Any, before: Any) -> bool:
     if now.dtype.hasobject:
         return all(_host_arguments_same(a, b) for a, b in zip(now.ravel(), before.ravel(), strict=True))
     return bool(now.tobytes() == before.tobytes())  # as bytes, since NaN differs from itself
-
-
-def _restore_array(array: Any, content: Any) -> None:
-    if array.dtype != content.dtype:
-        array.dtype = content.dtype
-    if array.shape != content.shape:
-        array.shape = content.shape
-    if array.flags.writeable:
-        array[...] = content
 
 
 def _same_items(now: Any, before: Any) -> bool:

@@ -34,6 +34,7 @@ from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.kernel_source import Blocks, blocks_of
 from triton_ops.backend.offline import (
     Judge,
+    LoweredError,
     kernel_work,
     never_cached,
     option_names,
@@ -95,14 +96,6 @@ class Built:
     def machine_code(self, target: Target) -> str | None:
         """The machine code as text; None without a disassembler."""
         return self.assembly if target.vendor.allots_registers else disassembled(self.binary)
-
-
-class _SharedKnownError(Exception):
-    """Ends a compilation once shared memory is known."""
-
-    def __init__(self, shared_bytes: int, text: str) -> None:
-        super().__init__("lowered far enough")
-        self.answer = shared_bytes, text
 
 
 class _OverLimitError(Exception):
@@ -387,13 +380,13 @@ class TritonCompiler(Compiler):
 
 def _shared_and_ttgir(target: Target, lower: Callable[[], object]) -> tuple[int, str]:
     def stop(shared_bytes: int, text: str) -> None:
-        raise _SharedKnownError(shared_bytes, text)
+        raise LoweredError(shared_bytes, text)
 
     with pretending(target, f"{target.arch}, lowered"), with_judge(target, stop), never_cached():
         try:
             lower()
-        except _SharedKnownError as enough:
-            return enough.answer
+        except LoweredError as enough:
+            return enough.args
     raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
 
 

@@ -102,15 +102,11 @@ def sweep_temporary(place: Path, now_s: float | None = None) -> None:
     """Remove the folders in `place` that killed processes of this user left there."""
     for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
         with contextlib.suppress(OSError):  # another process holds it
-            _remove_if_free(path)
-
-
-def _remove_if_free(path: Path) -> None:
-    descriptor = _lock(path)
-    try:
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(descriptor)
+            descriptor = _lock(path)
+            try:
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def _lock(path: Path) -> int:

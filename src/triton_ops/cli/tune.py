@@ -311,7 +311,8 @@ def _manner(result: TuningResult) -> str:
     place = [f"run {result.place}"] if result.place else []
     wait = [f"{result.waited_s:.1f} s waited for the compiler"] if result.waited_s >= _WORTH_TELLING_S else []
     reference = [f"results compared with {result.verified}"] if result.verified else []
-    return "; ".join([*place, *wait, *reference, *result.notes])
+    order = [f"configs ordered by {' and '.join(result.ordered_by)}"] if result.ordered_by else []
+    return "; ".join([*place, *wait, *reference, *order, *result.notes])
 
 
 def _speed(result: TuningResult) -> str:

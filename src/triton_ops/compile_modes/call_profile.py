@@ -18,7 +18,6 @@ import contextlib
 import re
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from triton_ops.base import require
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError
+from triton_ops.timing import HostTimer, Launch
 
 Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
 WAYS: tuple[Way, ...] = ("skip", "library", "torch.compile", "Triton", "CUDA")
@@ -158,7 +158,8 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
     wait = torch.cuda.synchronize if gpu else lambda: None
-    call_ms = statistics.median([timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
+    calls = HostTimer.with_waits(device_name, 0.0).prepare(Launch(call), 1)
+    call_ms = statistics.median(calls.queue(_WARM + _CALLS)()[_WARM:])
     with profiler(device_name, with_flops=True) as recorded:
         for _ in range(_CALLS):
             call()
@@ -253,14 +254,6 @@ _LOOKS: tuple[tuple[Way, Callable[[CallProfile], list[str]]], ...] = (
     ("Triton", _kernel),
     ("CUDA", _cuda),
 )
-
-
-def timed_ms(*calls: Callable[[], Any]) -> float:
-    """Milliseconds that calls take, one after the other."""
-    start = time.perf_counter()
-    for call in calls:
-        call()
-    return 1e3 * (time.perf_counter() - start)
 
 
 _UTILS = "torch._dynamo.utils"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -70,7 +70,12 @@ def log_command(
             hint="name what a program that compiles wrote to stderr, with its whole lines",
         )
     if own:
-        _tell_of_no_product(content.tables)
+        if not any(table.product for table in content.tables):
+            ops = ", ".join(dict.fromkeys(table.op for table in content.tables)) or "none"
+            tell(
+                f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {ops}",
+                "warning", "yellow",
+            )  # fmt: skip
         content = replace(content, tables=tuple(beside_own(content.tables, REGISTERED["time a product"])))
     return _log_facts(content)
 
@@ -188,15 +193,6 @@ def beside_own(
     for table in tables:
         product = table.product
         yield table if product is None else table.with_choice("triton_ops.matmul", timed(*product), _OWN)
-
-
-def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
-    if not any(table.product for table in tables):
-        ops = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
-        tell(
-            f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {ops}",
-            "warning", "yellow",
-        )  # fmt: skip
 
 
 def _log_facts(log: CompilerLog) -> Facts:

@@ -1,8 +1,8 @@
 """A way to compile a model in a process of its own: its station there, the handle here, and rounds over several.
 
 What the compiler writes to stderr is kept, and goes with the next answer: Inductor's autotune tables are told nowhere
-else. A visit of a round is a question to a process. A sample is the wall time of back-to-back calls, at the end of
-which the device is waited for, so that the host's part of a call counts as it does in use.
+else. A visit of a round is a question to a process. A sample is the time of back-to-back calls until the device is
+done, so that the host's part of a call counts as it does in use: on a GPU between a pair of events.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, CandidateError, Packed, Protection
+from triton_ops.backend import CandidateError, Packed, Protection
 from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
 from triton_ops.compile_modes.backends import open_gate
-from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of, timed_ms
+from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
@@ -178,7 +178,6 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
 
 
 _SAMPLE_MS = 5.0  # of back-to-back calls, at the end of which the device is waited for
-_MOST_CALLS = 1 << 14
 _WARM_S = 60.0  # of calls that do not become steady
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
@@ -193,7 +192,7 @@ class ModeStation:
         self._mode, self._manner = assignment.way, assignment.manner
         self._first_s = 0.0
         self._state = Protection(())
-        self._samplers: list[tuple[Sampler, int]] = []  # each with how many calls are a sample
+        self._samplers: list[Sampler] = []  # of each call of the workload
 
     def load(self, config: Config, packed: bytes) -> ModeTrial:
         """Make the model, and try it; a `TritonKernelError` if there is none."""
@@ -236,9 +235,9 @@ class ModeStation:
     def _samples_ms(self, samples: int) -> list[list[float]]:
         """Samples of one call, a list for each call of the workload."""
         times_ms: list[list[float]] = []
-        for sampler, launches in self._samplers:
+        for sampler in self._samplers:
             sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
-            times_ms.append([each / launches for each in sampler.queue(samples)()])
+            times_ms.append(sampler.queue(samples)())
         return times_ms
 
     def _ready(self) -> tuple[Loaded, tuple[float, ...]]:
@@ -260,7 +259,8 @@ class ModeStation:
         errors += self._check(verification)  # a recorded graph may compute something else than the first call
         notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
         del verification
-        self._calibrate()
+        timer = HostTimer.with_waits(self._device, _SAMPLE_MS)
+        self._samplers = [timer.prepare(Launch(partial(self._step, call))) for call in workload.calls]
         return self._loaded(calls_s, max(sizes, default=None), notes)
 
     def _check(self, verification: Verification) -> list[float | None]:
@@ -305,7 +305,7 @@ class ModeStation:
     ) -> tuple[Loaded, tuple[float, ...]]:
         """The state before times count, and a first sample."""
         memory = PeakMemory(self._device)
-        kernels = [kernels_of(partial(self._batches_of(call), 1), self._device) for call in self._workload.calls]
+        kernels = [kernels_of(partial(self._step, call), self._device) for call in self._workload.calls]
         samples_ms = tuple(map(sum, zip(*self._samples_ms(1), strict=True)))
         log, (graphs, breaks) = self._lines.log(), graphs_and_breaks()
         loaded = Loaded(
@@ -316,26 +316,6 @@ class ModeStation:
             facts=fingerprint(self._workload.facts), notes=notes,
         )  # fmt: skip
         return loaded, samples_ms
-
-    def _calibrate(self) -> None:
-        """Find how many calls make a sample long enough, for each call of the workload."""
-        self._samplers = []
-        for batch in map(self._batches_of, self._workload.calls):
-            count, took_ms = 1, timed_ms(partial(batch, 1))
-            while took_ms < _SAMPLE_MS and count < _MOST_CALLS:
-                count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
-                took_ms = timed_ms(partial(batch, count))
-            self._samplers.append((HostTimer().prepare(Launch(partial(batch, count)), 1), count))
-
-    def _batches_of(self, call: Arguments) -> Callable[[int], None]:
-        step, wait = self._step, self._wait
-
-        def batch(count: int) -> None:
-            for _ in range(count):
-                step(call)
-            wait()
-
-        return batch
 
     def _runner(self, function: Any) -> ModelRunner:
         return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)

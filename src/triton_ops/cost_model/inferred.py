@@ -304,14 +304,11 @@ def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> T
     warps, stages = warps_and_stages(config)
     if facts.launch.products:
         return product_plan(facts.step, warps, stages, machine, facts.dram_bytes)
-    return _walk_plan(facts.launch, replace(facts.walk, warps=warps, stages=facts.walk.stages or stages), machine)
-
-
-def _walk_plan(launch: LaunchWork, walk: MemoryWalk, machine: Machine) -> TilePlan:
-    widest = max((access.tile for access in launch.accesses), default=1)
-    rows = max(1.0, *(loop.entries for loop in launch.loops)) if launch.loops else 1.0
+    walk = replace(facts.walk, warps=warps, stages=facts.walk.stages or stages)
+    widest = max((access.tile for access in facts.launch.accesses), default=1)
+    rows = max(1.0, *(loop.entries for loop in facts.launch.loops)) if facts.launch.loops else 1.0
     threads = 32 * walk.warps
-    guess = row_footprint(widest / threads, walk.warps, ceil(rows), launch.alive / threads)
+    guess = row_footprint(widest / threads, walk.warps, ceil(rows), facts.launch.alive / threads)
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 

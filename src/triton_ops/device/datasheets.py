@@ -3,7 +3,7 @@
 A datasheet matches a device whose name contains its model; the longest match wins, so `H100 PCIe` is not taken for
 `H100`. A device without one has no peaks. A figure that its vendor does not publish is left out, and no
 figure is assumed for it. Matrix rates are dense, with sums in float32 or int32; `tfloat32` is what Triton's products of
-float32 take, and `float32` is the rate without matrix units.
+float32 take, on CDNA 2 the matrix rate of float32 itself, and `float32` is the rate without matrix units.
 
 Multiprocessors and L2 are what drivers report of a device; compute units, wavefronts, LDS and caches of AMD's are in
 ROCm's table "AMD GPU specifications".
@@ -420,7 +420,7 @@ DATASHEETS = {
     "A100-PCIE-40GB": _sheet("NVIDIA A100-PCIE-40GB", "sm_80", 108, 1555.0, 40, _A100, _A100_SHEET),
     "A10": _sheet("NVIDIA A10", "sm_86", 72, 600.0, 6,
         _rates(125.0, tfloat32=62.5, float32=31.2, int8=250.0, int4=500.0),
-        "NVIDIA A10 datasheet"),
+        "NVIDIA A10 datasheet, rates without sparsity"),
     "A40": _sheet("NVIDIA A40", "sm_86", 84, 696.0, 6,
         _rates(149.7, tfloat32=74.8, float32=37.4, int8=299.3, int4=598.7),
         "NVIDIA A40 datasheet"),
@@ -461,18 +461,19 @@ DATASHEETS = {
         _rates(112.6, tfloat32=56.3, float32=56.3, float8=225.1, float4=900.4, int8=450.2), _RTX50),
     "RTX 5090": _sheet("NVIDIA GeForce RTX 5090", "sm_120", 170, 1792.0, 96,
         _rates(209.5, tfloat32=104.8, float32=104.8, float8=419.0, float4=1676.0, int8=838.0), _RTX50),
-    "MI210": _sheet("AMD Instinct MI210", "gfx90a", 104, 1638.4, 8, _rates(181.0, float32=22.6, int8=181.0, int4=181.0),
-        "AMD Instinct MI210 datasheet"),
+    "MI210": _sheet("AMD Instinct MI210", "gfx90a", 104, 1638.4, 8,
+        _rates(181.0, tfloat32=45.3, float32=22.6, int8=181.0, int4=181.0),
+        "AMD Instinct MI210 datasheet: FP32 matrix and FP32 vector"),
     # A driver shows each of the two dies of an MI250X as a device: the figures are halves of the datasheet's.
     "MI250X": _sheet("AMD Instinct MI250X", "gfx90a", 110, 1638.4, 8,
-        _rates(191.5, float32=23.95, int8=191.5, int4=191.5),
-        "AMD Instinct MI250X datasheet, half of it: one die"),
+        _rates(191.5, tfloat32=47.85, float32=23.95, int8=191.5, int4=191.5),
+        "AMD Instinct MI250X datasheet, half of it: one die; FP32 matrix and FP32 vector"),
     # L2: `rocminfo` shows the 4 MiB of one of eight dies, which is what one compute unit can use.
     "MI300X": _sheet("AMD Instinct MI300X", "gfx942", 304, 5300.0, 4, _MI300, "AMD Instinct MI300X datasheet"),
     "MI325X": _sheet("AMD Instinct MI325X", "gfx942", 304, 6000.0, 4, _MI300, "AMD Instinct MI325X datasheet"),
     "MI355X": _sheet("AMD Instinct MI355X", "gfx950", 256, 8000.0, 4,
         _rates(2516.6, float32=157.3, float8=5033.2, float4=10066.3, int8=5033.2),
-        "AMD Instinct MI355X datasheet"),
+        "AMD Instinct MI355X datasheet: FP32 matrix is as FP32 vector, and TF32 has no rate"),
 }  # fmt: skip
 
 

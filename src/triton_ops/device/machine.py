@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -69,7 +69,13 @@ class Calibration:
         path = calibration_path(folder, device)
         try:
             Folder(path.parent).within(folder)
-            return _checked_calibration(Sealed.read(StoredFile(path).read(_LARGEST_BYTES)), device)
+            content = Sealed.read(StoredFile(path).read(_LARGEST_BYTES))
+            if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
+                raise ValueError("it is of another kind or version")
+            calibration = msgspec.convert(content, Calibration)
+            if calibration.device != device:
+                raise ValueError(f"it is of another device, {calibration.device}")
+            return calibration
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, msgspec.ValidationError) as error:
@@ -82,16 +88,6 @@ def calibration_path(folder: Path, device: str) -> Path:
     """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return folder / "calibration" / f"{name}.json"
-
-
-def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
-    """The calibration in decoded JSON; a `ValueError` or `ValidationError` if it does not fit."""
-    if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
-        raise ValueError("it is of another kind or version")
-    calibration = msgspec.convert(content, Calibration)
-    if calibration.device != device:
-        raise ValueError(f"it is of another device, {calibration.device}")
-    return calibration
 
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used

@@ -345,7 +345,10 @@ class NvmlSensors:
         Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU.
         """
         try:
-            reasons = _words_of(self._reasons())  # read first, because the reasons change soonest after work ends
+            # The reasons are read first, since they change soonest after work ends. NVML's bits are in this order.
+            mask = self._reasons()
+            bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
+            reasons = tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
             values = {name: source() for name, source in self._sources.items()}
         except self._nvml.NVMLError as error:
             raise DeviceError(f"NVML failed: {error}") from error
@@ -414,12 +417,6 @@ def _failure(nvml: Any, source: Callable[[], int]) -> str:
     except nvml.NVMLError as error:
         return str(error) or type(error).__name__
     return ""
-
-
-def _words_of(mask: int) -> tuple[str, ...]:
-    """The words of NVML's bits, which are in the order of `CLOCK_REASONS`; a further bit is `bit_N`."""
-    bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
-    return tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
 
 
 def _shut_down(nvml: Any) -> None:

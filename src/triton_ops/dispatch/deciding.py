@@ -50,6 +50,7 @@ from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
+    MissingDependencyError,
     SettingsError,
     SpaceError,
     TritonKernelError,
@@ -182,8 +183,7 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
-    itself ignored it up to 3.8.
+    A `space` of None takes the list of configs.
     """
 
     space: Any = None
@@ -194,7 +194,6 @@ class Options:
     tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
-    strict: bool = True
 
     def __post_init__(self) -> None:
         if self.on_miss is not None:
@@ -202,7 +201,11 @@ class Options:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
-        self._check_kinds()
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
         if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
@@ -210,13 +213,6 @@ class Options:
                 "a reference is given, and no outputs: the kernel's results would have no names",
                 hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
             )
-
-    def _check_kinds(self) -> None:
-        folder, reference = self.tune.cache_dir, self.reference
-        if not isinstance(folder, (str, os.PathLike, type(None))):
-            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
-        if reference is not None and not callable(reference):
-            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,10 +518,10 @@ def _why(call: KernelCall, policy: str) -> str:
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
     if TritonProcess.is_interpreted(call.function):
-        return (
-            "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for, by "
-            'on_miss="tune" or TRITON_OPS_ON_MISS=tune'
+        asked = (
+            'an interpreted kernel is tuned only where that is asked for, by on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
+        return f"no winner is known for this problem, and {MissingDependencyError.of_extra('tune', 'a tune') or asked}"
     return f"no winner is known for this problem, and on_miss is {policy}"
 
 

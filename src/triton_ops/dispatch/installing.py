@@ -84,7 +84,7 @@ def install(
     """
     folder = Path(cache_dir) if isinstance(cache_dir, str) else cache_dir
     tune = TuneOptions(effort=effort, budget_s=budget_s, isolate=isolate, cache_dir=folder)
-    options = Options(on_miss=on_miss, tune=tune, strict=False)
+    options = Options(on_miss=on_miss, tune=tune)
     with _guard:
         if _installed:
             _tell_other_options(_installed[0], options)

@@ -14,9 +14,9 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -161,23 +161,20 @@ class LadderQuestion:
     near: bool = True
 
 
+@dataclass(eq=False)
 class Ladder:
     """The sources of winners, in their order; `refused` says why there is no lockfile although one is named.
 
     The time of change of `folder` says when to list the records anew; None lists them each time.
     """
 
-    def __init__(
-        self, store: Store[Record], folder: str | None = None, lockfile: Lockfile | None = None, *,
-        only_lockfile: bool = False, refused: str = "",
-    ) -> None:  # fmt: skip
-        self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
-        self._folder, self.refused = folder, refused
-        self._listed: tuple[int | None, list[Record]] = (None, [])
-
-    def with_lockfile(self, lockfile: Lockfile) -> Ladder:
-        """This ladder with another lockfile."""
-        return Ladder(self.store, self._folder, lockfile, only_lockfile=self.only_lockfile)
+    store: Store[Record]
+    folder: str | None = None
+    lockfile: Lockfile | None = None
+    _: KW_ONLY
+    only_lockfile: bool = False
+    refused: str = ""
+    _listed: tuple[int | None, Sequence[Record]] = (None, ())
 
     def ask(self, question: LadderQuestion) -> tuple[Found, tuple[str, ...]]:
         """The first rung that answers with a config that the problem can take, with what those above have said.
@@ -255,7 +252,7 @@ class Ladder:
 
     def _records_of(self, kernel: str) -> list[Record]:
         try:
-            changed = None if self._folder is None else Path(self._folder).stat().st_mtime_ns
+            changed = None if self.folder is None else Path(self.folder).stat().st_mtime_ns
         except OSError:
             changed = None
         if changed is None or changed != self._listed[0]:

@@ -259,7 +259,7 @@ def launches_of(decorated: Any) -> Launches:
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",
         )
-    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options(strict=False))
+    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options())
 
 
 def _decorated_in(target: Any) -> Any:

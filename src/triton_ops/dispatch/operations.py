@@ -101,7 +101,7 @@ def would_run(
     problem = TuneProblem(target=operation, shape=shape, dtype=dtype, device=device, cold=cold)
     ladder = ladder_of(cache_dir)
     if lockfile is not None:
-        ladder = ladder.with_lockfile(lockfile)
+        ladder = replace(ladder, lockfile=lockfile, refused="")
     if not cold:
         warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:

@@ -141,7 +141,10 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
     if _is_array(low):
-        return _expected_array(low, golden, standard)
+        if low.dtype.kind in "fc" or low.dtype.name in _CODES:
+            require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
+        own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
+        return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, standard, ()), low.copy())
     if isinstance(low, (float, complex)):
         return _expected_number(low, golden, standard)
     return low
@@ -271,13 +274,6 @@ def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _
     if golden is None:
         return Rounded(own, (), own.dtype, precision=standard.precision, times=times)
     return Rounded(golden, [own, *peers], own.dtype, precision=standard.precision, times=times)
-
-
-def _expected_array(low: Any, golden: Any, standard: Standard) -> _Array:
-    if low.dtype.kind in "fc" or low.dtype.name in _CODES:
-        require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
-    own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
-    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, standard, ()), low.copy())
 
 
 def _as_tensor(array: Any) -> Any:

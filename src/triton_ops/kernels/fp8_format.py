@@ -59,7 +59,7 @@ class FP8Format:
             ShapeMismatchError: The tensor has no such axis, or no element.
         """
         _check_floats(tensor)
-        if not _is_axis(dim, tensor.ndim) or tensor.numel() == 0:
+        if not (type(dim) is int and -tensor.ndim <= dim < tensor.ndim) or tensor.numel() == 0:
             raise ShapeMismatchError(
                 f"a tensor of shape {tuple(tensor.shape)} has no values along axis {dim!r}",
                 f"an axis from {-tensor.ndim} to {tensor.ndim - 1}",
@@ -86,10 +86,6 @@ class FP8Format:
         """
         _check_floats(tensor)
         return bool((tensor.float() * scale).abs().le(FP8Format.max_value).all())
-
-
-def _is_axis(dim: Any, axes: int) -> bool:
-    return type(dim) is int and -axes <= dim < axes
 
 
 def _finite_magnitudes(tensor: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from triton_ops.backend import Operation
@@ -32,7 +32,7 @@ from triton_ops.terminal import (
     option,
     tell,
 )
-from triton_ops.values import Problem, Resources, Status
+from triton_ops.values import Resources, Status
 
 _TERMS_SHOWN = 8
 _CONFIGS_SHOWN = 20
@@ -228,12 +228,10 @@ def explain_command(
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg), gpu)
-    spec, values = device_spec(gpu), TypedProblem.config(config, "--config")
+    spec, typed = device_spec(gpu), TypedProblem.of(shape, dtype, arg=arg)
     with only_data_on_stdout():
-        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
+        operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
         problem = operation.problem(extents, element)
-        whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         explained = explain(expected, whole, spec, calibration)
@@ -253,19 +251,24 @@ def explain_command(
     return facts.lines(*_pipeline_lines(image)) if pipeline else facts
 
 
-def _whole_config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
-    """The default config, in which values replace its own."""
-    space = operation.space_for(problem)
-    if unknown := [name for name in values if name not in space.tunables]:
+def _asked(
+    target: str, cache_dir: str | None, typed: TypedProblem, gpu: str | None, config: list[str] | None
+) -> tuple[Operation, tuple[int, ...] | None, str | None, Config]:
+    """The operation, extents and dtype that were typed, with the default config in which the typed values stand.
+
+    The values may be any, as those of `--space`; the rules of the space hold.
+    """
+    values = TypedProblem.config(config, "--config") or {}
+    narrowed = replace(typed, space={name: [value] for name, value in values.items()} or None)
+    asked = TypedTarget(target, cache_dir, narrowed, gpu)
+    operation, space, extents, element = asked.tuned(asked.operation(_LACK))
+    own = operation.space_for(operation.problem(extents, element))
+    whole = Config({**own.default_config, **own.with_names(values)})
+    if (reason := (space or own).why_not(whole)) is not None:
         raise ConfigValueError(
-            f"{operation.name} has no tunable {', '.join(unknown)}", hint=f"it has {', '.join(space.tunables)}"
+            f"config ({whole}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
         )
-    config = Config({**space.default_config, **space.with_names(values)})
-    if (reason := space.why_not(config)) is not None:
-        raise ConfigValueError(
-            f"config ({config}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
-        )
-    return config
+    return operation, extents, element, whole
 
 
 def rank_command(
@@ -335,12 +338,10 @@ def cliffs_command(
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg), gpu)
-    spec, values = device_spec(gpu), TypedProblem.config(config, "--config")
+    spec, typed = device_spec(gpu), TypedProblem.of(shape, dtype, arg=arg)
     with only_data_on_stdout():
-        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
+        operation, extents, element, tile = _asked(target, cache_dir, typed, gpu, config)
         whole = operation.full_shape(extents)
-        tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
     facts = Facts("explain cliffs", _sweep_json(operation.name, spec, points))

@@ -185,17 +185,14 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     configs: Sequence[Mapping[str, Any]] = LESSON
     if source != "lesson":
         configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
-    return simulate(
-        workload.name, shape=_extents(workload, fields.get("extents", "").split(",")), dtype=fields.get("dtype"),
-        gpu=fields.get("device", ""), configs=configs,
-    )  # fmt: skip
-
-
-def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
+    texts = fields.get("extents", "").split(",")
     for name, text in zip(workload.extents, texts, strict=False):
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
             raise SettingsError(f"{name} must be a whole number from 1 to {LARGEST:,}")
-    return list(map(int, texts))
+    return simulate(
+        workload.name, shape=list(map(int, texts)), dtype=fields.get("dtype"),
+        gpu=fields.get("device", ""), configs=configs,
+    )  # fmt: skip
 
 
 def page_of(

@@ -31,6 +31,7 @@ from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import UNHURRIED, ahead_of, expected_of
 from triton_ops.records import Run
+from triton_ops.request import Effort
 from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.tuner import Survey, tune
 from triton_ops.values import (
@@ -63,13 +64,11 @@ def record(
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
     results: list[TuningResult] = []
+    effort = replace(Effort.named("exhaustive"), processes=0)  # which of tied configs wins is no part of a recording
     for seed in range(passes):
         results.append(
-            tune(
-                operation, space=space, shape=shape, dtype=dtype, effort="exhaustive", search="exhaustive",
-                seed=seed, keep=False, **options,
-            )
-        )  # fmt: skip
+            tune(operation, space=space, shape=shape, dtype=dtype, effort=effort, seed=seed, keep=False, **options)
+        )
         results[-1].uninterrupted()
     configs = operation.space_for(problem) if space is None else ConfigSpace.from_user(space)
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]

@@ -203,7 +203,17 @@ def keys_command(
     kernels = advise(records, MeasuredRegret(folder_of(cache_dir)), key=names)
     facts = Facts("keys", list(map(_as_json, kernels)))
     for advice in kernels:
-        _add_report(facts, advice)
+        head = (
+            f"{advice.kernel} on {advice.device}: {counted(advice.records, 'problem')}, "
+            f"{counted(advice.winners, 'winner')}, {advice.elapsed_s:.1f} s of tuning"
+        )
+        if advice.unproven:
+            head += f"; {advice.unproven} left out, whose winners are unproven"
+        if not advice.parts:
+            reason = "no part of the problem changed" if advice.records > 1 else "of no two problems a winner is proven"
+            facts.text(head, bold=True).text(f"nothing to compare: {reason}")
+        else:
+            facts.text(head, bold=True).table(_HEADER, list(map(_row, advice.parts)), _NUMBERS)
     return facts if kernels else tell_nothing(facts, which, cache_dir)
 
 
@@ -213,20 +223,6 @@ def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
         raise SettingsError(
             f"--key names {', '.join(unknown)}, which no recorded problem has", hint=f"fields are {', '.join(fields)}"
         )
-
-
-def _add_report(facts: Facts, advice: KernelAdvice) -> None:
-    head = (
-        f"{advice.kernel} on {advice.device}: {counted(advice.records, 'problem')}, "
-        f"{counted(advice.winners, 'winner')}, {advice.elapsed_s:.1f} s of tuning"
-    )
-    if advice.unproven:
-        head += f"; {advice.unproven} left out, whose winners are unproven"
-    if not advice.parts:
-        reason = "no part of the problem changed" if advice.records > 1 else "of no two problems a winner is proven"
-        facts.text(head, bold=True).text(f"nothing to compare: {reason}")
-    else:
-        facts.text(head, bold=True).table(_HEADER, list(map(_row, advice.parts)), _NUMBERS)
 
 
 def _row(part: PartAdvice) -> list[str]:

@@ -333,7 +333,14 @@ def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
 def loads(text: str | bytes) -> Lockfile:
     """The lockfile in a text; LockfileError if it is of no such form, or was damaged or edited by hand."""
     content = _object(text)
-    _judge_seals(content)
+    edited = [entry for entry in content["entries"] if _damage(entry) is not None]
+    if edited:
+        names = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
+        more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
+        raise LockfileError(f"entries were damaged or edited by hand: {names}{more}", hint=_REFRESH)
+    damage = _damage(content)
+    if damage is not None:
+        raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
     return _build(content)
 
 
@@ -412,17 +419,6 @@ def _unambiguous(text: bytes | str) -> None:
 
     with suppress(json.JSONDecodeError, RecursionError):
         json.loads(text, object_pairs_hook=once)
-
-
-def _judge_seals(content: Mapping[str, Any]) -> None:
-    edited = [entry for entry in content["entries"] if _damage(entry) is not None]
-    if edited:
-        names = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
-        more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
-        raise LockfileError(f"entries were damaged or edited by hand: {names}{more}", hint=_REFRESH)
-    damage = _damage(content)
-    if damage is not None:
-        raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
 
 
 def _damage(content: Mapping[str, Any]) -> str | None:

@@ -127,6 +127,7 @@ class Record:
     waited_s: NotNegative = 0.0
     failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
+    ordered_by: tuple[str, ...] = ()
     tunes: Count = 1  # how many, of which each went on with the one before, have led to it
 
     @property

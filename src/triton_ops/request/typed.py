@@ -134,7 +134,7 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
         except ValueError as error:
             raise SettingsError(f"{typed} is no list of numbers: {error}", hint=_ARG_HINT) from error
     form, _, rest = text.partition(":")
-    if Path(form).suffix in (".npy", ".pt", ".pth", ".json"):
+    if re.fullmatch(TensorSpec.FILE, form):
         return TensorSpec.from_values(Path(form), rest or None)
     if _EXTENTS.fullmatch(form) and (rest or "x" in form):
         return _shaped(typed, form, rest, dtype)
@@ -262,7 +262,7 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
     if unknown := [tunable for tunable in values if tunable not in space.tunables]:
         raise UnknownTunableError(
             f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}",
-            hint="correct the name in --space",
+            hint="correct the name",
         )
     return space.with_values(values)
 

@@ -267,7 +267,9 @@ class OpenConfigs:
         if not self.whole and int(self.open.sum()) < _FEW:
             self._add(islice(self._draws, _SAMPLE))
         if self._reserve and not self.open.any():
-            self._bring_back()
+            configs, self._reserve = [config for config in self._reserve if config not in self._proposals], {}
+            self._add(configs)
+            self.open[[self._at[config] for config in configs]] = True
         return np.flatnonzero(self.open)
 
     def widen(self, leaders: Sequence[Config]) -> None:
@@ -284,11 +286,6 @@ class OpenConfigs:
         rows = self.rows[positions]
         steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
         return positions[np.argsort(steps, kind="stable")]
-
-    def _bring_back(self) -> None:
-        configs, self._reserve = [config for config in self._reserve if config not in self._proposals], {}
-        self._add(configs)
-        self.open[[self._at[config] for config in configs]] = True
 
     def _add(self, configs: Iterable[Config]) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._at]

@@ -55,17 +55,13 @@ def _dtype_name(value: Any) -> str | None:
     return None
 
 
-def _dtype_named(module: str, text: str) -> Member | None:
-    values = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
-    return next((one for one in values if _dtype_name(one) == text), None)
-
-
 def member_named(text: Any) -> Member | None:
     """The member that a text names, `module:Class.NAME` or a dtype, of a module that is imported; None if none."""
     module, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
     class_name, dot, name = path.rpartition(".")
     if not (colon and dot):
-        return _dtype_named(module, text)
+        values = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
+        return next((one for one in values if _dtype_name(one) == text), None)
     kind: Any = sys.modules.get(module)
     for part in class_name.split("."):
         kind = getattr_static(kind, part, None)  # a module could answer with an import

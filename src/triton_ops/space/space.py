@@ -300,17 +300,19 @@ class ConfigSpace:
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.
 
-        Members of an `Enum` may be given by name, as `FAST` or `Mode.FAST`.
+        Of a list each config gets every combination of the values. Members of an `Enum` may be given by name, as `FAST`
+        or `Mode.FAST`.
 
         Raises:
             UnknownTunableError: A name is no tunable of this space.
-            SpaceError: This space is an explicit list of configs.
         """
-        if self.listed is not None:
-            raise SpaceError("a list of configs has no values to replace", hint="give a whole space instead")
         self._check_names(values, "the replacement")
-        tunables = {**self.tunables, **self.with_names(values)}
-        return ConfigSpace(tunables, self.constraints, self.default)
+        named = self.with_names(values)
+        if self.listed is None:
+            return ConfigSpace({**self.tunables, **named}, self.constraints, self.default)
+        rows = [dict(zip(named, row, strict=True)) for row in itertools.product(*named.values())]
+        configs = [{**config.with_members(self.members), **row} for config in self.listed for row in rows]
+        return ConfigSpace.from_configs(configs, self.constraints, self.default)
 
     def take(self, count: int) -> list[Config]:
         """The first `count` valid configs in the order of enumeration."""

@@ -173,22 +173,26 @@ class _Table:
         if self.title:
             yield from ("", bold(self.title))
         if self.rows:
-            lines = self._lines(columns)
-            if self.narrow is None or columns is None or all(len(line) <= columns for line in self._lines(None)):
-                yield from [bold(lines[0]), *lines[1:]] if any(self.header) else lines
+            wide = (len(unstyled(line)) for line in self._lines(None))
+            if self.narrow is None or columns is None or max(wide) <= columns:
+                yield from self._lines(columns)
             else:
                 yield from self.narrow().printed(columns)
         if self.note:
             yield from paragraph("", self.note, columns)
 
     def _lines(self, columns: int | None) -> list[str]:
-        """The lines of the table, of which only the last column is wrapped; where that has no room, cells in lines."""
+        """The lines of the table, of which only the last column is wrapped; where that has no room, cells in lines.
+
+        Bold is the header; where cells are in lines, the first one of each row.
+        """
+        head_line = bold if any(self.header) else str
         sizes = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
         lines: list[str] = []
         if columns is not None and sum(sizes[:-1]) + len(_GAP) * len(sizes[1:]) + min(sizes[-1], LEAST) > columns:
             head = max(map(len, self.header))
             for first, *cells in self.rows:
-                lines += paragraph("", first, columns)
+                lines += map(head_line, paragraph("", first, columns))
                 for name, cell in zip(self.header[1:], cells, strict=True):
                     lines += paragraph(f"{_GAP}{name.ljust(head)}{_GAP}", cell, columns)
             return lines
@@ -197,7 +201,8 @@ class _Table:
                 cell.rjust(size) if name in self.right else cell.ljust(size)
                 for cell, size, name in zip(row[:-1], sizes, self.header, strict=False)
             ]
-            lines += paragraph("".join(cell + _GAP for cell in cells), row[-1], columns)
+            text = paragraph("".join(cell + _GAP for cell in cells), row[-1], columns)
+            lines += map(head_line, text) if row is self.header else text
         return lines
 
     def markdown(self) -> Iterator[str]:
@@ -253,7 +258,10 @@ class _Lines:
     def markdown(self) -> Iterator[str]:
         if self.title:
             yield from (f"{self.title}:", "")
-        yield from _fenced("python" if self.title else "text", self.lines)
+        language = "python" if self.title else "text"
+        longest = max((len(run) for line in self.lines for run in re.findall("`+", line)), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield from [f"{fence}{language}", *self.lines, fence, ""]
 
 
 @dataclass(frozen=True)
@@ -267,12 +275,6 @@ class _Heading:
 
     def markdown(self) -> Iterator[str]:
         yield from (f"# {escape(self.text)}", "")
-
-
-def _fenced(language: str, lines: Sequence[str]) -> list[str]:
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", *lines, fence, ""]
 
 
 def escape(text: str) -> str:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, repeat
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from triton_ops.base import require
 from triton_ops.device import Others, Reading, Sensors, TorchDevice, probe
 from triton_ops.exceptions import DeviceError
 
@@ -225,9 +226,30 @@ class Pace:
             self._owed_s = left_s + (self._end - start - idle_s) * self._per_s - idle_s
 
 
+class EventClock:
+    """Nanoseconds by the events of a GPU: two readings are a pair of events around what was queued between them."""
+
+    def __init__(self, device_name: str) -> None:
+        self._cuda, self._device_name = require("torch", "timing on a GPU").cuda, device_name
+        self._last, self._ns = self._event(), 0
+
+    def __call__(self) -> int:
+        """The time when everything that was queued before is done, which is waited for."""
+        event = self._event()
+        event.synchronize()
+        self._ns += round(_NS_PER_MS * self._last.elapsed_time(event))
+        self._last = event
+        return self._ns
+
+    def _event(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device_name))
+        return event
+
+
 @dataclass(frozen=True)
 class HostTimer:
-    """Wall time of the calling thread: for callables that return when their work is done.
+    """Time of the calling thread: for callables that return when their work is done, or by a clock that waits for it.
 
     Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. A launch that
     can be made anew is, outside the timed region of each sample. Time in which the thread was ready and waited for a
@@ -244,6 +266,12 @@ class HostTimer:
     def for_processes(cls, device_name: str) -> HostTimer:
         """The timer of rounds whose samples are taken in other processes, on this device."""
         return cls(pace=Pace() if device_name.startswith("cuda") else None)
+
+    @classmethod
+    def with_waits(cls, device_name: str, least_sample_ms: float) -> HostTimer:
+        """The timer of calls whose work on a device is part of a sample: on a GPU by its events."""
+        clock = EventClock(device_name) if device_name.startswith("cuda") else time.perf_counter_ns
+        return cls(clock, least_sample_ms)
 
     @property
     def mode(self) -> str:

@@ -85,11 +85,12 @@ def result_of(
             (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
         ],
         problem_size=task.problem.label, device=device.name, from_cache=not trials, trials=tuple(trials),
-        default=default, ties=record.ties, noise=record.noise, raced_gain=record.raced_gain,
-        gain_interval=record.gain_interval, confidence=record.confidence, unproven=record.unproven, guard=record.guard,
-        stopped=record.stopped, elapsed_s=elapsed_s, place=record.place, verified=record.verified.against,
-        notes=record.notes, waited_s=record.waited_s, mode=record.mode, totals=record.totals, run=record.run,
-        winner=winner, recalled_failures=() if trials else failures, record=record.id if stored else "",
+        default=default, ties=record.ties, ordered_by=record.ordered_by, noise=record.noise,
+        raced_gain=record.raced_gain, gain_interval=record.gain_interval, confidence=record.confidence,
+        unproven=record.unproven, guard=record.guard, stopped=record.stopped, elapsed_s=elapsed_s, place=record.place,
+        verified=record.verified.against, notes=record.notes, waited_s=record.waited_s, mode=record.mode,
+        totals=record.totals, run=record.run, winner=winner, recalled_failures=() if trials else failures,
+        record=record.id if stored else "",
     )  # fmt: skip
 
 

@@ -299,6 +299,7 @@ class Tuning:
     quarantine: Quarantine
     load: CpuLoad = field(default_factory=CpuLoad)
     _model: Future[list[Prior]] | None = None
+    _ordered_by: tuple[str, ...] = ()
     _leave: Leave = field(default_factory=Leave)
 
     def __post_init__(self) -> None:
@@ -490,12 +491,13 @@ class Tuning:
         resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
-        return record_of(
+        record = record_of(
             self.key, self.task, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
+        return replace(record, ordered_by=self._ordered_by)
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
@@ -523,10 +525,10 @@ class Tuning:
             return make_searcher(search, space, self.options.seed)
         transfers = self._transfers and space.size.total > Effort.FEW
         records = transfers_to(self.task, self.key, self.store, self.folder) if transfers else []
-        if self._model is None:
-            self._model = coming_priors(self.task, self.folder, pool)
+        self._model = self._model or coming_priors(self.task, self.folder, pool)
 
         def made(priors: Sequence[Prior]) -> Searcher:
+            self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))
             return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)

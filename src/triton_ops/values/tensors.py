@@ -12,10 +12,10 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from triton_ops.base import Host, NamedFile, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
@@ -24,7 +24,7 @@ Fill = Literal[
     "uniform", "positive", "outliers", "whole", "bits", "zeros", "empty", "arange", "shuffled", "ends", "offsets"
 ]
 Values: TypeAlias = Any
-"""Numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a function of the shape."""
+"""Numbers in lists, an array, a tensor, the `Path` of a file of numbers, or a function of the shape."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -89,9 +89,10 @@ class TensorSpec:
             `arange`, `shuffled` (the numbers of `arange` in a random order, such as pages of a cache), `ends` (rising
             whole numbers, where runs of random lengths end that fill `total`, some of them empty), `offsets` (0, and
             then as `ends`). Zeros draw less power and can run faster than real data, so they are never the default.
-            Values of one's own are numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a
-            function that is given the shape. Specs of different fills are equal: what a caller's tensors hold is not
-            known, and a record answers for them all.
+            Values of one's own are numbers in lists, an array, a tensor, a function that is given the shape, or the
+            `Path` of a .npy, .npz, .pt, .safetensors or .json file, which ends in `#NAME` where that holds several.
+            Specs of different fills are equal: what a caller's tensors hold is not known, and a record answers for them
+            all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
         total: For the fills `ends` and `offsets` the last number, 0 or more.
@@ -101,6 +102,9 @@ class TensorSpec:
         UnsupportedDtypeError: The dtype is not known.
         SettingsError: The fill is not known.
     """
+
+    FILE: ClassVar[str] = r"(?P<file>.+\.(?P<kind>npy|npz|pt|pth|safetensors|json))(?:#(?P<name>.+))?"
+    """The pattern of a name of a file of values."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -396,6 +400,11 @@ _DRAWN = {
     "shuffled": _shuffled,
 }  # fmt: skip
 _LARGEST_FILE = 1 << 30
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
+    "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
 
 
 def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> Any:
@@ -419,12 +428,33 @@ def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> A
 
 
 def _content(torch: Any, path: Path) -> Any:
-    """The content of a file of values, by the ending of its name."""
-    content = NamedFile(path).read(_LARGEST_FILE)
-    if path.suffix == ".npy":
-        return require("numpy", "reading .npy").load(io.BytesIO(content), allow_pickle=False)
-    if path.suffix in (".pt", ".pth"):
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if path.suffix == ".json":
-        return json.loads(content)
-    raise ValueError("the name of a file of values ends in .npy, .pt or .json")
+    """The values in a file, by the ending of its name; of several with names those named after a `#`."""
+    match = re.fullmatch(TensorSpec.FILE, path.name)
+    if match is None:
+        raise ValueError("the name of a file of values ends in .npy, .npz, .pt, .safetensors or .json")
+    content = NamedFile(path.with_name(match["file"])).read(_LARGEST_FILE)
+    if match["kind"] in ("npy", "npz"):
+        return _named_in(require("numpy", path.name).load(io.BytesIO(content), allow_pickle=False), match["name"])
+    if match["kind"] in ("pt", "pth"):
+        return _named_in(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), match["name"])
+    if match["kind"] == "json":
+        return _named_in(json.loads(content), match["name"])
+    begin = 8 + int.from_bytes(content[:8], "little")  # of the elements, after their description
+    heads = {name: head for name, head in json.loads(content[8:begin]).items() if name != "__metadata__"}
+    head = _named_in(heads, match["name"])
+    low, high = head["data_offsets"]
+    dtype = getattr(torch, _SAFETENSORS[head["dtype"]])
+    return torch.frombuffer(bytearray(content[begin + low : begin + high]), dtype=dtype).reshape(head["shape"])
+
+
+def _named_in(content: Any, name: str | None) -> Any:
+    """What a file holds under a name, or alone."""
+    if not isinstance(content, Mapping):
+        if name is None:
+            return content
+        raise ValueError(f"it holds one tensor, and none named {name!r}")
+    if name is None and len(content) == 1:
+        return next(iter(content.values()))
+    if name not in content:
+        raise ValueError(f"it holds {', '.join(content)}; name one after a #, such as FILE#{next(iter(content), 'x')}")
+    return content[name]

@@ -381,6 +381,7 @@ class TuningResult:
         recalled_failures: On a cache hit, the failed trials that the record keeps.
         record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
             have the reason.
+        ordered_by: What the search ordered or left out configs by: a model, records; the winner is measured always.
     """
 
     best_config: dict[str, Any]
@@ -411,6 +412,7 @@ class TuningResult:
     winner: Trial | None = None
     recalled_failures: tuple[Trial, ...] = ()
     record: str = ""
+    ordered_by: tuple[str, ...] = ()
 
     @property
     def failures(self) -> list[Trial]:
@@ -441,7 +443,7 @@ class TuningResult:
             "gain_interval": self.gain_interval, "confidence": self.confidence, "unproven": self.unproven,
             "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
             "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
-            "run": self.run, "totals": self.totals,
+            "run": self.run, "ordered_by": list(self.ordered_by), "totals": self.totals,
             "failures": [
                 {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
                 for trial in self.failures

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -67,6 +69,16 @@ def why_of_a_miss():
 def test_its_misses_are_not_said_to_be_queued(interpreted):
     asked = 'is tuned only where that is asked for, by on_miss="tune" or TRITON_OPS_ON_MISS=tune'
     assert interpreted(why_of_a_miss).endswith(asked)
+
+
+def why_without_the_extra():
+    with patch.dict(sys.modules, {"scipy": None}):
+        return why_of_a_miss()
+
+
+def test_a_miss_that_could_not_be_tuned_names_the_extra_that_is_missing(interpreted):
+    wanted = "scipy is needed for a tune, and is not installed (hint: pip install 'triton-ops[tune]')"
+    assert interpreted(why_without_the_extra).endswith(wanted)
 
 
 def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatch):

@@ -33,6 +33,13 @@ def test_a_text_stands_below_a_head_that_leaves_no_room():
     ]  # fmt: skip
 
 
+def test_the_first_line_of_each_row_is_bold_where_cells_stand_in_lines(monkeypatch):
+    monkeypatch.setattr("triton_ops.terminal.facts.bold", "*{}*".format)
+    table = Facts("test").table(("kernel", "seconds"), [("add" * 20, "1.0"), ("mul" * 20, "2.0")])
+    assert [line for line in table.printed(60) if "*" in line] == [f"*{'add' * 20}*", f"*{'mul' * 20}*"]
+    assert [line for line in table.printed(80) if "*" in line] == [f"*{'kernel'.ljust(60)}  seconds*"]
+
+
 def test_a_command_of_a_shell_goes_on_after_a_backslash_and_no_word_of_it_is_broken():
     lines = Facts("test").lines(COMMAND, end=" \\").printed(60)
     assert max(map(len, lines)) <= 60

@@ -115,6 +115,12 @@ def norm(x, BLOCK, num_warps):
     return x
 """
 
+FROM_PRODUCT = """
+def from_product(tunables, constraints, default):
+    return ConfigSpace.from_configs(ConfigSpace(tunables), constraints, default)
+
+"""
+
 
 @pytest.fixture
 def rows_file(tmp_path, monkeypatch):
@@ -163,6 +169,22 @@ def test_explain_of_a_config_that_does_not_fit_is_still_json(cli, rows_file, mon
     assert "does not fit on the device" in cli(*EXPLAIN).out
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_explain_and_rank_agree_on_a_value_that_the_space_does_not_have(cli, rows_file, listed):
+    text = ROWS_FILE.replace('"num_warps": [4, 8]}', '"num_warps": [4, 8]}, [Constraint("wide", wide, "BLOCK >= 64")]')
+    text = text.replace("import ", "import Constraint, ", 1).replace("@op", "wide = lambda BLOCK: BLOCK >= 64\n\n@op")
+    if listed:
+        text = text.replace("ConfigSpace({", "from_product({").replace("@operation", FROM_PRODUCT + "@operation")
+    (rows_file / "beyond.py").write_text(text)
+    ranked = json.loads(cli("rank", "beyond.py:norm", *EXPLAIN[2:], "--space", "BLOCK=512", "--json").out)
+    best = next(one for one in ranked["items"] if one["config"]["num_warps"] == 4)
+    explained = json.loads(cli("explain", "beyond.py:norm", *EXPLAIN[2:], "--config", "BLOCK=512", "--json").out)
+    assert explained["config"] == best["config"] == {"BLOCK": 512, "num_warps": 4}
+    assert explained["expected_ms"] == best["expected_ms"]
+    refused = cli("explain", "beyond.py:norm", *EXPLAIN[2:], "--config", "BLOCK=32")
+    assert (refused.code, "is not in the space of beyond:norm: wide: BLOCK >= 64" in refused.err) == (2, True)
+
+
 @pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
 def test_explain_without_a_gpu_hints_its_own_option(cli, rows_file):
     ran = cli("explain", "rows.py:norm")
@@ -177,7 +199,6 @@ def test_explain_without_a_gpu_hints_its_own_option(cli, rows_file):
     [
         (("--config", "WIDTH=3"), 2, "no tunable WIDTH"),
         (("--config", "BLOCK=256,1024"), 2, "'BLOCK=256,1024' is not NAME=value,NAME=value"),
-        (("--config", "BLOCK=7"), 2, "is not in the space of rows:norm: BLOCK=7 is none of ["),
         (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table; it has V100-SXM2-32GB, "),
     ],
 )

@@ -100,6 +100,23 @@ def test_a_person_may_name_a_model_in_any_case(typed, name):
     assert DeviceSpec.called(typed + " NVL") is None
 
 
+@pytest.mark.parametrize(
+    ("model", "dtype", "taken", "tflops"),
+    [  # the datasheet's matrix rate of operands of a dtype, on CDNA 2 twice its vector rate of float32
+        ("MI210", "tfloat32", "tfloat32", 45.3),
+        ("MI250X", "tfloat32", "tfloat32", 47.85),
+        ("MI300X", "tfloat32", "tfloat32", 653.7),
+        ("MI355X", "tfloat32", "float32", 157.3),
+        ("RTX 3080", "bfloat16", "bfloat16", 59.5),
+        ("RTX 5080", "float8_e4m3fn", "float8_e4m3fn", 225.1),
+        ("RTX A6000", "int8", "int8", 309.7),
+        ("A10", "float8_e4m3fn", "float16", 125.0),
+    ],
+)
+def test_products_take_the_matrix_rate(model, dtype, taken, tflops):
+    assert DeviceSpec.called(model).rate_of(dtype) == (taken, tflops)
+
+
 def test_the_documented_default_is_the_a100():
     assert datasheet_of("NVIDIA A100-SXM4-80GB").bandwidth_gbps == A100_BANDWIDTH_GBPS == 2039.0
 

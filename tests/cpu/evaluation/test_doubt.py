@@ -11,12 +11,12 @@ import pytest
 from tests.clocks import MS, Clock
 from triton_ops import Config
 from triton_ops.evaluation import FinalRequest
-from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.finals import compare_finalists, preference
 from triton_ops.evaluation.judges import Difference
 from triton_ops.request import Effort
 from triton_ops.timing import HostTimer, Launch, RacePolicy
 from triton_ops.timing.race_statistics import EXCLUDED, INDIFFERENCE
-from triton_ops.values import Measurement, Status, Trial
+from triton_ops.values import Measurement, Resources, Status, Trial
 
 DEFAULT, RIVAL = Config(k=0), Config(k=1)
 
@@ -135,3 +135,17 @@ def test_the_default_is_its_own_first_twin_unless_it_is_slow(default_ms, twin):
     first, second = found.twins_ms
     assert len(first) == len(second) > 0
     assert first != second
+
+
+def test_tied_configs_are_in_the_order_of_use_resources_and_fast_and_slow_fifths():
+    def of(place, samples_ms=(1.0,), registers=64):
+        resources = Resources(registers, 0, 0)
+        return Trial(Config(k=place), Status.OK, Measurement(samples_ms, "host"), resources=resources)
+
+    low, high = (0.8, 1.0, 1.0, 1.0, 1.2), (0.9, 1.0, 1.0, 1.0, 1.4)
+    slow_end = (0.8, 1.0, 1.0, 1.0, 1.6)
+    trials = [of(7), of(0, high), of(6, low, 32), of(5, low), of(4, slow_end), of(3, high), of(2, high)]
+    drawn = random.Random(0).sample(trials, len(trials))
+    assert sorted(drawn, key=lambda trial: preference(trial, DEFAULT, {Config(k=7)})) == [
+        *trials[:5], of(2, high), of(3, high),
+    ]  # fmt: skip

@@ -199,14 +199,14 @@ def test_an_argument_that_cannot_be_understood_is_an_error(arg, error, message):
 def test_arguments_replace_those_of_an_operation(tmp_path):
     import numpy
 
-    numpy.save(tmp_path / "ends.npy", numpy.array([0, 5, 9], dtype=numpy.int32))
+    numpy.savez(tmp_path / "all.npz", ends=numpy.array([0, 5, 9], dtype=numpy.int32), other=numpy.zeros(2))
     (tmp_path / "with_offsets.py").write_text(
         "from triton_ops import Operation, TensorSpec\n"
         "def run(ends, n, B):\n    return ends\n"
         "op = Operation('op', run, {'B': [1]}, lambda n=3: {'ends': TensorSpec((n,), 'int32'), 'n': n})\n"
     )
     asked = TypedTarget(
-        f"{tmp_path}/with_offsets.py:op", problem=TypedProblem.of("3", arg=[f"ends={tmp_path}/ends.npy"])
+        f"{tmp_path}/with_offsets.py:op", problem=TypedProblem.of("3", arg=[f"ends={tmp_path}/all.npz#ends"])
     )
     operation, _, shape, _ = asked.tuned(asked.load())
     assert shape == (3,)

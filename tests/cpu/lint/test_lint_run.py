@@ -36,20 +36,21 @@ def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     assert record.why_open(CONFLICT, "endless") == "the run does not launch it"
 
 
-def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(capsys):
-    code = main(["lint", f"{SOURCE}:half", "--run", "--rule", "never-written", "--rule", "outside-tensor", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    (one,) = found["findings"]
-    assert (code, one["rule"], one["kernel"], one["level"]) == (5, "never-written", "gather_good", "run")
-    assert one["evidence"] == ("run on half 131: 66 of the 131 elements of out are never written, the first at (65,)")
-    assert found["undecided"] == []
+def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding():
+    report = lint(watched_kernels.half, rules=["never-written", "outside-tensor"], run=True)
+    (one,) = report.findings
+    assert (one.rule, one.kernel, one.level) == ("never-written", "gather_good", "run")
+    assert one.evidence == ("run on half 131: 66 of the 131 elements of out are never written, the first at (65,)")
+    assert report.undecided == ()
 
 
 def test_an_operation_is_run_on_the_shape_that_is_asked_for(capsys):
-    words = ["--run", "--shape", "10", "--rule", "never-written", "--json"]
+    words = ["--run", "--shape", "10", "--rule", "never-written", "--rule", "outside-tensor", "--json"]
     assert main(["lint", f"{SOURCE}:half", *words]) == 5
-    (one,) = json.loads(capsys.readouterr().out)["findings"]
+    found = json.loads(capsys.readouterr().out)
+    (one,) = found["findings"]
     assert one["evidence"].startswith("run on half 10: 5 of the 10 elements")
+    assert found["undecided"] == []
 
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():

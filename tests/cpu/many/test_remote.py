@@ -19,7 +19,7 @@ import pytest
 from triton_ops.backend import Packed
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many import Job, RunOptions, run_jobs
-from triton_ops.many.executor import ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor, _tuned
+from triton_ops.many.executor import Call, ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor, _tuned
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
@@ -62,6 +62,7 @@ class MemoryLink:
 
     def kill(self):
         self.gone.set()
+        self.child.take(Call("end", ()))  # a thread cannot be killed, and a job would go on until the session ends
 
 
 @pytest.fixture

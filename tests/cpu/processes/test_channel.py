@@ -213,21 +213,29 @@ def test_a_wait_ends_at_its_limit_after_a_pause():
 PATIENCE = Patience(launch_s=4.0, trial_s=20.0)
 
 
-@pytest.mark.parametrize("count", [1, 4, 100, 100_000])
-def test_a_config_that_writes_into_the_connection_ends_its_trial(count):
-    space = [{"count": 0}, {"count": count}]
+def test_configs_that_write_into_the_connection_end_their_trials():
+    counts = (0, 1, 4, 100, 100_000)
+    space = [{"count": count} for count in counts]
     result = tune(writes_where_it_can, space=space, device="cpu", isolate=True, patience=PATIENCE)
-    assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
-    assert "bytes that are no answer into its connection during its launch" in result.trials[1].error
+    trials = {trial.config["count"]: trial for trial in result.trials}
+    assert {count: trial.status for count, trial in trials.items()} == {
+        count: Status.CRASH if count else Status.OK for count in counts
+    }
+    for count in counts[1:]:
+        assert "bytes that are no answer into its connection during its launch" in trials[count].error
     assert result.best_config == {"count": 0}
 
 
-@pytest.mark.parametrize("message", ["number", "nothing", "answer", "step", "error", "facts", "other"])
-def test_a_config_that_sends_a_message_which_answers_nothing_ends_its_trial(message):
-    space = [{"message": "none"}, {"message": message}]
+def test_configs_that_send_messages_which_answer_nothing_end_their_trials():
+    messages = ("none", "number", "nothing", "answer", "step", "error", "facts", "other")
+    space = [{"message": message} for message in messages]
     result = tune(sends_a_message, space=space, device="cpu", isolate=True, patience=PATIENCE)
-    assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
-    assert "wrote an answer to another question" in result.trials[1].error
+    trials = {trial.config["message"]: trial for trial in result.trials}
+    assert {message: trial.status for message, trial in trials.items()} == {
+        message: Status.OK if message == "none" else Status.CRASH for message in messages
+    }
+    for message in messages[1:]:
+        assert "wrote an answer to another question" in trials[message].error
     assert result.best_config == {"message": "none"}
 
 

@@ -479,6 +479,16 @@ def test_constraints_and_default_of_a_list():
     assert {space.sample(rng)["w"] for _ in range(50)} == {2, 4}
 
 
+def test_each_config_of_a_list_gets_every_combination_of_other_values():
+    few = Constraint("few", lambda w: w < 8, "{w} warps")
+    space = ConfigSpace.from_configs([{"BM": 64, "BN": 1, "w": 4}, {"BM": 32, "BN": 2, "w": 4}], [few])
+    other = space.with_values({"BM": [16], "w": [2, 8]})
+    assert [dict(config) for config in other] == [{"BM": 16, "BN": 1, "w": 2}, {"BM": 16, "BN": 2, "w": 2}]
+    assert list(space.with_values({"BM": [16], "BN": [1]})) == [Config(BM=16, BN=1, w=4)]
+    with pytest.raises(UnknownTunableError):
+        space.with_values({"BK": [16]})
+
+
 def test_triton_configs_become_flat_configs():
     triton = pytest.importorskip("triton")
     space = ConfigSpace.from_user([triton.Config({"BM": 64}, num_warps=8), triton.Config({"BM": 32})])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,3 +77,36 @@ def test_a_sample_has_neither_the_waits_in_it_nor_those_around_it(monkeypatch, i
     thread = Waits(monkeypatch, in_calls=in_calls)
     host = HostTimer(lambda: thread.now)
     assert host.prepare(Launch(thread.call), 1).take(host, 6) == [1.0] * 6
+
+
+class FakeEvent:
+    """An event whose time is what the device had done when it was recorded."""
+
+    def __init__(self, device):
+        self.device, self.at_ms = device, None
+
+    def record(self, _stream):
+        self.at_ms = self.device.done_ms + self.device.queued_ms
+
+    def synchronize(self):
+        self.device.done_ms, self.device.queued_ms = self.at_ms, 0.0
+
+    def elapsed_time(self, later):
+        return later.at_ms - self.at_ms
+
+
+def test_calls_that_return_before_their_work_is_done_are_timed_between_two_events(monkeypatch):
+    device = SimpleNamespace(done_ms=0.0, queued_ms=0.0)
+    cuda = SimpleNamespace(Event=lambda enable_timing: FakeEvent(device), current_stream=lambda _name: None)
+    monkeypatch.setattr(timer, "require", lambda *_: SimpleNamespace(cuda=cuda))
+
+    def call():
+        device.queued_ms += 0.25
+
+    sampler = HostTimer.with_waits("cuda:0", 5.0).prepare(Launch(call))
+    assert sampler.launches * 0.25 >= 5.0
+    assert sampler.queue(3)() == pytest.approx([0.25] * 3)
+
+
+def test_calls_on_a_cpu_are_timed_by_the_wall_clock():
+    assert HostTimer.with_waits("cpu", 5.0) == HostTimer(least_sample_ms=5.0)

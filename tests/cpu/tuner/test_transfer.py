@@ -1,5 +1,6 @@
 """The prior knowledge of a tune: records of other problems with their run logs, and how to leave them out."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -84,6 +85,10 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
     tried = [trial.config for trial in result.trials]
     assert tried[0] == Config(BLOCK=1)  # the default
     assert (tried[1] in praised) is transfer
+    assert result.ordered_by == (("records of other problems",) if transfer else ())
+    assert json.loads(open_store(elsewhere).directory.path_of(result.record).read_text())["ordered_by"] == [
+        *result.ordered_by
+    ]
 
 
 def test_a_function_without_declared_work_has_no_model(tmp_path):

@@ -1,5 +1,6 @@
 """Tensor specs: what they say of a tensor, and the tensors they make."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -218,6 +219,45 @@ def test_values_of_ones_own(tmp_path):
     assert TensorSpec.from_values([0.5, 1.0], "bf16").create_tensor().dtype == torch.bfloat16
 
 
+def safetensors_of(tensors):
+    """A file of tensors as the format describes it: the length of a JSON header, the header, the elements."""
+    heads, elements = {"__metadata__": {"format": "pt"}}, b""
+    kinds = {torch.int32: "I32", torch.bfloat16: "BF16"}
+    for name, tensor in tensors.items():
+        raw = tensor.view(torch.uint8).numpy().tobytes()
+        place = [len(elements), len(elements) + len(raw)]
+        heads[name] = {"dtype": kinds[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+        elements += raw
+    header = json.dumps(heads).encode()
+    return len(header).to_bytes(8, "little") + header + elements
+
+
+def test_files_of_several_tensors_have_them_by_name(tmp_path):
+    import numpy
+
+    pages, scales = torch.tensor([[0, 3], [1, 2]], dtype=torch.int32), torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
+    (tmp_path / "all.safetensors").write_bytes(safetensors_of({"pages": pages, "a.scales": scales}))
+    numpy.savez(tmp_path / "all.npz", pages=pages.numpy(), scales=scales.float().numpy())
+    torch.save({"pages": pages, "scales": scales}, tmp_path / "all.pt")
+    for name in ("all.safetensors", "all.npz", "all.pt"):
+        found = TensorSpec.from_values(tmp_path / f"{name}#pages")
+        assert (found, found.create_tensor().tolist()) == (TensorSpec((2, 2), "int32"), pages.tolist())
+        with pytest.raises(SettingsError, match=r"it holds pages, .*name one after a #, such as FILE#pages"):
+            TensorSpec.from_values(tmp_path / name)
+        with pytest.raises(SettingsError, match="it holds pages, "):
+            TensorSpec.from_values(tmp_path / f"{name}#page")
+    assert TensorSpec.from_values(tmp_path / "all.safetensors#a.scales").create_tensor().equal(scales)
+    (tmp_path / "one.safetensors").write_bytes(safetensors_of({"pages": pages}))
+    assert TensorSpec.from_values(tmp_path / "one.safetensors").create_tensor().equal(pages)
+    (tmp_path / "cut.safetensors").write_bytes(safetensors_of({"pages": pages})[:-3])
+    with pytest.raises(SettingsError, match="holds no values of a tensor"):
+        TensorSpec.from_values(tmp_path / "cut.safetensors")
+    numpy.save(tmp_path / "a#1.npy", pages.numpy())
+    assert TensorSpec.from_values(tmp_path / "a#1.npy").create_tensor().equal(pages)
+    with pytest.raises(SettingsError, match="it holds one tensor, and none named 'x'"):
+        TensorSpec.from_values(tmp_path / "a#1.npy#x")
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -232,7 +272,11 @@ def test_values_of_ones_own(tmp_path):
             "the shape of a function's values is not known",
         ),
         (lambda: TensorSpec.from_values(Path("nowhere.npy")), SettingsError, "nowhere.npy cannot be read"),
-        (lambda: TensorSpec.from_values(Path(__file__)), SettingsError, "ends in .npy, .pt or .json"),
+        (
+            lambda: TensorSpec.from_values(Path(__file__)),
+            SettingsError,
+            "ends in .npy, .npz, .pt, .safeten",
+        ),
     ],
 )
 def test_values_that_are_none(make, error, message):

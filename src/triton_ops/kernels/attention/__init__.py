@@ -207,8 +207,6 @@ def _check_sizes(**sizes: int) -> None:
             )
 
 
-__all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
-
 _KERNEL = call.ShippedKernel.of("attention", LauncherKernel(kernel.launch, outputs=("out",)), problems, _as_it_fits)
 operation = _KERNEL.operation
 

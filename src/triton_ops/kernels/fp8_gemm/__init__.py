@@ -88,9 +88,6 @@ def checked_scales(
     )
 
 
-__all__ = ["fp8_gemm", "operation"]
-
-
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config of the caller's own as its form runs it, if the tensors have what it asks for."""
     if not own:
@@ -179,7 +176,10 @@ def fp8_gemm(
     torch = require("torch", "fp8_gemm")
     M, N, K = validate_fp8_gemm_inputs(a, b, a_scale, b_scale, output_dtype)
     if bias is not None:
-        _check_bias(bias, a, N)
+        call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
+        call.check_dtypes({"bias": bias}, problems.DTYPES)
+        call.check_contiguous({"bias": bias})
+        call.check_shape("bias", bias.shape, (N,), "b has this number of columns")
     call.check_constant({"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}, "fp8_gemm")
     (a, a_scale), (b, b_scale) = _codes_and_scale(a, a_scale), _codes_and_scale(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
@@ -199,10 +199,3 @@ def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[
         codes, codes_scale = quantize_fp8(plain.t(), scale)
         return codes.t(), codes_scale
     return quantize_fp8(plain.contiguous(), scale)
-
-
-def _check_bias(bias: torch.Tensor, a: torch.Tensor, columns: int) -> None:
-    call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
-    call.check_dtypes({"bias": bias}, problems.DTYPES)
-    call.check_contiguous({"bias": bias})
-    call.check_shape("bias", bias.shape, (columns,), "b has this number of columns")

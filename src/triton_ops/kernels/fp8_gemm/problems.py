@@ -249,7 +249,12 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """
     form = config.get("FORM", FORMS[0])
     if form == "triton":
-        _check_without_gluon(config)
+        for name in ("BUFFERS", "APART"):
+            if config.get(name, 0):
+                raise ConfigValueError(
+                    f"{name} is {config[name]!r}, and only the form in Gluon has it",
+                    hint=f"add FORM='gluon', or leave {name} out",
+                )
         return config
     problem_space = space()
     own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
@@ -259,15 +264,6 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
         why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
         raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
     return Config({**config, "BUFFERS": buffers})
-
-
-def _check_without_gluon(config: Config) -> None:
-    for name in ("BUFFERS", "APART"):
-        if config.get(name, 0):
-            raise ConfigValueError(
-                f"{name} is {config[name]!r}, and only the form in Gluon has it",
-                hint=f"add FORM='gluon', or leave {name} out",
-            )
 
 
 @lru_cache(maxsize=1024)

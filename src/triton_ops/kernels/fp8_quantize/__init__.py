@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import torch
 
 
-__all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
-
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
 _KERNEL = call.ShippedKernel.of(
@@ -79,7 +77,9 @@ def quantize_fp8(
     """
     torch = require("torch", "quantize_fp8")
     validate_fp8_quantize_inputs(tensor, scale)
-    _check_granularity(granularity)
+    if granularity not in GRANULARITIES:
+        choices = ", ".join(map(repr, GRANULARITIES))
+        raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")
     plain = tensor.detach()
     if scale is None and granularity in ("row", "block"):
         return _in_groups(plain, granularity, config, tune)
@@ -192,12 +192,6 @@ def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | Non
     call.check_contiguous(tensors)
     if scale is not None:
         scale_groups(tensor, scale)
-
-
-def _check_granularity(granularity: str) -> None:
-    if granularity not in GRANULARITIES:
-        choices = ", ".join(map(repr, GRANULARITIES))
-        raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")
 
 
 _RESCALING = call.ShippedKernel.of(

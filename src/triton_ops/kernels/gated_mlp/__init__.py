@@ -116,9 +116,6 @@ def _check_widths(config: Mapping[str, Any], item_bytes: int) -> None:
             )
 
 
-__all__ = ["fused_gated_mlp", "operation"]
-
-
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config as a call can run it: a winner was found with other weights, and without products that are kept.
 

@@ -58,9 +58,6 @@ def validate_grouped_matmul_inputs(
     return rows, N, K, groups
 
 
-__all__ = ["grouped_matmul", "operation"]
-
-
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     if own:
         x, weight = values["x"], values["weight"]

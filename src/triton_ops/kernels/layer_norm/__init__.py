@@ -101,8 +101,6 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]
 
 
-__all__ = ["layer_norm", "operation"]
-
 _KERNEL = call.ShippedKernel.of("layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 

@@ -72,8 +72,6 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     return config
 
 
-__all__ = ["matmul", "operation", "plain"]
-
 _TILES = TritonKernel(kernel.matmul_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors)
 _STAGED = StagedKernel(
     _TILES,

@@ -147,8 +147,6 @@ def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> Non
             )
 
 
-__all__ = ["fused_rmsnorm_rope", "operation"]
-
 _KERNEL = call.ShippedKernel.of("rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 

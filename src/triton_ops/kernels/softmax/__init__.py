@@ -48,8 +48,6 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
     return (dx,)
 
 
-__all__ = ["operation", "softmax"]
-
 _KERNEL = call.ShippedKernel.of("softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 

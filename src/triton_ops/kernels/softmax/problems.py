@@ -113,17 +113,8 @@ def gradient_arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfl
     }  # fmt: skip
 
 
-def work(problem: Problem) -> Work:
+def work(problem: Problem, parts: Tile = 1) -> Work:
     """The work: bytes of the inputs and of the output; bandwidth is the limit."""
-    return _work(problem)
-
-
-def gradient_work(problem: Problem) -> Work:
-    """The work of the gradient: each part of a row that several programs share counts as a row."""
-    return _work(problem, parts="SPLIT")
-
-
-def _work(problem: Problem, parts: Tile = 1) -> Work:
     specs = list(problem.specs.values())
     first, *others, last = specs
     tiles = RowTiles(
@@ -131,6 +122,11 @@ def _work(problem: Problem, parts: Tile = 1) -> Work:
         tile_rows="ROWS", tile_columns="BLOCK_SIZE", parts=parts, kept=True, inputs=1 + len(others),
     )  # fmt: skip
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+
+
+def gradient_work(problem: Problem) -> Work:
+    """The work of the gradient: each part of a row that several programs share counts as a row."""
+    return work(problem, parts="SPLIT")
 
 
 def softmax_reference(x: Any, out: Any, **_extents: int) -> Any:
