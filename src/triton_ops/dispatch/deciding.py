@@ -13,7 +13,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -453,12 +456,32 @@ def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] 
     return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
 
 
+_tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tuning.clear)  # whoever holds one is not there
+
+
+@contextmanager
+def _alone_on(device: str) -> Iterator[None]:
+    """Wait for a tune of another thread on this device, whose worker then serves; not long: it may wait for this one.
+
+    Two at a time would need two workers, which take seconds to start, and would wait for each other's turns.
+    """
+    is_held = _tuning[device].acquire(timeout=_WAIT_S)
+    try:
+        yield
+    finally:
+        if is_held:
+            _tuning[device].release()
+
+
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and decision.key is not None:
         try:
-            result = call.tuned()
+            with _alone_on(call.device):
+                result = call.tuned()
             if call.tuned_as is not None:
                 call.tuned_as(result)
             return decision.tuned(result)

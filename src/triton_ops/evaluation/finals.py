@@ -81,7 +81,8 @@ class Outcome:
     `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
-    relied on. `elsewhere` has the outcomes of fresh processes.
+    relied on. `elsewhere` has the outcomes of fresh processes. `taught` tells that the winner for a problem nearby led
+    again, and raced against the default alone.
     """
 
     winner: Trial | None
@@ -94,6 +95,7 @@ class Outcome:
     guard: GuardSummary | None = None
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
+    taught: bool = False
 
     @property
     def compared(self) -> bool:
@@ -260,7 +262,8 @@ class FinalRequest:
     effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
     limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
     where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for
-    some three rounds: a tune that goes on with an undecided one is to decide.
+    some three rounds: a tune that goes on with an undecided one is to decide. `taught` is the winner for a problem
+    nearby, which races against the default alone if it leads again and no screening is near.
     """
 
     trials: tuple[Trial, ...]
@@ -271,6 +274,7 @@ class FinalRequest:
     settle: bool = True
     seconds: float | None = None
     anyway: bool = False
+    taught: Config | None = None
     step: ClassVar[str] = StationStep.RACE
 
     def answered_by(self, station: Any) -> Outcome:
@@ -327,18 +331,21 @@ def compare_finalists(
     """Race the finalists, check their results again, and decide; a round is discarded if `keep_round` answers False."""
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
-    racing = finalists(trials, effort, {final.default, *final.incumbents})
+    always = {final.default, *final.incumbents}
+    racing, few = (finalists(trials, each, always) for each in (effort, replace(effort, finalists=1)))
+    leads_again = len(few) == len(always) + 1 and few[0].config == final.taught
+    racing = few if leads_again else racing
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
     most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
     least = 2 if final.anyway else 0
-    racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents}, least)
+    racing = _fitting(racing, policy, most_s, always, least)
     if not racing and final.seconds is not None:
         return unraced(final.trials, final.default)
     if final.anyway:
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
         most_s, end = max(most_s, least_s), max(end, clock() + least_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
-    roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy.seconds)
+    roomy = not leads_again and _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy.seconds)
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
@@ -354,8 +361,13 @@ def compare_finalists(
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
+    if leads_again and (outcome.winner is None or outcome.winner.config != final.taught):
+        seconds = None if final.seconds is None else max(end - clock(), 0.0)
+        whole = replace(final, taught=None, seconds=seconds)  # what was taught does not hold here
+        return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    return replace(outcome, raced=RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins)))
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    return replace(outcome, raced=raced, taught=leads_again)
 
 
 @dataclass(kw_only=True)

@@ -423,6 +423,7 @@ class Tuning:
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
+                taught=next(iter(nearby), None),
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
@@ -497,7 +498,8 @@ class Tuning:
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
-        return replace(record, ordered_by=self._ordered_by)
+        again = ["the winner of a problem nearby, which leads again"] * outcome.taught
+        return replace(record, ordered_by=(*self._ordered_by, *again))
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
