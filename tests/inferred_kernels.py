@@ -142,6 +142,17 @@ def gather_rows(x, index, y, count, width, ROWS: tl.constexpr, WIDTH: tl.constex
 
 
 @triton.jit
+def rows_to_groups(x, groups, ends, y, width, WIDTH: tl.constexpr):
+    row, lanes = tl.program_id(0), tl.arange(0, WIDTH)
+    group = tl.load(groups + row)
+    place = row
+    if group > 0:
+        place -= tl.load(ends + group - 1) // 2
+    values = tl.load(x + row * width + lanes, mask=lanes < width)
+    tl.store(y + place * width + lanes, values, mask=lanes < width)
+
+
+@triton.jit
 def flat_transpose(x, y, rows, columns, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = at // columns

@@ -4,6 +4,7 @@ Some of its statements fail without a GPU, or anywhere: what stands beside them 
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import torch
 import triton
@@ -153,6 +154,27 @@ threaded = triton.autotune(CONFIGS, key=["n"])(plain)
 def in_a_thread(x):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(threaded[grid_of(x)], x, on_gpu(x), x.numel()).result()
+
+
+def all_in_a_thread(x):
+    thread = Thread(target=double, args=(x,))
+    thread.start()
+    thread.join()
+
+
+class Doubler(Thread):
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+
+    def run(self):
+        double(on_gpu(self.x).reshape(self.x.shape))
+
+
+def in_a_thread_of_its_own(x):
+    thread = Doubler(x)
+    thread.start()
+    thread.join()
 
 
 valued, of_method = triton.jit(plain.fn), triton.jit(plain.fn)

@@ -30,7 +30,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
@@ -109,7 +109,7 @@ def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dic
 
 Take = Callable[..., Any]
 
-_taking: ContextVar[Take | None] = ContextVar("_taking", default=None)
+_taking: ContextVar[Sequence[Take]] = ContextVar("_taking", default=())  # one, and none once its block has ended
 _lock = ForkSafeLock(threading.RLock)  # a launcher may call another one
 
 
@@ -150,23 +150,28 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
 @contextlib.contextmanager
 def launches_taken(take: Take) -> Iterator[None]:
-    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
+    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
+
+    A thread that inherits this one's context, as one of `_in_threads` does, may go on after the block.
+    """
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
     with _lock, contextlib.ExitStack() as stack:
         for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
             stack.enter_context(_replaced(kind, {"run": _taken(kind.run)}))
-        token = _taking.set(take)
+        takes = [take]
+        token = _taking.set(takes)
         try:
             yield
         finally:
+            takes.clear()
             _taking.reset(token)
 
 
 def _taken(original: Take) -> Take:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         now = _taking.get()
-        return original(self, *args, **kwargs) if now is None else now(original, self, *args, **kwargs)
+        return now[0](original, self, *args, **kwargs) if now else original(self, *args, **kwargs)
 
     return run
 
@@ -213,7 +218,7 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
 
     class OnGpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func == torch.device:
+            if func == torch.device or not _taking.get():
                 return func(*args, **(kwargs or {}))
             if func in answers:
                 return answers[func](*args)
@@ -222,6 +227,26 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
             return func(*map(moved, args), **named) if found is NotImplemented else found
 
     return OnGpu()
+
+
+def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:
+    """Have threads that this one starts, inside of the block, take launches and be on the GPU as this one is."""
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        context, run = copy_context(), thread.run
+
+        def on_gpu() -> None:
+            with contextlib.suppress(SystemExit), contextlib.ExitStack() as stack:
+                if "torch" in sys.modules:
+                    stack.enter_context(_as_on_gpu(memory))
+                run()
+
+        if _taking.get():
+            thread.run = functools.partial(context.run, on_gpu)  # type: ignore[method-assign]
+        start(thread)
+
+    return _replaced(threading.Thread, {"start": started})
 
 
 @contextlib.contextmanager
@@ -301,6 +326,7 @@ def standing_in(
         stack.enter_context(_replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))
+        stack.enter_context(_in_threads(memory))
         for kind in tuners:
             stack.enter_context(_replaced(kind, {"run": tuned}))
         if "torch" in sys.modules:

@@ -351,8 +351,9 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
 
 
 def _chosen(condition: Value, one: Value, other: Value) -> Value:
-    if condition.base is None:
-        return Value(made_up=True)
+    if condition.base is None:  # one of the two: a number in the place of data where either is that
+        known = one.base is not None and other.base is not None
+        return replace(one if one.made_up else other, made_up=True) if known else Value(made_up=True)
     return elementwise(np.where, condition, one, other) if condition.axes else one.where(condition.base, other)
 
 

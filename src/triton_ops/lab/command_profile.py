@@ -208,7 +208,8 @@ class Called:
         if isinstance(function, Operation):
             operation, _, shape, dtype = asked.tuned(function)
             device = TuneProblem.device_for(self.device, operation.device, operation.name)
-            return operation, operation.materialise(operation.problem(shape, dtype), device).keyword, device
+            arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
+            return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()
         names = [one.name for one in parameters if one.default is one.empty and one.kind not in variable]

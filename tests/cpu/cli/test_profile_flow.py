@@ -16,6 +16,8 @@ pytestmark = pytest.mark.triton
 WORK = """
 import torch
 
+from triton_ops import Operation, TensorSpec
+
 
 def product():
     whole = torch.ones(64, 64)
@@ -24,6 +26,15 @@ def product():
 
 def needs(x):
     return x
+
+
+def clamped(x, bound):
+    return torch.clamp(x, max=bound)
+
+
+operation = Operation(
+    "clamped", clamped, {"bound": [1.0, 2.0]}, lambda n=64: {"x": TensorSpec((n,), "float32")}, device="cpu"
+)
 """
 
 
@@ -59,6 +70,13 @@ def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_c
     assert (found["idle"], found["counters"]) == (None, None)
     assert "ran on a CPU" in found["missing"]
     assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
+
+
+def test_a_call_of_an_operation_is_timed_with_the_config_that_it_runs(work, capsys):
+    assert main(["profile", "flow", f"{work}:operation", "--shape", "128", "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["time"]["median_ms"] > 0
+    assert "aten::clamp" in {part["name"] for part in found["parts"]}
 
 
 def test_notes_of_the_time_have_lines_of_their_own():

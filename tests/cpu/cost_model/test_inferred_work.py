@@ -167,6 +167,14 @@ def test_a_gather_loads_whole_rows_from_places_that_it_shares_with_none():
     assert gathered.shared[-1] == 32
 
 
+def test_a_place_that_a_condition_on_data_moves_is_somewhere_and_holds_as_many_bytes():
+    given = (A, spec(M, dtype="int32"), spec(8, dtype="int32"), spec(M, K), K)
+    found = read(kernels.rows_to_groups, given, {"WIDTH": 1024}, lambda _: (M,))
+    assert all(access.known for access in found.accesses)
+    assert found.moved_bytes("store") == near(2.0 * M * K)
+    assert found.accesses[-1].run_bytes == 2 * K
+
+
 def test_an_index_that_is_divided_reads_a_transpose_element_by_element():
     found = read(
         kernels.flat_transpose, (A, spec(K, M), M, K), {"BLOCK": 512}, lambda meta: (triton.cdiv(M * K, meta["BLOCK"]),)

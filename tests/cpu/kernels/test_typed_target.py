@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ pytest.importorskip("triton")
 import torch
 import triton
 
+from triton_ops.backend import standing_in
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.request import TypedProblem
@@ -123,10 +126,32 @@ def test_the_function_is_named_after_an_at(tmp_path):
         loaded("listed@double")
 
 
-@pytest.mark.parametrize("function", ["plain@hidden", "threaded@in_a_thread", "plain@Tripled", "plain@Tripled.forward"])
+AROUND = ["hidden", "Tripled", "Tripled.forward", "all_in_a_thread", "in_a_thread_of_its_own"]
+
+
+@pytest.mark.parametrize("function", ["threaded@in_a_thread", *(f"plain@{name}" for name in AROUND)])
 def test_a_launch_is_reached_whatever_is_around_it(function):
     arg = ["scale=2.0"] if "Tripled" in function else None
     assert loaded(function, arg=arg).values == loaded("plain@double").values
+
+
+def test_a_thread_that_goes_on_is_as_others_after_the_block():
+    seen, end = [], threading.Event()
+
+    def told(*launch):
+        seen.append(launch)
+
+    def work():
+        end.wait(60)
+        seen.append(torch.zeros(1).device.type)
+
+    with standing_in(Target.named("sm_90"), told):
+        thread = threading.Thread(target=work)
+        thread.start()
+    end.set()
+    thread.join()
+    assert seen == ["cpu"]
+    assert threading.Thread.start.__module__ == "threading"
 
 
 def test_the_backward_of_a_class_is_named():
@@ -152,9 +177,6 @@ def test_a_function_that_exits_is_an_error():
 
 
 def test_an_address_has_64_bits_and_no_class_of_a_tuner_is_changed():
-    from triton_ops.backend import standing_in
-    from triton_ops.device import Target
-
     class Own(triton.runtime.autotuner.Autotuner):
         pass
 
