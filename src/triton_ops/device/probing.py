@@ -331,16 +331,13 @@ def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
 
 @lru_cache(maxsize=1)
 def _cpu() -> DeviceSpec:
-    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=Host.affinity_cpus())
-
-
-def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    name = names[0] if names else platform.processor() or platform.machine()
+    return DeviceSpec(kind="cpu", name=name, arch=platform.machine(), units=Host.affinity_cpus())
 
 
 _FORMS = "give 'all', or the indices, such as 0,2"

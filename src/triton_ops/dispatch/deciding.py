@@ -393,7 +393,11 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
             question.key.id,
             lambda: _alone(call, question, asked, policy, triton_tunes),
             question.why_not,
-            lambda why: _by_default(call, question, asked, why),
+            lambda why: replace(
+                _decision(call, question.key, Found(config=question.default, rung=FALLBACK, why=why)),
+                policy=asked,
+                within=within(),
+            ),
             _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
         )
     except (DeviceError, UntunedError):
@@ -444,11 +448,6 @@ def _alone(
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError(call.own_bench), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
-
-
-def _by_default(call: KernelCall, question: LadderQuestion, asked: str, why: str) -> Decision:
-    answer = Found(config=question.default, rung=FALLBACK, why=why)
-    return replace(_decision(call, question.key, answer), policy=asked, within=within())
 
 
 def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:

@@ -329,7 +329,10 @@ class WorkerProcess:
         return WorkerLostError(message, self.step, outside=outside)
 
     def _dead(self, step: str) -> WorkerLostError:
-        has_ended = self._await_end()
+        clock = AwakeClock()
+        while self.alive and clock.now() <= _EXIT_S:
+            time.sleep(0.005)
+        has_ended = not self.alive
         self.kill()
         code = self._process.returncode if has_ended else None
         ending = _ending(code, step, self._last_line())
@@ -337,14 +340,6 @@ class WorkerProcess:
 
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
-
-    def _await_end(self) -> bool:
-        clock = AwakeClock()
-        while self.alive:
-            if clock.now() > _EXIT_S:
-                return False
-            time.sleep(0.005)
-        return True
 
     def _listen(self, descriptor: int) -> None:
         """Keep the last lines of the worker's output; a full pipe that nobody reads would stop the worker."""

@@ -31,7 +31,7 @@ from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
-from triton_ops.space import Config, ConfigSpace, Constraint
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Key, Trial
 
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
@@ -141,18 +141,12 @@ def _space(space: ConfigSpace) -> SpaceFacts:
     return SpaceFacts(
         fingerprint=space.fingerprint,
         tunables={name: list(tunable.values) for name, tunable in space.tunables.items()},
-        constraints=tuple(map(_constraint, space.constraints)),
+        constraints=tuple(
+            ConstraintFacts(name=it.name, reason=it.reason, names=it.names, source=Source.of(it.predicate).fingerprint)
+            for it in space.constraints
+        ),
         default=space.default,
         listed=space.listed,
-    )
-
-
-def _constraint(constraint: Constraint) -> ConstraintFacts:
-    return ConstraintFacts(
-        name=constraint.name,
-        reason=constraint.reason,
-        names=constraint.names,
-        source=Source.of(constraint.predicate).fingerprint,
     )
 
 
