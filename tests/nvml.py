@@ -66,6 +66,16 @@ class FakeNvml:
     def nvmlDeviceGetTemperature(self, handle, sensor):
         return self._say("c")
 
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return [SimpleNamespace(pid=pid) for pid in self._say("running", ())]
+
+    def nvmlDeviceSetGpuLockedClocks(self, handle, low, high):
+        self._say("lock")
+        self.calls.append(("lock", low, high))
+
+    def nvmlDeviceResetGpuLockedClocks(self, handle):
+        self.calls.append("unlock")
+
     def nvmlDeviceGetProcessUtilization(self, handle, since_us):
         self.calls.append(since_us)
         samples = [sample for sample in self._say("uses", ()) if sample.timeStamp > since_us]

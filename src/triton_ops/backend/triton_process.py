@@ -174,7 +174,8 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
 
 def suspicion(kernels: Sequence[Any]) -> str:
     """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not."""
-    texts = [kernel.asm.get("ptx") for kernel in kernels if _arch(kernel) == HOPPER]
+    archs = [getattr(getattr(kernel.metadata, "target", None), "arch", None) for kernel in kernels]
+    texts = [kernel.asm.get("ptx") for kernel, arch in zip(kernels, archs, strict=True) if arch == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
     suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
     assembler = assembler_in_use() if suspects else None
@@ -188,10 +189,6 @@ def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
         f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "
         f"as here; ptxas {whole} does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
     )
-
-
-def _arch(kernel: Any) -> Any:
-    return getattr(getattr(kernel.metadata, "target", None), "arch", None)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -54,8 +54,7 @@ class Rest:
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(
     lambda worker: worker.kill(), _MOST,
-    # A worker may have more packages: a chooser among kernels needs torch alone.
-    lambda has, needs: has[1] == needs[1] and set(has[0]) >= set(needs[0]),
+    lambda has, needs: has[1] == needs[1] and {*has[0]} >= {*needs[0]},  # a chooser among kernels needs torch alone
 )  # fmt: skip
 take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
 

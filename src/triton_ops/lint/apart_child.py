@@ -188,6 +188,7 @@ def main() -> None:
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         child.import_heavy(child.packages, "reading kernels")
+        TritonProcess.warm_up(launches=False).join()  # each copy would make Triton's key of itself anew
     STEPS.tell = lambda step: child.send(child.step(step))
     recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
     while True:

@@ -82,7 +82,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
         """The place of a call, and of whatever `more` decides; None where the call cannot be told from others."""
-        if self._plain and not all(map(_is_plain, (*args, *kwargs.values()))):
+        values = (*args, *kwargs.values()) if self._plain else ()
+        if any(type(value) not in _PLAIN and (is_fake(value) or not Arguments.is_tensor(value)) for value in values):
             return None  # before a tensor without memory is asked for its address, of which torch would warn
         try:
             pattern = self._pattern(args, kwargs)
@@ -142,8 +143,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
         tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
         scope: dict[str, Any] = {
-            "decide": self._decide, "get": self.get, "no_key": _UNTOLD,
-            "description": lambda value: str(spec_of(value)),
+            "decide": self._decide, "get": self.get, "description": lambda value: str(spec_of(value)),
+            "no_key": _UNTOLD,
         }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
@@ -204,7 +205,3 @@ def _kind(value: Any) -> str:
     except TypeError:
         return _DESCRIBED
     return _VALUE
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or (Arguments.is_tensor(value) and not is_fake(value))

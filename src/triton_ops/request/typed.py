@@ -58,7 +58,7 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
     """The space typed: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given."""
     if not texts:
         return None
-    if any(_is_json(item) for item in texts):
+    if any(item.lstrip().startswith("{") or ("=" not in item and item.endswith(".json")) for item in texts):
         if len(texts) > 1:
             raise SpaceError("a JSON --space stands alone", hint="put every tunable into it")
         return _json_space(texts[0])
@@ -309,10 +309,6 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
         shapes,
         hint=hint,
     )
-
-
-def _is_json(item: str) -> bool:
-    return item.lstrip().startswith("{") or ("=" not in item and item.endswith(".json"))
 
 
 def _json_space(text: str) -> dict[str, Any]:

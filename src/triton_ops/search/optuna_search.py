@@ -8,7 +8,7 @@ its known time; after 20 such proposals in a row a random config is proposed ins
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from triton_ops.base import require
@@ -52,7 +52,8 @@ class OptunaSearch(OneByOne):
     def _next(self) -> Config | None:
         for _ in range(_TRIES):
             proposal = self._study.ask(self._axes)
-            config = self._config(proposal.params)
+            positions, tunables = proposal.params, self._space.tunables
+            config = Config({name: tunable.values[positions[name]] for name, tunable in tunables.items()})
             if config in self._space and config in self._remaining:
                 self._proposals[config] = proposal
                 return self._remaining.take(config)
@@ -70,9 +71,6 @@ class OptunaSearch(OneByOne):
         if tunable.ordered:
             return self._optuna.distributions.IntDistribution(0, len(tunable) - 1)
         return self._optuna.distributions.CategoricalDistribution(list(range(len(tunable))))
-
-    def _config(self, positions: Mapping[str, int]) -> Config:
-        return Config({name: tunable.values[positions[name]] for name, tunable in self._space.tunables.items()})
 
     def _positions(self, config: Config) -> dict[str, int]:
         typed = {name: [(type(v), v) for v in tunable] for name, tunable in self._space.tunables.items()}

@@ -80,8 +80,8 @@ class Encoder:
         own = [[*range(axis.width)] if axis.numeric else [0] * axis.width for axis in self._axes.values()]
         before = accumulate((max(scales) + 1 for scales in own), initial=0)
         self.scales = [first + scale for first, scales in zip(before, own, strict=False) for scale in scales]
-        values = [set(space.tunables[name].values) for name in self._axes]
-        flags = {number for number, own in enumerate(values) if own == {0, 1}}  # False equals 0 and True 1
+        values = [space.tunables[name].values for name in self._axes]
+        flags = {number for number, each in enumerate(values) if len(each) == 2 and {*each} == {0, 1}}  # False equals 0
         self.tunables = [number for number, axis in enumerate(self._axes.values()) for _ in range(axis.width)]
         self.flags = {scale for scale, of in zip(self.scales, self.tunables, strict=True) if of in flags}
 
@@ -455,7 +455,7 @@ class Surrogate:
                 self._next_fit = len(values) * _GROWTH + 1
             self._rows = rows
             covariance = self._amplitude * self._correlate(rows, rows)
-            covariance[np.diag_indices(len(rows))] += self._noise + variances
+            covariance[np.diag_indices(len(rows))] += math.exp(self._theta[-1]) + variances
             self._root = self._linear.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             self._weights = self._linear.cho_solve((self._root, True), scaled, check_finite=False)
 
@@ -483,10 +483,6 @@ class Surrogate:
     @property
     def _amplitude(self) -> float:
         return math.exp(self._theta[0])
-
-    @property
-    def _noise(self) -> float:
-        return math.exp(self._theta[-1])
 
     def _correlate(self, rows: Floats, others: Floats) -> Floats:
         return self._correlation.of(self._theta[1:-1], rows, others)

@@ -70,17 +70,18 @@ def verify_command(
     ] = False,
     most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
     held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
+    bound: Annotated[float, option("--bound", "Loss at a held-out value that passes, in percent.", "PERCENT")] = 0.0,
     device: Device = None,
     *,
     options: TuneOptions,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
-    if most_neighbours < 0:
-        raise SettingsError(
-            f"--neighbours is {most_neighbours}; it must be 0 or more", hint="0 measures the default only"
-        )
-    if held_out < 0:
-        raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
+    for name, value, hint in (
+        ("--neighbours", most_neighbours, "0 measures the default only"),
+        ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
+    ):  # fmt: skip
+        if not value >= 0:
+            raise SettingsError(f"{name} is {value}; it must be 0 or more", hint=hint)
     lock = Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
@@ -88,7 +89,7 @@ def verify_command(
         verdicts = list(
             verify(
                 lock, targets, spec, device=device, kernel=kernel, most_neighbours=most_neighbours, held_out=held_out,
-                seed=options.seed, listener=ProgressBar(),
+                most_loss=bound / 100, seed=options.seed, listener=ProgressBar(),
             )
         )  # fmt: skip
     if kernel is not None and not verdicts:

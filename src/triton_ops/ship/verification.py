@@ -110,6 +110,7 @@ def verify(
     kernel: str | None = None,
     most_neighbours: int = _NEIGHBOURS,
     held_out: int = 0,
+    most_loss: float = 0.0,
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
@@ -120,8 +121,8 @@ def verify(
     A measurement is a tune among the entry's config, the default one and the neighbours in the space, those next to the
     config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
     remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
-    many `held_out` values in each of its ranges as well. Further options are those of `tune`, such as `effort` and
-    `seed`.
+    many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
+    relative. Further options are those of `tune`, such as `effort` and `seed`.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for *_, (_, _, own_programs) in entries for program in own_programs]
@@ -132,7 +133,7 @@ def verify(
     }
     measuring = _Measuring(
         targets=targets, device=device, most_neighbours=most_neighbours, options=TuneOptions(**options),
-        listener=listener,
+        listener=listener, most_loss=most_loss,
     )  # fmt: skip
     for entry, answer, (outcome, reason, own_programs) in entries:
         refusal = next((refusals[program] for program in own_programs if program in refusals), None)
@@ -174,8 +175,9 @@ class _Measuring:
     most_neighbours: int
     options: TuneOptions
     listener: Listener | None
+    most_loss: float
 
-    def verdict(self, case: BoundEntry) -> Verdict:
+    def verdict(self, case: BoundEntry, most_loss: float = 0.0) -> Verdict:
         """The verdict of an entry for which `why_not_again` has no reason."""
         try:
             result = self._result(case)
@@ -188,13 +190,13 @@ class _Measuring:
             return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
         except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
             return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
-        return _judge(case.entry, result)
+        return _judge(case.entry, result, most_loss)
 
     def verdict_there(self, place: BoundEntry) -> Verdict:
         if place.specs is None:
             reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
             return Verdict(entry=place.entry, outcome="not measured", reason=reason)
-        return self.verdict(place)
+        return self.verdict(place, self.most_loss)
 
     def _result(self, case: BoundEntry) -> TuningResult:
         """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
@@ -230,7 +232,7 @@ class _Measuring:
         return call.tuned(options, rivals, listener=self.listener)
 
 
-def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
+def _judge(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
     trial = next((each for each in result.trials if each.config == entry.config), None)
     if trial is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
@@ -246,4 +248,5 @@ def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
     what = "the default" if default is not None and rival.config == default.config else f"({rival.config})"
     slower = (own.over(rival) or 1.0) - 1.0
     reason = f"{what} is faster by {slower:.1%}: {rival.median_ms:.4g} ms against {own.median_ms:.4g} ms"
-    return Verdict(entry=entry, outcome="slower", reason=reason, result=result, regret=slower)
+    outcome: Outcome = "slower" if slower > most_loss else "ok"
+    return Verdict(entry=entry, outcome=outcome, reason=reason, result=result, regret=slower)

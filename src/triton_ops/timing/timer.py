@@ -231,20 +231,18 @@ class EventClock:
 
     def __init__(self, device_name: str) -> None:
         self._cuda, self._device_name = require("torch", "timing on a GPU").cuda, device_name
-        self._last, self._ns = self._event(), 0
+        self._last: Any = None
+        self._ns = 0
 
     def __call__(self) -> int:
         """The time when everything that was queued before is done, which is waited for."""
-        event = self._event()
-        event.synchronize()
-        self._ns += round(_NS_PER_MS * self._last.elapsed_time(event))
-        self._last = event
-        return self._ns
-
-    def _event(self) -> Any:
         event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device_name))
-        return event
+        event.synchronize()
+        if self._last is not None:
+            self._ns += round(_NS_PER_MS * self._last.elapsed_time(event))
+        self._last = event
+        return self._ns
 
 
 @dataclass(frozen=True)

@@ -458,7 +458,8 @@ class TuningResult:
 
     def __str__(self) -> str:
         config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
-        lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line(), self._ties_line()]
+        lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line()]
+        lines += [f"Ties: {len(self.ties) - 1} more within noise ({self.noise:.2%})"] if len(self.ties) > 1 else []
         lines += [self._trials_line(), *self._failure_lines()]
         if self.unproven:
             lines.append(f"Unproven: {self.unproven}")
@@ -475,9 +476,6 @@ class TuningResult:
         if self.default is not None and self.default.config == Config(self.best_config):
             return "Gain: none, the default is kept" if self.unproven else "Gain: none, the default won"
         return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
-
-    def _ties_line(self) -> str:
-        return f"Ties: {len(self.ties) - 1} more within noise ({self.noise:.2%})" if len(self.ties) > 1 else ""
 
     def _trials_line(self) -> str:
         if not self.totals:

@@ -3,6 +3,7 @@
 import gc
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,9 +165,12 @@ def test_without_pynvml_the_error_says_how_to_get_it(monkeypatch):
         VENDORS["cuda"].sensors("cuda:0")
 
 
-def test_no_setting_of_a_device_is_written():
-    for path in SOURCE.rglob("*.py"):
-        assert "nvmlDeviceSet" not in path.read_text(encoding="utf-8"), path
+def test_no_setting_of_a_device_is_written_but_a_clock_that_somebody_asks_to_lock():
+    texts = "".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    assert re.findall(r"nvmlDeviceSet\w+|\blocked_clocks\(", texts) == [
+        "locked_clocks(",
+        "nvmlDeviceSetGpuLockedClocks",
+    ]
 
 
 # Devices without torch
@@ -220,3 +224,33 @@ def test_the_driver_is_asked_for_what_a_build_for_it_finds(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="the driver's name on another platform")
 def test_a_driver_that_refuses_a_question_leaves_it_to_torch(tmp_path):
     assert asked(libcuda.build(tmp_path, broken=True), 12000) == []
+
+
+# A lock that somebody asks for
+
+
+def test_a_clock_is_locked_while_a_block_runs_however_it_ends():
+    nvml = FakeNvml(running=[os.getpid()])
+    sensors = open_sensors(nvml, "cuda:0", gpu())
+    assert ("lock", 1500, 1500) not in nvml.calls  # to read sensors locks nothing
+    locking = sensors.locked_clocks(1500)
+    locking.__enter__()
+    assert nvml.calls[-1] == ("lock", 1500, 1500)
+    assert not locking.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert nvml.calls[-1] == "unlock"
+
+
+@pytest.mark.parametrize("running", [[], [1], [1, os.getpid()]])
+def test_a_clock_of_a_gpu_that_others_use_or_may_use_is_not_locked(running):
+    nvml = FakeNvml(running=running)
+    with pytest.raises(DeviceError, match="not locked"), open_sensors(nvml, "cuda:0", gpu()).locked_clocks(1500):
+        pass
+    assert not {"unlock", ("lock", 1500, 1500)} & {*nvml.calls}
+
+
+def test_nvml_may_refuse_to_lock_a_clock():
+    nvml = FakeNvml(running=[os.getpid()], lock=FakeNvml.NVMLError("Insufficient Permissions"))
+    sensors = open_sensors(nvml, "cuda:0", gpu())
+    with pytest.raises(DeviceError, match="cannot be locked at 1500 MHz: Insufficient"), sensors.locked_clocks(1500):
+        pass
+    assert "unlock" not in nvml.calls

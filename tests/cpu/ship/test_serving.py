@@ -184,6 +184,17 @@ def test_a_range_is_measured_at_held_out_sizes():
     assert all(each.entry == lock.entries[0] for each in verdicts)
 
 
+def test_what_a_range_may_lose_passes_at_held_out_sizes_and_not_at_the_entrys_own():
+    lock = lock_for(waiting(30, n=4), buckets={"n": "near:4@4"})
+    options = {"held_out": 1, "most_neighbours": 1, "trials": 2, **QUICK}
+    own, there = verify(lock, Targets([wait]), probe("cpu"), most_loss=100.0, **options)
+    assert [(each.outcome, each.at, each.regret > 1) for each in (own, there)] == [
+        ("slower", "", True),
+        ("ok", "n=1", True),
+    ]
+    assert "is faster by" in there.reason
+
+
 def test_a_config_must_be_valid_at_both_ends_of_a_range():
     def space(problem):
         return ConfigSpace({"ms": [1], "other": [1]}, [Constraint("small", lambda ms: problem["n"] < 16, "n is large")])
@@ -379,6 +390,7 @@ def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, m
     [
         (["verify", "none.json"], 4, "cannot be read"),
         (["verify", "lock.json", "--neighbours", "-1"], 2, "--neighbours is -1"),
+        (["verify", "lock.json", "--bound", "nan"], 2, "--bound is nan"),
         (["verify", "lock.json", "--static", "--kernel", "nothing"], 2, "has no entry of nothing"),
         (["verify", "lock.json", "--device", "cpu"], 3, "no entry could be measured"),
         (["verify", "lock.json", "--kernels", "string"], 2, "string declares no kernel"),
