@@ -268,8 +268,10 @@ class Schedule:
     def _measure(self, device: str, state: _Device, now_s: float, left_s: float | None) -> Iterator[Order]:
         """A free device measures what it has prepared, else the best that waits, else what another has prepared."""
         name = self._first_ready(state)
-        if name is None and state.tells and self._may_wait(device, state, now_s):
-            return
+        if name is None and state.tells and now_s - state.free_s < _PATIENCE_S:
+            candidates = (it for group in self._groups.values() for it in group.waiting if it.runs_on(device))
+            if len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1:
+                return
         name = name or next(iter(state.ahead), None)
         if name is not None:
             state.gives_up(name)
@@ -295,11 +297,6 @@ class Schedule:
             return max(ready, key=self._expected_s, default=None)
         whole = [name for name in ready if state.ready[name]] if self._budget_s is None else []
         return next(iter(whole or ready), None)
-
-    def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
-        candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
-        several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
-        return several and now_s - state.free_s < _PATIENCE_S
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""
