@@ -435,7 +435,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 _MOST_HELD_BYTES = 64 << 20
 _MOST_LOOKED_AT = 20_000  # values of a module: some milliseconds
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class UsersModules:
@@ -479,18 +479,23 @@ def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()
     """What a value is, and what it holds where it is a container or of the user's; too much is equal to nothing."""
     if next(left, None) is None:
         return object()
-    if isinstance(value, _PLAIN):
+    if type(value) in _PLAIN:
         return type(value), value
-    owner = value if isinstance(value, (type, FunctionType)) else type(value)
-    parts: Iterable[Any] = ()
-    if isinstance(value, (bytearray, dict, list, tuple, set, frozenset, deque)) and id(value) not in inside:
-        parts = list(value.items()) if isinstance(value, dict) else list(value)
-    elif hasattr(value, "__dict__") and id(value) not in inside and not Origin.is_installed(str(owner.__module__)):
-        parts = list(vars(value).items())
-    elif hasattr(value, "untyped_storage") and not value.is_inference():
-        parts = (value._version,)  # how often torch has written a tensor
-    place = None if type(value) is tuple else id(value)
-    return place, [_state(part, left, inside | {id(value)}) for part in parts]
+    kind, parts = type(value), list[Any]()
+    try:
+        owner = value if isinstance(value, (type, FunctionType)) else kind
+        if id(value) in inside:
+            pass
+        elif issubclass(kind, (bytearray, dict, list, tuple, set, frozenset, deque)):
+            parts += value.items() if issubclass(kind, dict) else value
+        elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
+            parts += vars(value).items()
+        elif hasattr(value, "untyped_storage") and not value.is_inference():
+            parts.append(value._version)  # how often torch has written a tensor
+        place = None if kind is tuple else id(value)
+        return place, [_state(part, left, inside | {id(value)}) for part in parts]
+    except Exception:  # noqa: BLE001 - what the user's code raises as it is looked at, or what is nested too deep
+        return object()
 
 
 def _state_of_file(module: str) -> tuple[int, ...]:

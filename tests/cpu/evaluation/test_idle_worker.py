@@ -163,6 +163,8 @@ CHANGES = [
     ("import torch\nSEEN = torch.zeros(2)", "SEEN.add_(1)", "SEEN.any()"),
     ("SEEN = bytearray(2)", "SEEN[0] = 1", "any(SEEN)"),
     ("SEEN = []\nSEEN += [SEEN, list(range(30_000)), []]", "SEEN[2].append(1)", "SEEN[2]"),  # more than is looked at
+    ("SEEN = []\nfor _ in range(9_000): SEEN = [SEEN]  # 30_000", "SEEN.append(1)", "SEEN[1:]"),  # too deep
+    ("class Own(list):\n    def __iter__(self): raise OSError\nSEEN = Own()  # 30_000", "SEEN.append(1)", "SEEN[:1]"),
 ]
 
 
