@@ -423,7 +423,7 @@ class Tuning:
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
-                taught=next(iter(nearby), None),
+                taught=next(iter(nearby), None) if self.task.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
