@@ -28,6 +28,7 @@ import torch
 
 import triton_ops
 from benchmarks.document import headed, save
+from benchmarks.tuning import bucket_regret
 from triton_ops import kernels, tune
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.device import probe
@@ -209,8 +210,12 @@ def suite() -> Row:
     with contextlib.suppress(triton_ops.WrongResultError):
         bench.benchmark_kernel(lambda x: x, lambda x: x + 1, "wrong", (4096, 4096), x)
         return row("a wrong kernel is refused before it is timed", False)
-    return row("kernels are compared, and a wrong one is refused before it is timed", outcome.speedup > 0,
-               speedup=outcome.speedup, interval=list(outcome.interval), mode=outcome.mode)  # fmt: skip
+    families = [*bench.benchmark_rmsnorm_rope([(2, 1024, 4096, 128)]), *bench.benchmark_fp8_gemm([(2048, 4096, 4096)]),
+                *bench.benchmark_gated_mlp([(1, 512, 2048, 4096)])]  # fmt: skip
+    speedups = {each.kernel_name: each.speedup for each in (outcome, *families)}
+    return row("kernels of four families are compared, and a wrong one is refused before it is timed",
+               len(speedups) == 4 and min(speedups.values()) > 0, speedups=speedups,
+               interval=list(outcome.interval), mode=outcome.mode)  # fmt: skip
 
 
 def drawn_graphs() -> Row:
@@ -277,6 +282,36 @@ def ordered_by_a_model() -> Row:
                samples=samples, tried=len(result.trials))  # fmt: skip
 
 
+def bucket_bound() -> Row:
+    """What `lock verify --held-out --bound` lets pass loses no more at sizes that were not tuned; the rest fails."""
+    most, sizes = 0.1, (1024, 4096)
+    with tempfile.TemporaryDirectory() as folder:
+        records = bucket_regret.tuned(sizes, "cuda", folder, 8, time.monotonic() + 60)
+        verdicts = list(bucket_regret.held_out(records, "measured@2", "cuda", 2, 4, most))
+    regrets = {f"{each.entry.problem['M']}: {each.at}": [each.outcome, each.regret] for each in verdicts}
+    told = [each for each in verdicts if each.regret is not None]
+    holds = bool(told) and all((each.regret <= most) == (each.outcome == "ok") for each in told if each.regret)
+    return row("a range that passes a bound loses no more than it at sizes that were not tuned", holds, bound=most,
+               regrets=regrets, largest=max((each.regret for each in told), default=None))  # fmt: skip
+
+
+def tie_order() -> Row:
+    """Equal ties are ordered by resources, then by p20 and p80; a test holds it."""
+    return _tested("ties that resources do not tell apart are ordered by p20, then by p80",
+                   "tests/cpu/evaluation/test_doubt.py", "in_the_order_of_use")  # fmt: skip
+
+
+def clock_lock() -> Row:
+    """Clocks are observed; a lock is refused on a shared GPU. Tests hold it, on a stand-in for NVML."""
+    return _tested("nothing locks a clock unasked, and a lock is refused on a shared GPU",
+                   "tests/cpu/device/test_nvidia.py", "clock")  # fmt: skip
+
+
+def _tested(statement: str, file: str, names: str) -> Row:
+    words = [sys.executable, "-m", "pytest", file, "-k", names, "-q", "-p", "no:cacheprovider"]
+    return row(statement, True, tests=file, told=_output(words, dict(os.environ)).splitlines()[-1])
+
+
 def _tuned(name: str, shape: tuple[int, ...], dtype: str, folder: str, budget_s: float | None = None) -> dict[str, Any]:
     operation, place = kernels.load(name), {"cache_dir": folder, "listener": Silent()}
     return tune(operation, shape=shape, dtype=dtype, budget_s=budget_s, **place).best_config
@@ -298,7 +333,7 @@ STATEMENTS: dict[str, Callable[[], Row]] = {
     for each in (
         row_keys, maxnreg, suite, prepared_start, epilogue_fusion, gemm_backends, warm_caches, events_and_wall,
         recorded_again, mode_as_options, drawn_graphs, profile_flow, one_entry_of_a_model, narrow_key,
-        ordered_by_a_model,
+        ordered_by_a_model, bucket_bound, tie_order, clock_lock,
     )
 }  # fmt: skip
 

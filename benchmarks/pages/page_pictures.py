@@ -27,7 +27,7 @@ from triton_ops.lab.simulation import simulate
 from triton_ops.records import Finalist, Head, Record, Run, RunLog, Timing
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts, SpaceFacts
-from triton_ops.report import report_page
+from triton_ops.report import live
 from triton_ops.report.run_facts import Report
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Trial
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
             "simulate": simulator_page.page_of(simulate("gemm"), simulator_page.grid_of(simulate("gemm"))),
-            "report": report_page.page_of([Report(Run.read(replayed(Path(folder))))]),
+            "report": live.page_of([Report(Run.read(replayed(Path(folder))))]),
         }.items():
             path = Path(folder) / f"{page}.html"
             path.write_text(content, encoding="utf-8")

@@ -47,11 +47,13 @@ def tuned(sizes: Sequence[int], device: str, folder: str, budget_s: float, end: 
     return records
 
 
-def held_out(records: list[Record], rule: str, device: str, count: int, neighbours: int) -> Iterator[Verdict]:
+def held_out(
+    records: list[Record], rule: str, device: str, count: int, neighbours: int, most_loss: float = 0.0
+) -> Iterator[Verdict]:
     """The verdicts of one rule at sizes that were not tuned."""
     lock, _ = lock_of(records, LockPlan(buckets={"M": rule}, unproven=True))
     checks = verify(lock, Targets(), probe(device), device=device, held_out=count, most_neighbours=neighbours,
-                   isolate=False)  # fmt: skip # no time goes to a new process for each size
+                   most_loss=most_loss, isolate=False)  # fmt: skip # no time goes to a new process for each size
     return (each for each in checks if each.at)
 
 

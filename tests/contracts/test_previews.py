@@ -24,8 +24,8 @@ def large_spaces(draw):
     return ConfigSpace(axes, tuple(draw(st.lists(constraints(list(axes)), max_size=1))))
 
 
-def test_at_least_one_searcher_uses_previews():
-    assert PREVIEWING == ["auto"]
+def test_the_searchers_with_priors_use_previews():
+    assert PREVIEWING == ["auto", "ranked"]
 
 
 def refused(config):

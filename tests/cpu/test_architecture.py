@@ -32,24 +32,30 @@ def trees():
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
+@cache
+def nodes():
+    """All nodes of each module's tree."""
+    return {name: [*ast.walk(tree)] for name, tree in trees().items()}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_tree_is_left():
     """The trees are 800,000 objects, among which every later search for garbage in this process would look."""
     yield
     trees.cache_clear()
+    nodes.cache_clear()
 
 
 def imports(name):
     """Modules of ours that a module imports, anywhere in it but in blocks for type checkers."""
-    tree = trees()[name]
     for_checkers = {
         id(node)
-        for block in ast.walk(tree)
+        for block in nodes()[name]
         if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
         for node in ast.walk(block)
     }
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes()[name]:
         if id(node) in for_checkers:
             continue
         if isinstance(node, ast.Import):
@@ -94,13 +100,14 @@ def test_no_import_circle_at_any_depth():
 ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}
 
 
-def past_a_face(name, tree):
+def past_a_face(name, its_nodes):
     """Imports of a file of another room, and texts that name one for an import."""
     own = name.split(".")[1] if name.count(".") > 1 or name.split(".")[-1] in ROOMS else ""
-    for node in ast.walk(tree):
+    for node in its_nodes:
         named = node.module if isinstance(node, ast.ImportFrom) else None
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
-            text = ast.unparse(node).removeprefix("f").strip("'\"")
+            text = ast.unparse(node).removeprefix("f") if isinstance(node, ast.JoinedStr) else str(node.value)
+            text = text.strip("'\"")
             named = text if re.fullmatch(r"triton_ops\.\w+\.[\w.{}\[\]]+", text) else None
         parts = (named or "").split(".")
         if len(parts) > 2 and parts[0] == "triton_ops" and parts[1] in ROOMS and parts[1] != own:
@@ -111,16 +118,19 @@ def test_imports_past_a_face_are_found():
     tree = ast.parse(
         "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops.lint.engine'"
     )
-    assert list(past_a_face("triton_ops.tuner.loop", tree)) == ["triton_ops.space.walk", "triton_ops.lint.engine"]
+    assert list(past_a_face("triton_ops.tuner.loop", ast.walk(tree))) == [
+        "triton_ops.space.walk",
+        "triton_ops.lint.engine",
+    ]
 
 
 def test_rooms_import_faces_only():
     """The public face of the package names files, and the documented import path of the checks their folders."""
     found = {
         (name, named)
-        for name, tree in trees().items()
+        for name, its_nodes in nodes().items()
         if name != "triton_ops"
-        for named in past_a_face(name, tree)
+        for named in past_a_face(name, its_nodes)
         if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
     }
     assert found == set()
@@ -143,8 +153,8 @@ def body_lines(function):
 def test_no_function_has_more_lines_than_the_limit():
     functions = [
         (name, node)
-        for name, tree in trees().items()
-        for node in ast.walk(tree)
+        for name, its_nodes in nodes().items()
+        for node in its_nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not is_kernel(node)
     ]
     assert [f"{name}.{f.name}: {body_lines(f)}" for name, f in functions if body_lines(f) > FUNCTION_LINES] == []
@@ -153,8 +163,8 @@ def test_no_function_has_more_lines_than_the_limit():
 def test_only_settings_reads_the_environment():
     used = {
         name
-        for name, tree in trees().items()
-        for node in ast.walk(tree)
+        for name, its_nodes in nodes().items()
+        for node in its_nodes
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv")
     }
     assert used == {"triton_ops.settings"}
@@ -192,8 +202,8 @@ def test_files_are_opened_in_one_place():
     """Whoever opens a file elsewhere would follow a planted link, or wait for a FIFO."""
     used = {
         name
-        for name, tree in trees().items()
-        for node in ast.walk(tree)
+        for name, its_nodes in nodes().items()
+        for node in its_nodes
         if isinstance(node, ast.Call)
         and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in OPENERS
     }

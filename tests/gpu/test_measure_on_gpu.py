@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import PerformanceProfile, Status, TritonAutoTuner, TuningResult
+from triton_ops import BenchmarkSuite, ConfigCache, PerformanceProfile, Status, TritonAutoTuner, TuningResult
 from triton_ops.device import probe
 from triton_ops.timing import (
     Arm,
@@ -515,3 +515,19 @@ def test_shipped_kernels_run_without_any_tuner():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_the_suite_compares_three_families():
+    suite = BenchmarkSuite(warmup_runs=1, benchmark_runs=10)
+    rows = [*suite.benchmark_rmsnorm_rope([(1, 64, 512, 64)]), *suite.benchmark_gated_mlp([(1, 64, 256, 512)]),
+            *suite.benchmark_fp8_gemm([(256, 256, 256)])]  # fmt: skip
+    assert [row.speedup > 0 for row in rows] == [True] * 3
+    assert {row.mode.partition("-")[0] for row in rows} <= {"event", "graph"}
+
+
+def test_all_labels_of_a_gpu_are_one_entry_if_that_is_asked_for(tmp_path):
+    labels = ("cuda", "cuda:0", torch.cuda.get_device_name(0))
+    for by_model, same in ((True, labels), (False, ("cuda:0",))):
+        cache = ConfigCache(tmp_path / str(by_model), by_model=by_model)
+        cache.set("softmax", (4096, 4096), "cuda:0", {"BLOCK_SIZE": 1024})
+        assert tuple(label for label in labels if ("softmax", (4096, 4096), label) in cache) == same

@@ -150,16 +150,13 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
 @contextlib.contextmanager
 def launches_taken(take: Take) -> Iterator[None]:
-    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments.
-
-    A thread that inherits this one's context, as one of `_in_threads` does, may go on after the block.
-    """
+    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
     with _lock, contextlib.ExitStack() as stack:
         for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
             stack.enter_context(_replaced(kind, {"run": _taken(kind.run)}))
-        takes = [take]
+        takes = [take]  # a thread of `_in_threads` may go on after the block
         token = _taking.set(takes)
         try:
             yield
@@ -237,9 +234,8 @@ def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:
         context, run = copy_context(), thread.run
 
         def on_gpu() -> None:
-            with contextlib.suppress(SystemExit), contextlib.ExitStack() as stack:
-                if "torch" in sys.modules:
-                    stack.enter_context(_as_on_gpu(memory))
+            mode = _as_on_gpu(memory) if "torch" in sys.modules else contextlib.nullcontext()
+            with contextlib.suppress(SystemExit), mode:
                 run()
 
         if _taking.get():

@@ -22,9 +22,7 @@ def storable(value: Any) -> Any:
     return value
 
 
-_CONTROLS = (  # a pattern takes longer to compile than this module to import
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
+_CONTROLS = "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
 def gain_text(ratio: float | None, interval: tuple[float, float] | None = None, unproven: str = "") -> str:

@@ -130,7 +130,8 @@ class PerformanceReport:
     def generate_text_report(self) -> str:
         """The report for people: environment, results, comparisons."""
         head = [self.title, "=" * len(self.title), *(f"{k}: {v}" for k, v in self._environment().items()), ""]
-        rows = [*map(_row, self.results), *map(_comparison_row, self.comparisons)]
+        rows = [f"{_head(one)}: {one.metrics}{_config(one)}, {one.mode}" for one in self.results]
+        rows += map(_comparison_row, self.comparisons)
         return "\n".join([*head, *(rows or ["no results"]), ""])
 
     def generate_json_report(self) -> str:
@@ -166,10 +167,6 @@ class PerformanceReport:
         software = {name: version for name, version in Host.versions().items() if version}
         date = self._now().isoformat(timespec="seconds")
         return {"date": date, "device": probe(None).name, **software, **self.metadata}
-
-
-def _row(result: BenchmarkResult) -> str:
-    return f"{_head(result)}: {result.metrics}{_config(result)}, {result.mode}"
 
 
 def _comparison_row(comparison: ComparisonResult) -> str:

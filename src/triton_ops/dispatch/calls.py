@@ -2,7 +2,8 @@
 
 The key of a decorator says which values decide. Beside them a problem holds the dtypes of all tensors, and, under
 `NAME:class`, what Triton specialises code on: alignment, being 1 or a multiple of 16, and the values of other constexpr
-parameters. A winner may be borrowed over another class; it is never taken for an exact one.
+parameters. A winner may be borrowed over another class, and over None, a bool and a float in each other's place, which
+Triton's own key takes for one; it is never taken for an exact one.
 
 Facts used, from Triton 3.6 to 3.9: `Heuristics.run` calls each of `values` with the arguments that the call gives by
 name, what the config brings, `grid`, `warmup` and what came before it, and runs its `fn` with the value.
@@ -27,6 +28,7 @@ from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
+_TYPES = ("NoneType", "bool", "float")  # of arguments that are no tensors: Triton's key takes them for one
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
 
@@ -98,9 +100,11 @@ class Calls:
         ranged = {name for bucket in self.mapper.buckets for name in bucket.extents}
         classes = {f"{name}:class": _class_of_integer(named[name]) for name in ranged.intersection(named)}
         keyed = {**keyed, **classes}
-        loose = frozenset(name for name in keyed if name.endswith(":class"))
+        loose = {name for name in keyed if name.endswith(":class")}
+        others = {*keyed}.difference(self.keys, (name.removesuffix(":class") for name in loose))
+        loose |= {name for name in others if keyed[name] in _TYPES}
         return CalledWith(
-            problem=keyed, loose=loose, label=self._label(named), given=Arguments(keyword=named),
+            problem=keyed, loose=frozenset(loose), label=self._label(named), given=Arguments(keyword=named),
             asked={**facts, **classes},
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
-from triton_ops.dispatch.ladder import DEFAULT, TUNE, capturing, ladder_of, policy_of, tune
+from triton_ops.dispatch.ladder import DEFAULT, MEASURING, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
 from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
@@ -295,7 +295,7 @@ class Chooser:
             answer = Found(config=space.default_config, rung=FALLBACK, why=why)
             problem, device = request.problem.label, request.device.name
             return Decision(found=answer, kernel=self.name, problem=problem, device=device, passed=space.remarks)
-        tunes = policy_of(self.on_miss, DEFAULT) == TUNE and not capturing()
+        tunes = policy_of(self.on_miss, DEFAULT) in MEASURING and not capturing()
         return safely_decided(
             self._made_operation(space, self._operation.reference), arguments.keyword, args=arguments.positional,
             on_miss=self.on_miss, options=self.options,

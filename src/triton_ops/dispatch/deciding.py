@@ -22,6 +22,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from triton_ops import settings
 from triton_ops.backend import (
@@ -40,7 +41,9 @@ from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, withi
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
+    MEASURING,
     QUEUE,
+    RACE,
     TUNE,
     LadderQuestion,
     capturing,
@@ -218,14 +221,16 @@ class Options:
             )
 
 
+_writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
 
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
-    if stderr is a terminal. `guesses` has arguments that the kernel only writes count as its outputs, where the
-    decorator names none. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
+    if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
     asks; empty if nothing.
     """
 
@@ -240,7 +245,6 @@ class KernelCall:
     listener: Listener | None = None
     own_bench: str = ""
     tuned_as: Callable[[TuningResult], Any] | None = None
-    guesses: bool = True
 
     @property
     def name(self) -> str:
@@ -267,7 +271,7 @@ class KernelCall:
     @property
     def _outputs(self) -> tuple[str, ...]:
         """The arguments that are named as written, else those that are only written and share no memory with others."""
-        if self.options.outputs or not self.guesses:
+        if self.options.outputs or Layers.unwrap(self.function) in _writes_a_part:
             return self.options.outputs
         values = self.called.given.keyword
         places = list(map(_place, self.called.given.tensors()))
@@ -365,7 +369,8 @@ class KernelCall:
         except TuningFailedError:
             if self.options.outputs or not self._outputs:
                 raise
-            return replace(self, guesses=False).tuned(options, space, **place)
+            _writes_a_part.add(Layers.unwrap(self.function))  # so that its other problems are tuned once
+            return replace(self).tuned(options, space, **place)
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
@@ -382,7 +387,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
     UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
-    asked = policy_of(call.options.on_miss, TUNE)
+    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
     policy = asked if _possible(asked, call) else DEFAULT
     try:
         question = call.question(policy)
@@ -408,7 +413,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 def foretold(call: KernelCall) -> Decision:
     """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
-    asked = policy_of(call.options.on_miss, TUNE)
+    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
     policy = asked if _possible(asked, call) else DEFAULT
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
@@ -523,6 +528,13 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
     )  # fmt: skip
 
 
+def _raced(call: KernelCall, asked: str) -> tuple[KernelCall, str]:
+    """A call and its policy; a race is a tune of little effort."""
+    if asked != RACE:
+        return call, asked
+    return replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=RACE))), TUNE
+
+
 def _possible(policy: str, call: KernelCall) -> bool:
     """Tell whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request.
 
@@ -531,7 +543,7 @@ def _possible(policy: str, call: KernelCall) -> bool:
     """
     if policy != TUNE or capturing():
         return policy != TUNE
-    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) == TUNE
+    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MEASURING
 
 
 def _why(call: KernelCall, policy: str) -> str:

@@ -23,7 +23,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
-from triton_ops.dispatch.ladder import TUNE, policy_of
+from triton_ops.dispatch.ladder import MEASURING, TUNE, policy_of
 from triton_ops.dispatch.launching import Launches
 from triton_ops.records import cache_folder, may_have_records
 from triton_ops.request import Effort, TuneOptions
@@ -93,7 +93,7 @@ def install(
         _put_decorator(installed)
         _put_run(installed)
         _installed.append(installed)
-    will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
+    will_tune = policy_of(on_miss, TUNE) in MEASURING and not may_have_records(cache_folder(cache_dir))
     if will_tune and isolate is not False:
         evaluation.start_one_early()  # imported now: most programs that launch kernels never tune
     end = ExitStack()

@@ -465,7 +465,8 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+TUNE, RACE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE)
 
 
 @contextmanager
@@ -475,7 +476,8 @@ def on_miss(policy: str) -> Iterator[None]:
     It holds for this thread or task only.
 
     Args:
-        policy: `tune` finds the winner first, `default` runs the kernel's default config, `error` raises
+        policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
+            default, which takes about a second, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:
@@ -496,7 +498,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
-    if asked == TUNE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
+    if asked in MEASURING and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
@@ -504,7 +506,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
         return asked
     if ERROR in (asked, confined):
         return ERROR
-    return DEFAULT if asked == TUNE else asked
+    return DEFAULT if asked in MEASURING else asked
 
 
 def confine(policy: str | None) -> str | None:

@@ -23,6 +23,8 @@ from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, regi
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
+    MEASURING,
+    RACE,
     TUNE,
     Ladder,
     LadderQuestion,
@@ -62,14 +64,16 @@ def decided(
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
-    enough = left_undecided if policy == TUNE and not capturing() else None
-    decision = answered(operation, request, ladder_of(folder), near=policy != TUNE, enough=enough)
+    tunes = policy in MEASURING and not capturing()
+    enough = left_undecided if tunes else None
+    decision = answered(operation, request, ladder_of(folder), near=policy not in MEASURING, enough=enough)
     if not decision.missed:
         return decision
     if policy == ERROR:
         raise decision.error
-    if policy == TUNE and not capturing():
-        result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
+    if tunes:
+        chosen = {**(options or {}), **({"effort": RACE} if policy == RACE else {})}
+        result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **chosen)
         return decision.tuned(result)
     Misses(Path(cache_folder(folder))).note(request.key)
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())

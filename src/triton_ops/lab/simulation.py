@@ -366,7 +366,7 @@ def workload_named(name: str) -> TextbookWorkload:
     if name not in WORKLOADS:
         raise TargetError(
             f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
-            hint="name one of them, or none for all; `triton-ops explain rank` ranks configs of any kernel",
+            hint="name one of them, or none for all; `triton-ops explain rank` ranks any kernel, which has no page",
         )
     return WORKLOADS[name]
 

@@ -90,7 +90,7 @@ class IdleProcesses(Generic[Process]):
 
     @staticmethod
     def inherited() -> Hashable:
-        """What of a process that began now decides what it compiles, and where to; the name of a test does not."""
+        """The environment of a process that began now, without the name of the test that pytest runs, and its folder."""
         return settings.environment("PYTEST_CURRENT_TEST"), settings.current_folder()
 
     def put(

@@ -14,7 +14,7 @@ import typer
 from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Run, Runs
-from triton_ops.report.report_page import page_of
+from triton_ops.report.live import page_of
 from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.request import named_object

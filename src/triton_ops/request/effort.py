@@ -77,7 +77,7 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The cost that a tune may have, and its use. `quick`, `full` and `exhaustive` are shipped.
+    """The cost that a tune may have, and its use. `race`, `quick`, `full` and `exhaustive` are shipped.
 
     Attributes:
         name: The name in records. A record answers a later tune if both have the same name, or if both names are of
@@ -187,6 +187,16 @@ class Effort:
 
 
 PRESETS = {
+    "race": Effort(
+        name="race",
+        search="ranked",
+        budget=Budget(trials=6, seconds=5),
+        race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=0.25, visit_ms=1.25, regret=RacePolicy.zone),
+        near=0.06,
+        finalists=2,
+        previews=32,
+        doubt_s=0.5,
+    ),
     "quick": Effort(
         name="quick",
         budget=Budget(seconds=60),

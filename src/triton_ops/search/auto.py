@@ -149,12 +149,9 @@ class Priors:
         return trust
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
-        costs = [[_log(score) for score in prior.score(configs)] for prior in self._all] if configs else []
-        return np.array(costs, dtype=float).reshape(len(self._all), len(configs)).T
-
-
-def _log(score: float) -> float:
-    return math.log(score) if score > 0 else math.nan
+        scores = [prior.score(configs) for prior in self._all] if configs else []
+        logs = [[math.log(score) if score > 0 else math.nan for score in row] for row in scores]
+        return np.array(logs, dtype=float).reshape(len(self._all), len(configs)).T
 
 
 _LEAST = 0.02  # least chance, because the surrogate is sometimes too sure

@@ -177,6 +177,7 @@ class LearnsPreviews(Protocol):
 
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
+    "ranked": ("ranked", "RankedSearch"),
     "random": ("sampling", "random_search"),
     "exhaustive": ("sampling", "exhaustive_search"),
     "latin": ("sampling", "LatinSearch"),
@@ -187,7 +188,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
-_USES_PRIORS = ("auto",)  # the searchers that take priors
+_USES_PRIORS = ("auto", "ranked")  # the searchers that take priors
 _IMPORTED_LATE = {
     "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
 }  # what searchers import when they first need it, which takes a third of a second
@@ -262,7 +263,7 @@ class Search:
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher that `search` names, makes or is; only `auto` uses priors of this problem, and records of others.
+    """The searcher that `search` names, makes or is; `auto` and `ranked` use priors of this problem and records.
 
     Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
     """

@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from triton_ops.ship.command_exchange import export_command as export_command
     from triton_ops.ship.command_exchange import import_command as import_command
     from triton_ops.ship.command_exchange import look_up_command as look_up_command
+    from triton_ops.ship.command_exchange import portfolio_command as portfolio_command
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command
-    from triton_ops.ship.command_portfolio import portfolio_command as portfolio_command
     from triton_ops.ship.portfolio import Portfolio as Portfolio
     from triton_ops.ship.portfolio import choose_portfolio as choose_portfolio
     from triton_ops.ship.preparing import Prepared as Prepared

@@ -359,13 +359,13 @@ _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
 _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data
 
 
-def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[list[Prior]]:
+def coming_priors(task: Task, folder: Path, pool: CompilePool | None, trials: int | None = None) -> Future[list[Prior]]:
     """The model of a task's work as a prior; an empty list where it can say nothing.
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
-    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's. The cache folder may
-    hold the device's calibration.
+    tried whole, in so many `trials` at most. The thread ends soon after the pool was closed, and its result is then
+    nobody's. The cache folder may hold the device's calibration.
     """
     priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
@@ -373,7 +373,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         return priors
     machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     configs = Survey.considered(task.space) if machine is not None else []
-    if machine is None or len(configs) <= Search.SMALL:
+    if machine is None or len(configs) <= min(Search.SMALL, trials or Search.SMALL):
         priors.set_result([])
         return priors
 

@@ -205,7 +205,7 @@ def tune(
             operation's, else the rule for verdicts.
         check: An own comparison, `check(result, expected)`, that returns True for a right result, in place of the rule;
             it is given tuples where there are several results. None takes the operation's, if any.
-        effort: `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
+        effort: `race`, `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
         search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
             one from the config space and the seed; None takes the effort's.
         trials: The limit of trials; None takes the effort's.

@@ -527,7 +527,7 @@ class Tuning:
             return make_searcher(search, space, self.options.seed)
         transfers = self._transfers and space.size.total > Effort.FEW
         records = transfers_to(self.task, self.key, self.store, self.folder) if transfers else []
-        self._model = self._model or coming_priors(self.task, self.folder, pool)
+        self._model = self._model or coming_priors(self.task, self.folder, pool, self.effort.budget.trials)
 
         def made(priors: Sequence[Prior]) -> Searcher:
             self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))

@@ -442,9 +442,8 @@ def _content(torch: Any, path: Path) -> Any:
     begin = 8 + int.from_bytes(content[:8], "little")  # of the elements, after their description
     heads = {name: head for name, head in json.loads(content[8:begin]).items() if name != "__metadata__"}
     head = _named_in(heads, match["name"])
-    low, high = head["data_offsets"]
-    dtype = getattr(torch, _SAFETENSORS[head["dtype"]])
-    return torch.frombuffer(bytearray(content[begin + low : begin + high]), dtype=dtype).reshape(head["shape"])
+    elements = bytearray(memoryview(content)[begin:][slice(*head["data_offsets"])])
+    return torch.frombuffer(elements, dtype=getattr(torch, _SAFETENSORS[head["dtype"]])).reshape(head["shape"])
 
 
 def _named_in(content: Any, name: str | None) -> Any:

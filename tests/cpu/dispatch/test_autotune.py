@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
 
 
 import triton_ops  # noqa: E402
@@ -83,6 +84,24 @@ def test_a_call_without_a_program_is_not_tuned_and_decides_no_other(launched):
     with pytest.raises(DeviceError):  # a tune needs a GPU
         kernel[grid](*vectors(), n=1024)
     tuned_add(on_miss="error")[grid](x, y, out, n=0)
+
+
+def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
+    efforts = []
+
+    def tuned(call, *args, **kwargs):
+        efforts.append(call.plan.name)
+        raise SpaceError("nothing is measured here")
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    monkeypatch.setattr(
+        deciding, "_undescribed", lambda call, error, policy, _: deciding._by_first(call, error, policy)
+    )
+    for policy in ("race", "tune"):
+        tuned_add(on_miss=policy)[grid](*vectors(), n=1024)
+    assert efforts == ["race", "quick"]
+    kernel = tuned_add(on_miss="race")
+    assert "a launch tunes it first" in kernel.why(*vectors(), n=1024, grid=grid).found.why
 
 
 def test_two_decorators_that_tune_one_name_are_named_when_they_are_nested():
@@ -330,6 +349,21 @@ def test_a_comment_or_another_config_is_no_miss_and_another_value_of_the_key_is_
     assert wider.why(*vectors(), 4096).found.rung == "default"
 
 
+def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first_problem_only(monkeypatch):
+    tunes = []
+
+    def tune_request(request, _options, **_place):
+        tunes.append(request.kernel.outputs)
+        if request.kernel.outputs:
+            raise TuningFailedError("every config is wrong")
+
+    monkeypatch.setattr(deciding, "tune_request", tune_request)
+    monkeypatch.setattr(deciding, "_writes_a_part", weakref.WeakSet())
+    for n in (1024, 2048):
+        tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()
+    assert tunes == [("out_ptr",), (), ()]
+
+
 def test_another_alignment_borrows_and_names_the_field(launched):
     kernel = tuned_add()
     remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)
@@ -337,6 +371,24 @@ def test_another_alignment_borrows_and_names_the_field(launched):
     assert (decision.found.rung, decision.found.config["BLOCK"]) == ("borrowed", 256)
     assert "x_ptr:class: not aligned | aligned" in decision.found.why
     assert "x_ptr:class: not aligned | aligned" in "".join(decision.passed)
+
+
+@triton.jit
+def scaled(x_ptr, mask_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(x_ptr + at, x if scale is None else x * scale, mask=at < n)
+
+
+def test_none_a_float_and_a_bool_borrow_from_each_other_as_in_tritons_key_and_a_tensor_does_not(launched):
+    kernel = triton_ops.autotune([SMALL, LARGE], ["n"], on_miss="default")(scaled)
+    x, mask = torch.zeros(1024), torch.zeros(1024, dtype=torch.bool)
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), x, None, 1024, None)
+    for other in (0.5, True):
+        decision = kernel.why(x, None, 1024, other, grid=grid)
+        assert (decision.found.rung, decision.found.config["BLOCK"]) == ("borrowed", 256)
+    assert kernel.why(x, mask, 1024, None, grid=grid).found.rung == "default"
+    assert kernel.why(x, True, 1024, None, grid=grid).found.rung == "borrowed"
 
 
 def test_a_record_is_borrowed_over_a_factor_of_two_and_no_farther(launched):
@@ -458,7 +510,7 @@ def test_policies_by_argument_context_and_environment(launched, monkeypatch):
 
 
 def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched, monkeypatch, caplog):
-    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, default, error, queue"):
+    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, default, error, queue"):
         tuned_add(on_miss="guess")
     with pytest.raises(SettingsError), triton_ops.on_miss("guess"):
         pass

@@ -88,6 +88,22 @@ def test_policies_hold_for_operations_too(operation, steady_clock):
     assert operations._calls.decisions[-1].found.rung == "tuned"
 
 
+def test_a_race_is_a_tune_of_a_few_configs_which_a_longer_tune_goes_beyond(operation, steady_clock):
+    with triton_ops.on_miss("race"):
+        operation([1, 2])
+    decision = operations._calls.decisions[-1]
+    assert decision.found.rung == "tuned"
+    raced = triton_ops.recall(operation, ([1, 2],))
+    assert (raced.effort, raced.budget.trials) == ("race", 6)
+    assert tune(operation, ([1, 2],)).record == raced.id
+    assert triton_ops.recall(operation, ([1, 2],)).effort == "quick"
+    sources._sources.ladders.clear()
+    operations._calls.forget()
+    with triton_ops.on_miss("race"):  # what a longer tune has found answers a race
+        operation([1, 2])
+    assert operations._calls.decisions[-1].found.rung == "record"
+
+
 def test_a_user_without_a_home_folder_is_served_and_nothing_is_kept(operation, monkeypatch, caplog, steady_clock):
     """As in a container that runs as any number: the user has no entry in the system's list."""
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from triton_ops.many.executor import Call
-from triton_ops.many.ray_actors import Measurer, Piece, WatchedFolder, apply, files_of_problem
+from triton_ops.many.ray_engine import Measurer, Piece, WatchedFolder, apply, files_of_problem
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"

@@ -21,8 +21,7 @@ import pytest
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
-from triton_ops.many.ray_actors import HostFacts
-from triton_ops.many.ray_engine import RayEngine, engine_named
+from triton_ops.many.ray_engine import HostFacts, RayEngine, engine_named
 from triton_ops.many.session import jobs_of
 from triton_ops.records import Misses, Run, store_in
 from triton_ops.records.misses import Harvest

@@ -21,7 +21,7 @@ from triton_ops.records import Finalist, Head, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
-from triton_ops.report.report_page import page_of
+from triton_ops.report.live import page_of
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace

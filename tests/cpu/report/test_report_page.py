@@ -10,9 +10,9 @@ from tests.browser import opened_browser, serious_faults
 from tests.runs import ID, begun
 from triton_ops.records import Run
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.report import live as build
 from triton_ops.report import live as growing
-from triton_ops.report import report_page as build
-from triton_ops.report.report_page import page_of
+from triton_ops.report.live import page_of
 from triton_ops.report.run_facts import Report
 
 from ..lab.test_simulator_page import seen
