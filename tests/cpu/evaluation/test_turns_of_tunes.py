@@ -89,7 +89,8 @@ def test_seconds_in_which_a_worker_waits_for_others_are_no_part_of_its_limits():
     worker = WorkerProcess(program="tests.waiting_worker")
     limits_s = {StationStep.TURN: math.inf, StationStep.LAUNCH: 20.0}
     try:
-        assert worker.ask([("wait", 0.6), ("launch", 0.0), ("wait", 0.6)], 0.5, limits_s, "start") == "done"
+        assert worker.ask([], 60.0, limits_s, "start") == "done"
+        assert worker.ask([("wait", 1.6), ("launch", 0.0)], 1.5, limits_s, "start") == "done"
         with pytest.raises(WorkerLostError, match=r"its trial did not end within 0\.5 s") as caught:
             worker.ask([("wait", 0.0), ("launch", 20.0)], 0.5, limits_s, "start")
         assert caught.value.hung
