@@ -5,12 +5,13 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from enum import Enum
 from pathlib import Path
 
-from triton_ops.evaluation.worker import WorkerAnswer
+from triton_ops.evaluation.worker import Attempt, WorkerAnswer
 from triton_ops.processes.channel import _HEAD, _MARK
 from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
@@ -91,6 +92,12 @@ def write_where_possible(count):
                 os.write(int(path.name), b"x" * count)
 
 
+class Once(Attempt):
+    """A question whose worker leaves something behind that a second one would find."""
+
+    repeatable = False
+
+
 def sends_a_message(*, message):
     """Writes a whole message into every descriptor that takes one: a number, or an answer with another value."""
     time.sleep(1e-3)
@@ -117,6 +124,15 @@ def crashes_beside_a_child(*, deadly):
         if not os.fork():
             time.sleep(600)
         os.abort()
+
+
+def littered(*, n):
+    """A call that leaves a temporary file, and ends its process or does not come back for one config each."""
+    os.close(tempfile.mkstemp()[0])
+    if n == 2:
+        os._exit(3)
+    while n == 3:
+        time.sleep(1)
 
 
 def leaves_processes(*, how):

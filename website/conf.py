@@ -56,11 +56,15 @@ def for_readers_of_all_kinds(_app, _page, _template, context, _doctree):
     body = re.sub(r"<dl>\s*<dd>.*?</dl>", _parameters, context.get("body", ""), flags=re.DOTALL)
     body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
     body = body.replace('Variables<span class="colon">', 'Attributes<span class="colon">')  # as the docstrings say
-    body = re.sub(r"(?<=[\s>])\d{4}-\d\d-\d\d(?=[\s<,;.])", r'<span class="date">\g<0></span>', body)
+    body = re.sub(r">[^<]+", lambda text: re.sub(r"\b\d{4}-\d\d-\d\d\b", _whole, text[0]), body)
     context["body"] = body.replace("<pre>", '<pre tabindex="0">')
     context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
+
+
+def _whole(date):
+    return f'<span class="date">{date[0]}</span>'
 
 
 def _parameters(found):

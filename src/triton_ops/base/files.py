@@ -17,16 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base.folders import (
-    Folder,
-    flags,
-    kind_of,
-    open_regular,
-    sync,
-    sync_folder,
-    user,
-    written_by_others,
-)
+from triton_ops.base.folders import Folder, flags, kind_of, open_regular, sync, sync_folder, user, written_by_others
 from triton_ops.base.plain import Sealed
 from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError

@@ -110,7 +110,7 @@ class NotedOperation(Operation):
         """The operation of a kernel at its first launch by a function, which is run without a device.
 
         Nothing is launched, and the function goes no further than to that launch. `specs` are the function's arguments
-        by name; `space` has values of tunables of a kernel without a decorator, and `target` is the GPU that stands in.
+        by name; `space` has values of tunables, and `target` is the GPU that stands in.
         Tensors have memory only where one of them has values of its own, or the function reads some. Raises TargetError
         if the function cannot be run so, or does not launch the kernel.
         """
@@ -153,7 +153,11 @@ class NotedOperation(Operation):
         given, whole = call.called.given.keyword, call.operation
         if call.space.size.total > 1:
             GridWatch().look(grid, call.function, given, call.first, whole.name, tuple(call.space.tunables))
-        grids = grid_of_call(grid, call.function, given, call.space)
+        wide = call.space
+        if space and wide.listed is not None and space.keys() <= wide.tunables.keys():  # what is typed is launched too
+            parts = (wide, wide.with_values(space))
+            wide = ConfigSpace.from_configs([one.with_members(part.members) for part in parts for one in part])
+        grids = grid_of_call(grid, call.function, given, wide)
         if all(isinstance(each, tuple) and 0 in each for each in getattr(grids, "extents", {0: ""}).values()):
             raise TargetError(
                 f"{whole.name} is launched with no programs: its grid is {next(iter(grids.extents.values()))}",  # type: ignore[attr-defined]

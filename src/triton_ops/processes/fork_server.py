@@ -90,7 +90,7 @@ class IdleProcesses(Generic[Process]):
 
     @staticmethod
     def inherited() -> Hashable:
-        """The environment of a process that begins now, but for the name of pytest's test, and its folder."""
+        """The environment of a process that began now, without the name of pytest's test, and its folder."""
         return settings.environment("PYTEST_CURRENT_TEST"), settings.current_folder()
 
     def put(

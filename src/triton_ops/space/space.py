@@ -20,14 +20,7 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
-from triton_ops.space.config import (
-    Config,
-    Members,
-    Value,
-    members_among,
-    named_shortly,
-    values_of_members,
-)
+from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.tunable import Constraint, Tunable
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 

@@ -236,6 +236,7 @@ class EventClock:
 
     def __call__(self) -> int:
         """The time when everything that was queued before is done, which is waited for."""
+        self._cuda.synchronize(self._device_name)  # work may be on several streams
         event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device_name))
         event.synchronize()

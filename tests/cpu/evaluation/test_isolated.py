@@ -21,6 +21,7 @@ from benchmarks.robustness.workers import workers_of
 
 from tests.torchless import (
     CalledWhenUnpacked,
+    Once,
     aborts,
     dies_in_the_race,
     never_ends,
@@ -217,12 +218,6 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
         Isolated(assignment(aborts))
     with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
         Isolated(assignment(raises))
-
-
-class Once(Attempt):
-    """A question whose worker leaves something behind that a second one would find."""
-
-    repeatable = False
 
 
 def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import triton
 
 from triton_ops.backend import standing_in
 from triton_ops.device import Target
-from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError
+from triton_ops.exceptions import KernelTypeError, SettingsError, ShapeMismatchError, TargetError, UnknownTunableError
 from triton_ops.kernels import TypedTarget
 from triton_ops.request import TypedProblem
 from triton_ops.values import TensorSpec
@@ -78,6 +79,17 @@ def test_the_list_of_a_decorator_is_the_space(name):
     config = operation.space.default_config
     grid = operation.kernel.grid({**operation.values, **config})
     assert grid == ((1,) if name == "below" else (triton.cdiv(1000, config["BLOCK"]),))
+
+
+def test_the_grid_of_a_value_that_a_list_lacks_is_known():
+    asked = TypedTarget(f"{FILE}:listed", problem=TypedProblem.of("1000", space=["BLOCK=32"]), gpu="H100")
+    operation, space, _, _ = asked.tuned(asked.load())
+    assert [(config["BLOCK"], config["num_warps"]) for config in space] == [(32, 4), (32, 8)]
+    assert {operation.kernel.grid({**operation.values, **config}) for config in space} == {(32,)}
+    assert operation.kernel.grid({**operation.values, **operation.space.default_config}) == (16,)
+    wrong = replace(asked, problem=TypedProblem.of("1000", space=["BLOK=32"]))
+    with pytest.raises(UnknownTunableError, match="has no tunable BLOK"):
+        wrong.tuned(wrong.load())
 
 
 def test_a_kernel_without_a_decorator_has_the_config_of_its_launch_or_a_given_space():

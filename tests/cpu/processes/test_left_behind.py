@@ -13,6 +13,7 @@ from shlex import quote
 
 import pytest
 
+from tests.torchless import littered
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder
 from triton_ops.base.code_folders import sweep_temporary
@@ -103,15 +104,6 @@ def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
     eventually(lambda: not list((place / "tmp").iterdir()), 5)
-
-
-def littered(*, n):
-    """A call that leaves a temporary file, and ends its process or does not come back for one config each."""
-    os.close(tempfile.mkstemp()[0])
-    if n == 2:
-        os._exit(3)
-    while n == 3:
-        time.sleep(1)
 
 
 def test_ordinary_ends_crashes_and_time_limits_leave_no_temporary_file(tmp_path, monkeypatch):
