@@ -53,8 +53,6 @@ class Suite:
     warm: bool = True
 
 
-# Softmaxes and two gated units at 8x1024, 2048x768, 8096x32 and 8x960x196.
-_SMALL_KEYS = "(shape12 or shape15 or shape17 or shape20) and (softmax or silu or leaky)"
 _CONCH = "stackav-oss/conch e2c5ecfe"
 # Softmaxes and two gated units at 8x1024, 2048x768, 8096x32 and 8x960x196.
 _SOME = "(shape12 or shape15 or shape17 or shape20) and (softmax or silu or leaky)"
@@ -163,13 +161,14 @@ def compared(suite: Suite, tree: Path, folder: Path, end: float) -> Iterator[dic
 def summary(suites: dict[str, Any]) -> dict[str, Any]:
     """The seconds of all suites in each state, and which suites did not end alike."""
     states = [(name, state, row[state]) for name, row in suites.items() for state in ("cold", "warm") if state in row]
-    whole = [row for _, _, row in states if all(row["whole"].values())]
+    whole = [(state, row) for _, state, row in states if all(row["whole"].values())]
     return {
-        "seconds": {mode: sum(row["seconds"][mode] for row in whole) for mode in MODES},
+        "seconds": {state: {mode: sum(row["seconds"][mode] for each, row in whole if each == state) for mode in MODES}
+                    for state in ("cold", "warm")},
         "ratios": {f"{name}, {state}": row["ratio"] for name, state, row in states},
         "unequal": [f"{name}, {state}" for name, state, row in states if row["unequal"]],
         "cut_off": [f"{name}, {state}" for name, state, row in states if not all(row["whole"].values())],
-    }
+    }  # fmt: skip
 
 
 def main() -> None:

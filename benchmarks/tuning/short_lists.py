@@ -1,24 +1,31 @@
 """First calls of kernels with short lists of configs, beside those of `triton.autotune`, in seconds a key.
 
     python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
-    python -m benchmarks.tuning.short_lists --bodies add --counts 2 4 --limit-s 120
+    python -m benchmarks.tuning.short_lists --parts alone --bodies add --counts 2 4 16 --limit-s 120
 
-Three kernels, each with lists of 2, 4, 8 and 16 configs, are called with four sizes of arguments, of 4 to 512 MiB a
+Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
 tensor (128 for the product of matrices). Each list is tuned in a fresh process with empty caches, by each of the two
 tuners, and each goes first in turn. The first key of a process also waits for what a process starts once. Afterwards
 all configs of each key run interleaved, with L2 cold: `share` is the speed of this package's winner over that of the
 fastest config, and `over_default` its speed over the default's, with the 95 % interval.
+
+In the part `beside` another program tunes on the same GPU meanwhile, one key after another, by this package; what
+`later_ratio` compares is then this package and `triton.autotune` beside that program.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +42,16 @@ from triton_ops.timing.gpu_timers import EventTimer
 COUNTS = (2, 4, 8, 16)
 EXTENTS = {"add": (1536, 4096, 8192, 16384), "norm": (1536, 4096, 8192, 16384), "product": (1536, 3072, 4096, 8192)}
 CHECK_ROUNDS, BLOCK = 24, 3
+LONG_MS = 3.0  # a launch of more is checked by one sample in a round
+PARTS = ("alone", "beside")
+BESIDE = {"add": (2,), "norm": (4,), "product": (2, 8)}  # lists that are tuned beside another program
+OTHER = "norm", 4  # the list that the other program tunes
 
 
-def configs_of(body: str, count: int) -> list[triton.Config]:
+def configs_of(body: str, length: int) -> list[triton.Config]:
     """So many configs of a body: each block with 4 and 8 warps, then again with other stages."""
     triples = [(block, warps, stages) for stages in (3, 2) for warps in (4, 8) for block in BODIES[body][2]]
-    return [triton.Config({"BLOCK": b}, num_warps=warps, num_stages=stages) for b, warps, stages in triples[:count]]
+    return [triton.Config({"BLOCK": b}, num_warps=warps, num_stages=stages) for b, warps, stages in triples[:length]]
 
 
 def arguments_of(body: str, extent: int) -> tuple[Any, ...]:
@@ -49,10 +60,10 @@ def arguments_of(body: str, extent: int) -> tuple[Any, ...]:
     return (*tensors, extent * extent if body == "add" else extent)
 
 
-def first_calls(side: str, body: str, count: int) -> list[dict[str, Any]]:
-    """For each size the seconds of the first call, and of this package's winner what it is worth."""
+def first_calls(side: str, body: str, length: int, graded: bool) -> list[dict[str, Any]]:
+    """For each size the seconds of the first call, and of this package's winner what it is worth if that is asked."""
     kernel, grid, _ = BODIES[body]
-    configs = configs_of(body, count)
+    configs = configs_of(body, length)
     autotune = triton_ops.autotune if side == "ours" else triton.autotune
     tuned = autotune(configs, key=["n"])(kernel)
     rows = []
@@ -63,8 +74,41 @@ def first_calls(side: str, body: str, count: int) -> list[dict[str, Any]]:
         tuned[grid](*arguments)
         torch.cuda.synchronize()
         row: dict[str, Any] = {"extent": extent, "seconds": time.monotonic() - start}
-        rows.append(row | (worth_of(tuned.best_config, configs, kernel, grid, arguments) if side == "ours" else {}))
+        graded_here = graded and side == "ours"
+        rows.append(row | (worth_of(tuned.best_config, configs, kernel, grid, arguments) if graded_here else {}))
     return rows
+
+
+def tune_on(said: Path) -> None:
+    """Tune one key after another until this process is ended; the file says how many by now."""
+    kernel, grid, _ = BODIES[OTHER[0]]
+    tuned = triton_ops.autotune(configs_of(*OTHER), key=["n"])(kernel)
+    for turn in count():
+        extent = 2048 + 16 * turn
+        tuned[grid](*arguments_of(OTHER[0], extent))
+        said.write_text(str(turn + 1), encoding="utf-8")
+
+
+@contextmanager
+def another_program() -> Iterator[Path]:
+    """Inside, another program tunes on the same GPU; the file says how many keys it has tuned."""
+    with empty_caches() as folder:
+        said = Path(folder) / "keys"
+        command = [sys.executable, "-m", "benchmarks.tuning.short_lists", "--side", "other", "--out", str(said)]
+        environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
+        process = subprocess.Popen(command, env=environment)
+        try:
+            while not said.exists():
+                if process.poll() is not None:
+                    raise RuntimeError(f"the other program ended with {process.returncode}")
+                time.sleep(0.1)
+            yield said
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
 
 
 def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -78,7 +122,8 @@ def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments:
             kernel[grid](*arguments, **options)
 
         call()
-        arms[str(config)] = Arm(timer.prepare(Launch(call)), BLOCK)
+        sampler = timer.prepare(Launch(call))
+        arms[str(config)] = Arm(sampler, 1 if sampler.take(timer, 1)[0] > LONG_MS else BLOCK)
     Rounds(timer=timer).run(list(arms.values()), CHECK_ROUNDS)
     medians = {label: statistics.median(arm.values_ms) for label, arm in arms.items()}
     own, default = arms[str(winner)], arms[str(configs[0])]
@@ -89,11 +134,11 @@ def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments:
     }  # fmt: skip
 
 
-def in_a_process(side: str, body: str, count: int) -> list[dict[str, Any]]:
+def in_a_process(side: str, body: str, length: int, part: str) -> list[dict[str, Any]]:
     """The rows of a fresh process with empty caches."""
     with empty_caches() as folder:
         out = Path(folder) / "rows.json"
-        words = ["--side", side, "--bodies", body, "--counts", str(count), "--out", str(out)]
+        words = ["--side", side, "--bodies", body, "--counts", str(length), "--parts", part, "--out", str(out)]
         command = [sys.executable, "-m", "benchmarks.tuning.short_lists", *words]
         environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
         subprocess.run(command, env=environment, check=True, timeout=300)
@@ -101,12 +146,13 @@ def in_a_process(side: str, body: str, count: int) -> list[dict[str, Any]]:
         return rows
 
 
-def case_of(body: str, count: int, ours_first: bool) -> dict[str, Any]:
+def case_of(body: str, length: int, part: str, ours_first: bool) -> dict[str, Any]:
     """Both tuners with one list."""
-    rows = {side: in_a_process(side, body, count) for side in sorted(("ours", "triton"), reverse=not ours_first)}
+    sides = sorted(("ours", "triton"), reverse=not ours_first)
+    rows = {side: in_a_process(side, body, length, part) for side in sides}
     first, later = ({side: pick(each) for side, each in rows.items()} for pick in (_first_s, _later_s))
     return {
-        "body": body, "configs": count, "first_s": first, "later_s": later,
+        "part": part, "body": body, "configs": length, "first_s": first, "later_s": later,
         "first_ratio": first["ours"] / first["triton"], "later_ratio": later["ours"] / later["triton"],
         "keys": rows,
     }  # fmt: skip
@@ -123,13 +169,13 @@ def _later_s(rows: list[dict[str, Any]]) -> float:
 def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
     """For each length of list the mean seconds of both and their ratio; and what the winners are worth."""
     by_count = {}
-    for count in sorted({case["configs"] for case in cases}):
-        own = [case for case in cases if case["configs"] == count]
+    for part, length in sorted({(case["part"], case["configs"]) for case in cases}):
+        own = [case for case in cases if (case["part"], case["configs"]) == (part, length)]
         means = {f"{part}_{side}_s": statistics.mean(case[f"{part}_s"][side] for case in own)
                  for part in ("first", "later") for side in ("ours", "triton")}  # fmt: skip
         ratios = {f"{part}_ratio": means[f"{part}_ours_s"] / means[f"{part}_triton_s"] for part in ("first", "later")}
-        by_count[str(count)] = means | ratios
-    keys = [row for case in cases for row in case["keys"]["ours"]]
+        by_count[str(length) if part == "alone" else f"{length} {part} another program"] = means | ratios
+    keys = [row for case in cases if case["part"] == "alone" for row in case["keys"]["ours"]]
     return {
         "by_count": by_count, "keys": len(keys),
         "within_1_percent": sum(row["share"] >= 0.99 for row in keys),
@@ -141,27 +187,39 @@ def main() -> int:
     """Measure what is asked for, and write one JSON file; also the part of one process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bodies", nargs="*", default=list(BODIES), choices=list(BODIES))
-    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, choices=COUNTS)
-    parser.add_argument("--limit-s", type=float, default=600.0, help="start nothing more after so many seconds")
-    parser.add_argument("--side", choices=["ours", "triton"], help="used by the script itself")
+    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS[:3], choices=COUNTS)
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--limit-s", type=float, default=240.0, help="start nothing more after so many seconds")
+    parser.add_argument("--side", choices=["ours", "triton", "other"], help="used by the script itself")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit")
     options = parser.parse_args()
+    if options.side == "other":
+        tune_on(options.out)
     if options.side:
-        rows = first_calls(options.side, options.bodies[0], options.counts[0])
+        rows = first_calls(options.side, options.bodies[0], options.counts[0], graded="alone" in options.parts)
         options.out.write_text(json.dumps(rows), encoding="utf-8")
         return 0
     cases: list[dict[str, Any]] = []
     start = time.monotonic()
-    for body in options.bodies:
-        for count in options.counts:
+
+    def measure(part: str, body: str, lengths: list[int]) -> None:
+        for length in lengths:
             if time.monotonic() - start > options.limit_s:
-                break
-            cases.append(case_of(body, count, ours_first=len(cases) % 2 == 0))
+                return
+            cases.append(case_of(body, length, part, ours_first=len(cases) % 2 == 0))
             case = cases[-1]
-            print(f"{body} {count}: first {case['first_s']}, later {case['later_s']}", flush=True)
+            print(f"{part}, {body} {length}: first {case['first_s']}, later {case['later_s']}", flush=True)
             content = {"summary": summary_of(cases), "cases": cases, "device": probe("cuda").name}
             save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
+
+    if "beside" in options.parts:
+        with another_program() as said:
+            for body in options.bodies:
+                measure("beside", body, [length for length in BESIDE[body] if length in options.counts])
+            print(f"the other program tuned {said.read_text(encoding='utf-8')} keys", flush=True)
+    for body in options.bodies if "alone" in options.parts else ():
+        measure("alone", body, options.counts)
     print(json.dumps(summary_of(cases), indent=1))
     return 0
 

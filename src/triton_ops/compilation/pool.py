@@ -462,20 +462,16 @@ class CompilePool:
             return
         self._compiler.remember(compiled)
         job.future.set_result(compiled)
-        if compiled.launchable and self._claim_launch():
-            self._ready_launch(compiled.config)
-
-    def _claim_launch(self) -> bool:
-        """Tell whether this thread has to make launches ready: true once, for the first thread that asks."""
+        if not compiled.launchable:
+            return
         with self._lock:
             due, self._launch_due = self._launch_due, False
-        return due
-
-    def _ready_launch(self, config: Config) -> None:
-        """Have launches made ready. A failure here is no failure of the config, which is compiled."""
-        with suppress(TargetError), self._one() as process:  # the next compilation meets that error, and reports it
+        if not due:  # once, in the first thread that comes here
+            return
+        # A failure is none of the config, which is compiled; the next compilation meets that error, and reports it.
+        with suppress(TargetError), self._one() as process:
             try:
-                _ask(process, LaunchRequest(config), self._timeout_s)
+                _ask(process, LaunchRequest(compiled.config), self._timeout_s)
             except _GONE:
                 self._forget(process)
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -258,6 +259,9 @@ MEMORY = "memory"
 _CALIBRATED = {"tfloat32": "float32"}  # the dtype of the operands, by which a calibration names its products
 
 
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
+
+
 @dataclass(frozen=True)
 class Ceiling:
     """One limit of a device: `memory` in GB/s, or a dtype's operations in TFLOP/s.
@@ -266,8 +270,8 @@ class Ceiling:
     """
 
     name: str
-    peak: float
-    measured: float | None = None
+    peak: Rate
+    measured: Rate | None = None
 
     @property
     def unit(self) -> str:

@@ -331,16 +331,13 @@ def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
 
 @lru_cache(maxsize=1)
 def _cpu() -> DeviceSpec:
-    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=Host.affinity_cpus())
-
-
-def _cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    name = names[0] if names else platform.processor() or platform.machine()
+    return DeviceSpec(kind="cpu", name=name, arch=platform.machine(), units=Host.affinity_cpus())
 
 
 _FORMS = "give 'all', or the indices, such as 0,2"
@@ -417,13 +414,22 @@ _given_up: set[str] = set()
 
 @dataclass
 class Turns:
-    """The turns of one tune or comparison on a device; `wait` is for the first: later ones always are waited for."""
+    """The turns of one tune or comparison on a device; `wait` is for the first: later ones always are waited for.
+
+    Once it has `begun`, a wait is no warning. `tell` is called when another one is waited for.
+    """
 
     device_name: str
     wait: bool = True
     waited_s: float = 0.0
-    _had_one: bool = False
+    begun: bool = False
+    tell: Callable[[], object] = lambda: None
     _has_warned: bool = field(default=False, repr=False)
+
+    @staticmethod
+    def held() -> bool:
+        """Check whether this thread has the turn on some device."""
+        return bool(_mine.__dict__.get("keys"))
 
     @staticmethod
     def key_of(device: DeviceSpec, device_name: str) -> str:
@@ -453,7 +459,7 @@ class Turns:
         with Folder(folder).locked(f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
             if not is_locked:
                 _given_up.add(key)
-            self._had_one = True
+            self.begun = True
             self.waited_s += time.monotonic() - start
             keys.add(key)
             try:
@@ -462,14 +468,15 @@ class Turns:
                 keys.discard(key)
 
     def _waits(self) -> None:
-        if not self.wait and not self._had_one:
+        self.tell()
+        if not self.wait and not self.begun:
             raise DeviceError(
                 f"another process measures on {self.device_name}",
                 self.device_name,
                 self.device_name,
                 hint="leave --no-wait (wait=False) out to wait for it",
             )
-        if not self._has_warned and not self._had_one:
+        if not self._has_warned and not self.begun:
             _log.warning("another process measures on %s; waiting for a turn", self.device_name)
             self._has_warned = True
 

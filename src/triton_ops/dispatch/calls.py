@@ -83,7 +83,9 @@ class Calls:
     def of(cls, function: Any, keys: Sequence[str], mapper: Mapper) -> Calls:
         """The calls of a JIT function, or of one with heuristics around it."""
         parameters = Layers.parameters_of(Layers.unwrap(function))
-        constexprs = frozenset(name for name, each in parameters.items() if "constexpr" in _annotation(each))
+        kinds = {name: each.annotation for name, each in parameters.items()}
+        texts = {name: it if isinstance(it, str) else getattr(it, "__name__", str(it)) for name, it in kinds.items()}
+        constexprs = frozenset(name for name, text in texts.items() if "constexpr" in text)
         return cls(parameters, constexprs, tuple(name for name in keys if name in parameters), mapper)
 
     def problem(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledWith:
@@ -144,11 +146,6 @@ def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) ->
             f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well",
             hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
         )
-
-
-def _annotation(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
 def _plain(value: Any) -> Any:

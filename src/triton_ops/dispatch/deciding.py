@@ -13,7 +13,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -395,7 +398,11 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
             question.key.id,
             lambda: _alone(call, question, asked, policy, triton_tunes),
             question.why_not,
-            lambda why: _by_default(call, question, asked, why),
+            lambda why: replace(
+                _decision(call, question.key, Found(config=question.default, rung=FALLBACK, why=why)),
+                policy=asked,
+                within=within(),
+            ),
             _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
         )
     except (DeviceError, UntunedError):
@@ -448,14 +455,28 @@ def _alone(
     return _missed(call, decision, policy, triton_tunes)
 
 
-def _by_default(call: KernelCall, question: LadderQuestion, asked: str, why: str) -> Decision:
-    answer = Found(config=question.default, rung=FALLBACK, why=why)
-    return replace(_decision(call, question.key, answer), policy=asked, within=within())
-
-
 def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
     device = str(key.device.get("name", ""))
     return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
+
+
+_tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tuning.clear)  # whoever holds one is not there
+
+
+@contextmanager
+def _alone_on(device: str) -> Iterator[None]:
+    """Wait for a tune of another thread on this device, whose worker then serves; not long: it may wait for this one.
+
+    Two at a time would need two workers, which take seconds to start, and would wait for each other's turns.
+    """
+    is_held = _tuning[device].acquire(timeout=_WAIT_S)
+    try:
+        yield
+    finally:
+        if is_held:
+            _tuning[device].release()
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
@@ -463,7 +484,8 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
         raise decision.error
     if policy == TUNE and decision.key is not None:
         try:
-            result = call.tuned()
+            with _alone_on(call.device):
+                result = call.tuned()
             if call.tuned_as is not None:
                 call.tuned_as(result)
             return decision.tuned(result)

@@ -174,6 +174,7 @@ class Decision:
         why = f"found by a tune of {result.elapsed_s:.1f} s"
         default_won = result.default is not None and result.default.config == Config(result.best_config)
         why += worth_text(result.gain, default_won, result.unproven)
+        why += f"; configs ordered by {' and '.join(result.ordered_by)}" if result.ordered_by else ""
         why += "" if result.record else "; the winner is not remembered"
         answer = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
         return replace(self, found=answer, policy=None, count=LaunchCount())

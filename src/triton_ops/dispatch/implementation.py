@@ -159,7 +159,7 @@ def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
     on_gpu = device.startswith("cuda")
     if not on_gpu and _leaves_no_tensor(call):
         return 0
-    held = _on_gpu if on_gpu else _on_cpu
+    held: Any = require("torch", "looking for leaks").cuda.memory_allocated if on_gpu else _on_cpu
     bytes_held = [held(device)]
     for _ in range(_LOOKS):
         for _ in range(_CALLS):
@@ -194,10 +194,6 @@ def _collections() -> int:
 def _is_a_tensor(it: object) -> bool:
     kind = type(it)  # `isinstance` would ask objects for their class, which wakes lazy modules
     return kind.__name__ in ("Tensor", "Parameter") and Arguments.is_tensor(it)
-
-
-def _on_gpu(device: str) -> int:
-    return int(require("torch", "looking for leaks").cuda.memory_allocated(device))
 
 
 def _on_cpu(_device: str) -> int:

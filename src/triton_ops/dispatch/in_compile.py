@@ -464,7 +464,8 @@ class ChoiceInCompile(InCompile):
         named = [(name, _fact(torch, value, layout=True)) for name, value in kwargs.items()]
         name, tiles = self.winner(self.state.generation, tuple(facts), tuple(named), records)
         if self._is_opaque(name):
-            if self._stays_whole(name, records):
+            disabled = _is_disabled(self.implementations[name].function)
+            if disabled and not records and self.opaque() != "":  # one operator, which leaves the graph in one piece
                 return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
             return self.state.outside[name](*args, **kwargs)
         chosen: Any = self.implementations[name]
@@ -475,10 +476,6 @@ class ChoiceInCompile(InCompile):
     def _is_opaque(self, name: str) -> bool:
         chosen = self.implementations[name]
         return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
-
-    def _stays_whole(self, name: str, records: bool) -> bool:
-        """Tell whether the call of what torch cannot be shown is one operator, which leaves the graph in one piece."""
-        return _is_disabled(self.implementations[name].function) and not records and self.opaque() != ""
 
 
 def _dynamic(torch: Any, values: Sequence[Any]) -> bool:

@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
@@ -80,7 +81,8 @@ class Outcome:
     `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
-    relied on. `elsewhere` has the outcomes of fresh processes.
+    relied on. `elsewhere` has the outcomes of fresh processes. `taught` tells that the winner for a problem nearby led
+    again, and raced against the default alone.
     """
 
     winner: Trial | None
@@ -93,6 +95,7 @@ class Outcome:
     guard: GuardSummary | None = None
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
+    taught: bool = False
 
     @property
     def compared(self) -> bool:
@@ -176,7 +179,11 @@ def with_further_processes(
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
         return Outcome.of_screenings(trials)
-    processes = [_standing_of(process.trials, default) for process in (outcome, *elsewhere)]
+    processes = [
+        Standing(rows_ms={it.config: it.final.rounds_ms if it.final else [it.median_ms] for it in process.trials
+                          if it.ok}, default=default)
+        for process in (outcome, *elsewhere)
+    ]  # fmt: skip
     own, trial_of = processes[0], {trial.config: trial for trial in outcome.trials}
     standing = Standing(
         rows_ms=Standing.levels(processes, tied),
@@ -192,14 +199,6 @@ def with_further_processes(
         outcome, winner=trial_of[decision.winner], ties=decision.ties, noise=max(outcome.noise, decision.noise),
         trials=trials, gain=over,
     )  # fmt: skip
-
-
-def _standing_of(trials: Sequence[Trial], default: Config) -> Standing[Config]:
-    """The standing of the trials of one process that did not fail."""
-    rows_ms = {
-        trial.config: trial.final.rounds_ms if trial.final else [trial.median_ms] for trial in trials if trial.ok
-    }
-    return Standing(rows_ms=rows_ms, default=default)
 
 
 def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
@@ -220,10 +219,11 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-_CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
-_CHECKED_S = 0.15  # for each finalist; no further repeat is started after this time
-_WINNER_CHECKED = 32  # checked launches of the winner: for an error that shows in one launch of ten it is 3 % as well
-_WINNER_CHECKED_S = 2.0
+# Checked launches of what ties, and further ones of the winner: an error that shows in one launch of four, or of ten,
+# passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
+# as many programs run in each. No further repeat is started after the seconds.
+_CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15
+_WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 32, 100.0, 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
@@ -262,7 +262,8 @@ class FinalRequest:
     effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
     limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
     where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for
-    some three rounds: a tune that goes on with an undecided one is to decide.
+    some three rounds: a tune that goes on with an undecided one is to decide. `taught` is the winner for a problem
+    nearby, which races against the default alone if it leads again and no screening is near.
     """
 
     trials: tuple[Trial, ...]
@@ -273,6 +274,7 @@ class FinalRequest:
     settle: bool = True
     seconds: float | None = None
     anyway: bool = False
+    taught: Config | None = None
     step: ClassVar[str] = StationStep.RACE
 
     def answered_by(self, station: Any) -> Outcome:
@@ -324,22 +326,26 @@ def compare_finalists(
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Outcome:
     """Race the finalists, check their results again, and decide; a round is discarded if `keep_round` answers False."""
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
-    racing = finalists(trials, effort, {final.default, *final.incumbents})
+    always = {final.default, *final.incumbents}
+    racing, few = (finalists(trials, each, always) for each in (effort, replace(effort, finalists=1)))
+    leads_again = len(few) == len(always) + 1 and few[0].config == final.taught
+    racing = few if leads_again else racing
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
     most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
     least = 2 if final.anyway else 0
-    racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents}, least)
+    racing = _fitting(racing, policy, most_s, always, least)
     if not racing and final.seconds is not None:
         return unraced(final.trials, final.default)
     if final.anyway:
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
         most_s, end = max(most_s, least_s), max(end, clock() + least_s)
-    roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(most_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
+    roomy = not leads_again and _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy.seconds)
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
@@ -350,13 +356,18 @@ def compare_finalists(
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, beside=beside,
-        rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock), end=end,
+        rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock, turn=turn), end=end,
         doubt_s=effort.doubt_s,
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
+    if leads_again and (outcome.winner is None or outcome.winner.config != final.taught):
+        seconds = None if final.seconds is None else max(end - clock(), 0.0)
+        whole = replace(final, taught=None, seconds=seconds)  # what was taught does not hold here
+        return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    return replace(outcome, raced=RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins)))
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    return replace(outcome, raced=raced, taught=leads_again)
 
 
 @dataclass(kw_only=True)
@@ -376,23 +387,20 @@ class _LastComparison:
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
+    checked: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
         self.rounds.race(list(racing.values()), policy, beside=self.beside, default=racing.get(self.final.default))
-        for config, arm in racing.items():
-            if arm.dropped_at is not None:
-                continue
-            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if difference := self._wrong_again(config, _CHECKED, seconds):
-                self.wrong[config] = difference
+        if not self.final.settle:  # of what others have compared, the results of all are checked again
+            self._check([config for config, arm in racing.items() if arm.dropped_at is None])
         self._race_again()
 
     def _race_again(self) -> None:
         """Race once more if those who lost their place have had others dropped, whose rounds say nothing then."""
         candidates = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
-        losers = {config for config, arm in candidates.items() if config in self.wrong or arm.error is not None}
+        losers = self._losers & candidates.keys()
         others = [arm for config, arm in self.arms.items() if config not in self.gone | losers]
         if not losers or all(arm.dropped_at is None for arm in others):
             return
@@ -412,12 +420,25 @@ class _LastComparison:
             winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
                 return outcome
-            difference = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
-            if difference is not None:
+            before = self._losers
+            self._check([winner, *outcome.ties])
+            seconds = min(_WINNER_CHECKED_S, self._left_s)
+            if difference := self._wrong_again(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds):
                 self.wrong[winner] = difference
-                self._race_again()
-            elif self.arms[winner].error is None:
+            if self._losers == before:
                 return outcome
+            self._race_again()
+
+    def _check(self, configs: Iterable[Config]) -> None:
+        for config in self.arms.keys() & set(configs) - self.checked:
+            self.checked.add(config)
+            seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
+            if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):
+                self.wrong[config] = difference
+
+    @property
+    def _losers(self) -> set[Config]:
+        return {config for config, arm in self.arms.items() if config in self.wrong or arm.error is not None}
 
     def _outcome(self) -> Outcome:
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
@@ -431,7 +452,9 @@ class _LastComparison:
         settles = bool(standing.default_ms) and self.final.settle
         if challenger is None or not (settles and standing.doubtful(challenger)):
             return outcome_of(standing, updated, self._itself)
-        if challenger not in self.resolutions and self._too_late(standing, challenger):
+        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
+        least_ms = _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS
+        if challenger not in self.resolutions and least_ms > 1e3 * self._left_s:
             self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
         if challenger not in self.resolutions and not self._resolve(challenger):
             return self._outcome()  # one of the two failed, and stands no more
@@ -442,10 +465,6 @@ class _LastComparison:
         """The difference between the twins; None where they did not race."""
         rows = [twin.values_ms for twin in self.twins if twin.visits]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
-
-    def _too_late(self, standing: Standing[Config], challenger: Config) -> bool:
-        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, self.final.default)]
-        return _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS > 1e3 * self._left_s
 
     def _resolve(self, challenger: Config) -> bool:
         """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error."""
@@ -467,10 +486,11 @@ class _LastComparison:
         self.resolutions[challenger] = Resolution(challenger, duel.proven, duel.gain)
         return True
 
-    def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
+    def _wrong_again(self, config: Config, launches: int, most_ms: float, seconds: float) -> Difference | None:
         arm = self.arms[config]
         if arm.error is not None:
             return None
+        launches = min(launches, max(math.ceil(most_ms / max(self.trials[config].median_ms, 1e-6)), 2))
         try:
             return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others

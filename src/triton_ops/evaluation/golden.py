@@ -419,7 +419,10 @@ class Referee:
         _give_back(argument_set.arguments)
         golden, own = (None, math.inf) if truth is None else (truth.golden, truth.own)
         if own > min(_USELESS, _UNLIKE * _f(low, precision)) or _others_differ(low, golden, precision):
-            self._check_repeatable(low, argument_set, precision)
+            standard = Standard(precision=replace(precision, blur=_OWN_BLUR))
+            expectations = [expected(each, None, None, standard) for each in low]
+            if (change := difference(self._ask(argument_set), expectations)) is not None:
+                raise _random(change.text)
         self._way, self.used, self.rounded = None if truth is None else truth.way, "", ""
         if truth is None:
             blurred = replace(precision, blur=_OWN_BLUR)
@@ -518,12 +521,6 @@ class Referee:
                 answer = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
             results = [kept(run.wide(item) if run else item) for item in as_list(answer)]
         return results, tuple(run.rounded) if run else ()
-
-    def _check_repeatable(self, low: Sequence[Any], argument_set: ArgumentSet, precision: Precision) -> None:
-        again, standard = self._ask(argument_set), Standard(precision=replace(precision, blur=_OWN_BLUR))
-        expectations = [expected(each, None, None, standard) for each in low]
-        if (change := difference(again, expectations)) is not None:
-            raise _random(change.text)
 
 
 def _random(how: str) -> TargetError:

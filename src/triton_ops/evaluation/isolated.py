@@ -12,6 +12,7 @@ process is a worker with the same assignment as the first: it verifies results, 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -114,7 +115,7 @@ class KernelLoad(KernelProblem):
         """Limits of the steps that a worker announces, in seconds."""
         own_s, compile_s, step = self.effort.patience.launch_s, self.effort.patience.compile_s, StationStep
         launched = dict.fromkeys((step.LAUNCH, step.ODD, step.RACE), own_s)
-        return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s}
+        return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s, step.TURN: math.inf}
 
     @property
     def environment(self) -> dict[str, str]:

@@ -52,17 +52,11 @@ class ReferenceResults:
 
     def error(self, results: Sequence[Any]) -> float | None:
         """The largest error of a tensor, relative to the largest golden value in it; None where none is floating."""
-        errors = [_relative(a, b) for a, b in leaf_pairs(list(results), self._golden) if _floats(a, b)]
+        errors: list[float] = []
+        for result, golden in leaf_pairs(list(results), self._golden):
+            tensors = Arguments.is_tensor(result) and Arguments.is_tensor(golden) and result.shape == golden.shape
+            if tensors and golden.dtype.is_floating_point and golden.numel():
+                wide, clean = golden.double(), require("torch", "checking results").nan_to_num
+                size, error = (float(clean(each).abs().max()) for each in (wide, result.double() - wide))
+                errors.append(error / size if size else error)
         return max(errors, default=None)
-
-
-def _floats(result: Any, golden: Any) -> bool:
-    both = Arguments.is_tensor(result) and Arguments.is_tensor(golden) and result.shape == golden.shape
-    return both and bool(golden.dtype.is_floating_point and golden.numel())
-
-
-def _relative(result: Any, golden: Any) -> float:
-    torch = require("torch", "checking results")
-    size = float(torch.nan_to_num(golden.double()).abs().max())
-    error = float(torch.nan_to_num(result.double() - golden.double()).abs().max())
-    return error / size if size else error

@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -24,7 +24,14 @@ from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, co
 from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
 from triton_ops.evaluation.judges import Difference, Precision, reduction_length
 from triton_ops.evaluation.verify import StationStep, Subject, Verifier, further_cases, odd_case
-from triton_ops.exceptions import CacheError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
+from triton_ops.exceptions import (
+    CacheError,
+    DeviceError,
+    KernelTypeError,
+    ShapeMismatchError,
+    TargetError,
+    TritonKernelError,
+)
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
@@ -42,7 +49,8 @@ class Evaluator:
     The first config that works, or the baseline if there is one, chooses the timer, which is replaced for all configs
     if one cannot be captured as a graph. Each screening is measured next to `baseline`; None takes the first config
     that works. `tell` is called with each step that begins; `note_config` with the config that is going to run, before
-    each trial, check and visit of a race. `members` are those of an `Enum` that the kernel gets in place of names.
+    each trial, check and visit of a race. `members` are those of an `Enum` that the kernel gets in place of names. Each
+    screening is inside a `turn`; compilations and checks are not.
     """
 
     kernel: Kernel
@@ -55,6 +63,7 @@ class Evaluator:
     tell: Callable[[str], None] = lambda _: None
     note_config: Callable[[Config], None] = lambda _: None
     members: Members = field(default_factory=dict)
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
     _working_on_baseline: bool = False
@@ -104,17 +113,21 @@ class Evaluator:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
         Each repeat launches on every argument set; there is one for each poison, and none is started after `seconds`.
+        Fewer launches than there are sets, as of a launch that takes long, are all on the first set.
         """
         if self.verifier is None:
             return None
         self.note_config(config)
         executable = self._compile(config)
         sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
+        few = sampler.launches == 1 and launches < sets
         end = time.monotonic() + seconds
         difference = None
-        for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
+        for turn in range(math.ceil(launches / _PATTERNS) if few else max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(StationStep.LAUNCH)
-            difference = self._wrong_once(self.verifier, executable, sampler, turn)
+            difference = (
+                self.verifier.wrong(executable) if few else self._wrong_once(self.verifier, executable, sampler, turn)
+            )
             if difference is not None or time.monotonic() > end:
                 break
         return difference
@@ -201,7 +214,7 @@ class Evaluator:
         sampler = self.shared_timer.prepare(launch)
         if self.shared_timer.timer is not timer:  # no config is captured any more, and earlier samples do not compare
             self._baseline_sampler = None
-        rounds = Rounds(timer=self._timer(launch))
+        rounds = Rounds(timer=self._timer(launch), turn=self.turn)
         if self._baseline_sampler is None:
             if self.baseline is None or self.baseline == config:
                 self.baseline, self._baseline_sampler = config, sampler
@@ -255,7 +268,8 @@ class Assignment(KernelLoad):
 
     `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
     `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
-    the timer open. Without a reference the results of `trusted` are right; None takes the first that runs.
+    the timer open. Without a reference the results of `trusted` are right; None takes the first that runs. `in_turn`
+    tells that whoever asks has the turn on the device already.
     """
 
     work: Work | None
@@ -266,6 +280,7 @@ class Assignment(KernelLoad):
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
+    in_turn: bool = False
 
     @classmethod
     def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
@@ -320,8 +335,9 @@ class Inline:
         self._assignment, self._tell, self._place, self._note_config = assignment, tell, place, note_config
         self._lost: str | None = None
         with self._on_device():
-            self._evaluator = self._make_evaluator()
             self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
+            self._turns = Turns(assignment.device_name, begun=True, tell=partial(tell, StationStep.TURN))
+            self._evaluator = self._make_evaluator()
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
@@ -333,7 +349,7 @@ class Inline:
         restored = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
         return StationFacts(
             mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=verifier.against, lost=self._lost,
-            place=self._place, notes=(*restored, *verifier.notes), suspicion=verifier.suspicion,
+            place=self._place, notes=(*restored, *verifier.notes, *self._turns.notes), suspicion=verifier.suspicion,
             turn_key=self._turn_key,
         )  # fmt: skip
 
@@ -363,7 +379,8 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                outcome = compare_finalists(self._evaluator, final, Effort.of(self._assignment.options), keep_round)
+                effort = Effort.of(self._assignment.options)
+                outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())
@@ -373,6 +390,12 @@ class Inline:
 
     def _on_device(self) -> AbstractContextManager[None]:
         return TorchDevice(self._assignment.device_name).current()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._turns.turn("" if self._assignment.in_turn else self._turn_key):
+            self._tell(StationStep.LAUNCH)
+            yield
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
@@ -389,6 +412,7 @@ class Inline:
         evaluator = Evaluator(
             kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=Effort.of(assignment.options).screen,
             verifier=self._verifier, tell=self._tell, note_config=self._note_config, members=assignment.members,
+            turn=self._turn,
         )  # fmt: skip
         self._verifier.tell = evaluator.announce
         return evaluator
@@ -418,37 +442,6 @@ class Inline:
             what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"
             text = f"{what}: {CandidateError.one_line(error)}"
             raise ShapeMismatchError(text, hint="take a smaller problem") from error
-
-
-class TakesTurns:
-    """A station whose trials and comparisons each take a turn on the device; `check` raises before if it is to end."""
-
-    def __init__(self, station: Station, turns: Turns, check: Callable[[], None] = lambda: None) -> None:
-        self._station, self._turns, self._check = station, turns, check
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts of the station that measures; a note says how long others were waited for."""
-        facts = self._station.facts
-        return replace(facts, notes=(*facts.notes, *self._turns.notes))
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Try `config` in a turn."""
-        with self._turn():
-            return self._station.attempt(config, best)
-
-    def finals(self, final: FinalRequest) -> Outcome:
-        """Run the last comparison in one turn."""
-        with self._turn():
-            return self._station.finals(final)
-
-    def _turn(self) -> AbstractContextManager[None]:
-        self._check()
-        return self._turns.turn(self._station.facts.turn_key)
-
-    def close(self) -> None:
-        """Close the station that measures."""
-        self._station.close()
 
 
 def _gpu_lost(device_name: str) -> str | None:
@@ -487,7 +480,8 @@ class Stations:
         return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
 
     @cached_property
-    def _turns(self) -> Turns:
+    def turns(self) -> Turns:
+        """The turns of this process, of which a first one is waited for before anything is measured."""
         return Turns(self.problem.device_name, self.options.wait)
 
     @property
@@ -517,21 +511,20 @@ class Stations:
         assignment: Assignment,
         process: WorkerProcess | None = None,
         note_config: Callable[[Config | None], None] = lambda _: None,
-        check: Callable[[], None] = lambda: None,
     ) -> Callable[[], Station]:
-        """Begin to open a station for an assignment; what is returned waits for it.
+        """Begin to open a station for an assignment; what is returned waits for it, and for a first turn.
 
         A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
-        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone. `check` raises
-        before anything is measured if the tune is to end.
+        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone.
 
-        The wait raises as `check` and `Inline` do, and a `KernelTypeError` if isolation is asked for and the task
-        exists in this process only. Until then the given process is the caller's to kill.
+        The wait raises as `Inline` does, a `KernelTypeError` if isolation is asked for and the task exists in this
+        process only, and a `DeviceError` if others measure and are not to be waited for. Until then the given process
+        is the caller's to kill.
         """
-        turns, isolate = self._turns, self.options.isolate
+        assignment, isolate = replace(assignment, in_turn=Turns.held()), self.options.isolate
 
         def inline(place: str) -> Station:
-            return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
+            return self._after_a_turn(Inline(assignment, note_config=note_config, place=place))
 
         if not self.isolated:
             why = "as asked" if isolate is False else "as callables are unless isolation is asked for"
@@ -556,9 +549,17 @@ class Stations:
                 station.load()
             except NotPortableError as error:
                 return not_portable(error)
-            return TakesTurns(station, turns, check)
+            return self._after_a_turn(station)
 
         return open_station
+
+    def _after_a_turn(self, station: Station) -> Station:
+        try:
+            with self.turns.turn(station.facts.turn_key):
+                return station
+        except DeviceError:
+            station.close()
+            raise
 
     def confirm(
         self, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None,
@@ -571,7 +572,7 @@ class Stations:
 
         Cost: about 10 s per process on a GPU, one after another.
         """
-        fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode)
+        fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode, in_turn=Turns.held())
         processes = Effort.of(assignment.options).processes
         return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
 
@@ -579,7 +580,7 @@ class Stations:
         """The outcomes of fresh processes; one that fails is left out with a warning."""
         for question in questions:
             try:
-                with closing(TakesTurns(Isolated(assignment), self._turns)) as station:
+                with closing(Isolated(assignment)) as station:
                     outcome = station.finals(question)
             except NotPortableError as error:
                 tied = f"the tied configs of {assignment.problem}"

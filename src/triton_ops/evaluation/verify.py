@@ -162,7 +162,7 @@ class Subject:
 class StationStep:
     """The steps that a station announces: by the last one it is known what has ended a process."""
 
-    COMPILE, LAUNCH, ODD, BASELINE, RACE = "compile", "launch", "odd extents", "baseline", "race"
+    COMPILE, LAUNCH, ODD, BASELINE, RACE, TURN = "compile", "launch", "odd extents", "baseline", "race", "wait"
 
 
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
@@ -214,6 +214,7 @@ class Verifier:
     _first: Executable | None = None
     _last: tuple[Executable, list[Any]] | None = None
     _varies: str = ""
+    _learned: Executable | None = None  # what results were learned from, if a second launch gave each of them again
 
     def __post_init__(self) -> None:
         self.cases = [Case(self.subject.first, 0), *self.others]
@@ -228,7 +229,8 @@ class Verifier:
         """Launch an executable on every case; its first difference, or None if it is right."""
         if self.base is None:
             self._take_base(executable)
-        for case in self.cases:
+        learned, self._learned = self._learned, None
+        for case in self.cases if learned is not executable else ():
             self.tell(StationStep.LAUNCH)
             if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
@@ -392,6 +394,7 @@ class Verifier:
         self._learn_all(executable)
 
     def _learn_all(self, executable: Executable) -> None:
+        self._learned = executable if self.reference is None else None
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
@@ -441,6 +444,7 @@ class Verifier:
             return
         case.expected = first.expected
         again = None if self.not_compared else self._wrong_at(case, executable)
+        self._learned = None if again is not None else self._learned
         if again is not None and not case.argument_set.outputs:  # else the poison that was there may explain it
             self.not_compared = _varying(again)
 
@@ -450,6 +454,7 @@ class Verifier:
             self.cases.remove(case)
         elif case is self.ragged or self.reference is None:
             again = self._wrong_at(case, executable)
+            self._learned = None if again is not None else self._learned
             if again is not None and case is self.ragged:
                 self.cases.remove(case)
             elif again is not None and case.expected is not None:

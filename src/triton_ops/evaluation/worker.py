@@ -28,11 +28,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from triton_ops import settings
@@ -96,10 +97,12 @@ def _handlers() -> dict[int, _Handler]:
     return {number: signal.getsignal(number) for number in sorted(signal.valid_signals())}
 
 
-def _write_handlers(before: dict[int, _Handler]) -> None:
-    for number, handler in _handlers().items():
-        if handler != before[number] and before[number] is not None:
-            signal.signal(number, before[number])
+def _write_each(
+    read: Callable[[], dict[int, Any]], write: Callable[[int, Any], object], before: dict[int, Any]
+) -> None:
+    for number, value in read().items():
+        if value != before[number] and before[number] is not None:
+            write(number, before[number])
 
 
 def _write_filters(before: tuple[Any, ...]) -> None:
@@ -123,12 +126,6 @@ def _write_logging(before: tuple[Any, ...]) -> None:
 def _limits() -> dict[int, tuple[int, int]]:
     kinds = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
     return {kind: resource.getrlimit(kind) for kind in kinds}
-
-
-def _write_limits(before: dict[int, tuple[int, int]]) -> None:
-    for which, limits in _limits().items():
-        if limits != before[which]:
-            resource.setrlimit(which, before[which])
 
 
 def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
@@ -157,7 +154,7 @@ STANDARD: tuple[Setting, ...] = (
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
     Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
-    Setting("limits of resources", _limits, _write_limits),
+    Setting("limits of resources", _limits, lambda before: _write_each(_limits, resource.setrlimit, before)),
     Setting(
         "limits of the interpreter",
         lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
@@ -166,7 +163,7 @@ STANDARD: tuple[Setting, ...] = (
         "the most digits of a number", lambda: sys.get_int_max_str_digits(),
         lambda most: sys.set_int_max_str_digits(most),
     ),
-    Setting("signal handlers", _handlers, _write_handlers),
+    Setting("signal handlers", _handlers, lambda before: _write_each(_handlers, signal.signal, before)),
     Setting(
         "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
@@ -209,14 +206,12 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
         for name, value in callables.items():
-            if (current := now.get(name)) is not value and not _of_a_library(current):
+            if (current := now.get(name)) is value:
+                continue
+            home = str(getattr(current, "__module__", None))
+            if home.partition(".")[0] in sys.stdlib_module_names or not Origin.is_installed(home):
                 return f"{module}.{name}"
     return ""
-
-
-def _of_a_library(value: Any) -> bool:
-    home = str(getattr(value, "__module__", None))
-    return home.partition(".")[0] not in sys.stdlib_module_names and Origin.is_installed(home)
 
 
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
@@ -439,13 +434,15 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 
 _MOST_HELD_BYTES = 64 << 20
+_MOST_LOOKED_AT = 20_000  # values of a module: some milliseconds
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class UsersModules:
     """The user's modules that tasks have imported: the next task has them as long as it would import the same.
 
     They are imported anew where a file, the search path or `sys.argv` has changed, where a task has replaced something
-    in one of them or has imported another one, and where they hold much memory of the GPU.
+    in one of them, has changed it in place or has imported another one, and where they hold much memory of the GPU.
     """
 
     def __init__(self) -> None:
@@ -472,8 +469,33 @@ class UsersModules:
         return [name for name in sys.modules if name not in self._others and not Origin.is_installed(name)]
 
     def _now(self) -> dict[str, Any]:
-        return {name: (_state_of_file(name), {key: id(it) for key, it in vars(sys.modules[name]).items()})
-                for name in self._names()}  # fmt: skip
+        left = {name: iter(range(_MOST_LOOKED_AT)) for name in self._names()}
+        return {name: (_state_of_file(name), [(key, _state(value, left[name])) for key, value in
+                                              vars(sys.modules[name]).items() if not key.startswith("__")])
+                for name in left}  # fmt: skip
+
+
+def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()) -> Any:
+    """What a value is, and what it holds where it is a container or of the user's; too much is equal to nothing."""
+    if next(left, None) is None:
+        return object()
+    if type(value) in _PLAIN:
+        return type(value), value
+    kind, parts = type(value), list[Any]()
+    try:
+        owner = value if isinstance(value, (type, FunctionType)) else kind
+        if id(value) in inside:
+            pass
+        elif issubclass(kind, (bytearray, dict, list, tuple, set, frozenset, deque)):
+            parts += value.items() if issubclass(kind, dict) else value
+        elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
+            parts += vars(value).items()
+        elif hasattr(value, "untyped_storage") and not value.is_inference():
+            parts.append(value._version)  # how often torch has written a tensor
+        place = None if kind is tuple else id(value)
+        return place, [_state(part, left, inside | {id(value)}) for part in parts]
+    except Exception:  # noqa: BLE001 - what the user's code raises as it is looked at, or what is nested too deep
+        return object()
 
 
 def _state_of_file(module: str) -> tuple[int, ...]:

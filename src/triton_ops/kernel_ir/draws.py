@@ -286,7 +286,9 @@ def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
             axis = facts.terms.index(fact.axis)
             limits = _limits(terms, axis, fact.inputs[0].type.shape[fact.axis])
             for condition in limits:
-                yield fact, condition, partial(_harm_to_reduction, facts, fact, axis, condition)
+                summed = any(_is_summed(facts, one, axis, condition) for term in terms for one in term.named("after"))
+                why = f"lanes that `{condition.words}` leaves out hold what a loop before has added"
+                yield fact, why if summed else condition, partial(_harm_to_reduction, facts, fact, axis, condition)
             yield from (one for one in _lanes_carried(facts, fact, terms, axis) if one[1] not in limits)
 
 
@@ -307,6 +309,15 @@ def _is_looser(one: Term, other: Term) -> bool:
     """Check whether a condition lets more pass than another: lanes in between hold data of another load."""
     sums, others = one.operands[0].parts, other.operands[0].parts
     return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
+
+
+def _is_summed(facts: Facts, after: Term, axis: Term, condition: Term) -> bool:
+    """Check whether a loop has added data to the lanes that a condition leaves out: no mask of it is about that end."""
+    carried = facts.carried.get(after.operands[:2])
+    along = (at for at, place in enumerate(after.operands[2:]) if axis.number in place.inside)
+    places = {facts.terms.index(at).number for at in along}
+    loads = [] if carried is None else [one for one in carried.next.named("load") if one.inside & places]
+    return bool(loads) and not any(one.operands[3].arguments & condition.arguments for one in loads)
 
 
 def _lanes_carried(

@@ -137,13 +137,8 @@ def island_of(path: Path, depth: int = 0) -> Island:
     """The island of a file; made once for a content of it."""
     key = (str(path), path.stat().st_mtime)
     if key not in _islands:
-        _islands[key] = Island(path, package_of(path), depth)
+        _islands[key] = Island(path, ".".join(path.parent.relative_to(root_of(path)).parts), depth)
     return _islands[key]
-
-
-def package_of(path: Path) -> str:
-    """The package that a file belongs to, with dots; empty for a file of its own."""
-    return ".".join(path.parent.relative_to(root_of(path)).parts)
 
 
 def root_of(path: Path) -> Path:
@@ -161,7 +156,7 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
     root = path.parents[min(level, len(path.parents)) - 1] if level else root_of(path)
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
-    for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
+    for file in (place / "__init__.py", place.with_suffix(".py") if parts else place / "__init__.py"):
         if file.is_file():
             return file.resolve()
     return None

@@ -412,9 +412,10 @@ class _LaunchReader:
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             scope.define(node)
             return
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, (ast.expr, ast.withitem)):
-                yield from self._in_expression(inner, scope)
+        expressions = (one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem)))
+        for call in (inner for one in expressions for inner in ast.walk(one) if isinstance(inner, ast.Call)):
+            if (grid := _launch_grid(call, self._kernel, scope)) is not None:
+                yield _launch(call, grid[0], scope.branched(), self._parameters)
         if isinstance(node, (ast.With, ast.AsyncWith)):
             yield from self._block(node.body, scope)
         elif isinstance(node, _BRANCHING):
@@ -446,11 +447,6 @@ class _LaunchReader:
         scope.join([way for way, block in zip(ways, blocks, strict=True) if not _leaves(block)] or ways)
         if isinstance(node, ast.Try):
             yield from self._block(node.finalbody, scope)
-
-    def _in_expression(self, node: ast.AST, scope: _FunctionScope) -> Iterator[SourceLaunch]:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, self._kernel, scope)) is not None:
-                yield _launch(inner, grid[0], scope.branched(), self._parameters)
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -104,11 +103,6 @@ class KeptReports:
         self._contents: dict[str, str | None] = {}
         importlib.invalidate_caches()
 
-    @cached_property
-    def _ground(self) -> list[str]:
-        """What every report depends on."""
-        return [platform.python_version(), sys.executable, self._tree(_OWN_TREE)[0]]
-
     @staticmethod
     def place(target: str, root: Path, options: Any) -> StoredFile:
         """The place of the report of a target in a package below `root`, by the options of the lint."""
@@ -143,7 +137,7 @@ class KeptReports:
         variables = dict(settings.environment())
         files = [str(file), *sources.files]
         return fingerprint([
-            self._ground,
+            [platform.python_version(), sys.executable, self._tree(_OWN_TREE)[0]],
             [self._found(name, str(root)) for name in (*sources.packages, *sources.absent)],
             [self._tree(place)[0] for place in sources.packages.values() if _is_installed(place)],
             [(path, self._content(path), _twin(path).exists()) for path in files],

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import importlib
 import io
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -111,9 +112,8 @@ def _guess(one: LaunchedKernel, config: Config) -> Guess:
 
 
 def _problems(operation: Operation) -> Iterator[Problem]:
-    """The problem that it is called with by default, or else its first named one."""
-    first = next(iter(operation.problems.values()), (None, None))
-    for shape, dtype in ((None, None), first):
+    """The problem that it is called with by default, or else the first named one that it takes."""
+    for shape, dtype in ((None, None), *operation.problems.values()):
         try:
             yield operation.problem(shape, dtype)
         except TritonKernelError:
@@ -124,27 +124,19 @@ def _problems(operation: Operation) -> Iterator[Problem]:
 def _configs(space: ConfigSpace) -> Iterator[Config]:
     default = space.default_config
     yield default
-    room = _MOST_CONFIGS - 1
-    for name, tunable in space.tunables.items():
-        for value in tunable.values:
-            if isinstance(value, (str, bool)) and value != default[name] and room > 0:
-                config = _nearest(space, default, {name: value})
-                if config is not None:
-                    room -= 1
-                    yield config
+    pairs = ((name, value) for name, tunable in space.tunables.items() for value in tunable.values)
+    ways = ((name, value) for name, value in pairs if isinstance(value, (str, bool)) and value != default[name])
+    configs = (_nearest(space, default, name, value) for name, value in ways)
+    yield from itertools.islice(filter(None, configs), _MOST_CONFIGS - 1)
 
 
-def _nearest(space: ConfigSpace, default: Config, values: Mapping[str, Any]) -> Config | None:
+def _nearest(space: ConfigSpace, default: Config, name: str, value: Any) -> Config | None:
     """A valid config with a wanted value: the default else, or the first that the space has."""
-    config = Config({**default, **values})
-    if space.why_not(config) is None:
-        return config
-    if space.listed is not None:
-        return next((one for one in space if all(one[name] == value for name, value in values.items())), None)
-    try:
-        return next(iter(space.with_values({name: [value] for name, value in values.items()})), None)
-    except TritonKernelError:
-        return None
+    with contextlib.suppress(TritonKernelError):
+        others = space.with_values({name: [value]}) if space.listed is None else space
+        several = itertools.chain([Config({**default, name: value})], others)
+        return next((one for one in several if one[name] == value and space.why_not(one) is None), None)
+    return None
 
 
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats

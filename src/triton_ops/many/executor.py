@@ -224,7 +224,12 @@ class ChildExecutor:
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
         error = future.exception()
-        self._send("ended", name, future.result() if error is None else _sendable(error))
+        if error is not None:
+            try:
+                Packed.loaded(Packed.of(error).content)
+            except TritonKernelError:  # another process could not make it again
+                error = TritonKernelError(CandidateError.one_line(error))
+        self._send("ended", name, future.result() if error is None else error)
 
     def _send(self, method: str, *arguments: Any) -> None:
         with self._guard:
@@ -239,15 +244,6 @@ def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
     with _loading:
         tune: Callable[[JobPlace], TuningResult] = Packed.loaded(packed)
     return tune(place)
-
-
-def _sendable(error: BaseException) -> BaseException:
-    """An exception, or one with its text if another process could not make it again."""
-    try:
-        Packed.loaded(Packed.of(error).content)
-    except TritonKernelError:
-        return TritonKernelError(CandidateError.one_line(error))
-    return error
 
 
 def main() -> None:

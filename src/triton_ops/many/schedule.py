@@ -208,8 +208,10 @@ class Schedule:
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
         """A device has measured a problem, which saved `gain` of its time; None if it failed, or compared nothing."""
-        self._frees(device, name, now_s)
-        planned = self._problems[name]
+        state, planned = self._devices.get(device), self._problems.get(name)
+        if state is None or planned is None or state.measuring != name:
+            raise ValueError(f"{device} does not measure {name}")
+        state.measuring, state.free_s = None, now_s
         if gain is not None:
             self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
         return list(self._orders(now_s))
@@ -228,12 +230,6 @@ class Schedule:
             else:
                 self.lost.append(state.measuring)
         return list(self._orders(now_s))
-
-    def _frees(self, device: str, name: str, now_s: float) -> None:
-        state = self._devices.get(device)
-        if state is None or state.measuring != name:
-            raise ValueError(f"{device} does not measure {name}")
-        state.measuring, state.free_s = None, now_s
 
     def _wait_again(self, name: str) -> None:
         self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
@@ -272,8 +268,10 @@ class Schedule:
     def _measure(self, device: str, state: _Device, now_s: float, left_s: float | None) -> Iterator[Order]:
         """A free device measures what it has prepared, else the best that waits, else what another has prepared."""
         name = self._first_ready(state)
-        if name is None and state.tells and self._may_wait(device, state, now_s):
-            return
+        if name is None and state.tells and now_s - state.free_s < _PATIENCE_S:
+            candidates = (it for group in self._groups.values() for it in group.waiting if it.runs_on(device))
+            if len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1:
+                return
         name = name or next(iter(state.ahead), None)
         if name is not None:
             state.gives_up(name)
@@ -283,7 +281,8 @@ class Schedule:
             other = next((at for at, name in prepared if self._problems[name].runs_on(device)), None)
             if other is None:
                 return
-            name = self._taken_from(self._devices[other], device)
+            name = next(it for it in reversed(self._devices[other].ahead) if self._problems[it].runs_on(device))
+            self._devices[other].gives_up(name)
             yield Order(OrderStep.PREPARE, other, tuple(self._devices[other].ahead))
         state.measuring = name
         yield Order(OrderStep.MEASURE, device, (name,), None if left_s is None else self._limit_s(name, left_s))
@@ -298,16 +297,6 @@ class Schedule:
             return max(ready, key=self._expected_s, default=None)
         whole = [name for name in ready if state.ready[name]] if self._budget_s is None else []
         return next(iter(whole or ready), None)
-
-    def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
-        candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
-        several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
-        return several and now_s - state.free_s < _PATIENCE_S
-
-    def _taken_from(self, other: _Device, device: str) -> str:
-        name = next(each for each in reversed(other.ahead) if self._problems[each].runs_on(device))
-        other.gives_up(name)
-        return name
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""

@@ -134,11 +134,8 @@ class ManyRun:
 
     def _join(self, executors: Mapping[str, Executor]) -> None:
         for device, executor in executors.items():
-            executor.ready = partial(self._say_ready, device)
+            executor.ready = partial(lambda at, name, whole: self._messages.put((name, at, whole)), device)
         self._do(self._schedule.joined(executors, self._now_s(), executors))
-
-    def _say_ready(self, device: str, name: str, whole: bool) -> None:
-        self._messages.put((name, device, whole))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
@@ -451,7 +448,11 @@ def run_jobs(
             run = _run(new, options, view, start, executors_of)
             ended.update(run.ended)
             stopped = run.stopped
-    outcomes = tuple(_outcome_for(job, ended.get(job.name)) for job in jobs)
+    outcomes = tuple(
+        replace(ended[job.name], problem=job.problem, label=job.label) if job.name in ended
+        else ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+        for job in jobs
+    )  # fmt: skip
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
@@ -506,10 +507,3 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
         )
         for job in jobs
     ]  # fmt: skip
-
-
-def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
-    """The outcome of a job that was run, or of another one of the same name; None for one that was not begun."""
-    if outcome is None:
-        return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
-    return replace(outcome, problem=job.problem, label=job.label)

@@ -45,6 +45,11 @@ class AwakeClock:
         self._last = time_s
         return self._seconds
 
+    def go_back(self, seconds: float) -> None:
+        """Count on from an earlier moment, as if it were now."""
+        self.now()
+        self._seconds = seconds
+
     def wait(self, ready: select.poll, until: float) -> bool:
         """Wait until a descriptor is ready, or until the clock shows `until`; whether one is ready."""
         while not ready.poll(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):

@@ -50,7 +50,6 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, TypeVar
 
 import platformdirs
@@ -354,7 +353,9 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
     if not sys.executable:
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
-    path = sorted(entries, key=lambda entry: not _of_python(entry))
+    home, archive = Path(sysconfig.get_path("stdlib")), f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+    own = (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
+    path = sorted(entries, key=lambda entry: Path(entry) not in own)  # Python's own modules are found first
     bytecode = folder()
     manner = {
         "path": path,
@@ -443,13 +444,6 @@ def _absolute(entry: str) -> str | None:
     origin: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
     here = settings.current_folder()
     return origin if origin is not None or here is None else str(Path(here, entry))
-
-
-def _of_python(entry: str) -> bool:
-    """Tell whether an entry of the search path is the standard library's folder, extension modules or archive."""
-    home = Path(sysconfig.get_path("stdlib"))
-    archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
-    return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
 def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool = False) -> None:
@@ -541,7 +535,12 @@ class TerminatedError(BaseException):
         if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
             yield
             return
-        signal.signal(signal.SIGTERM, _unwind)
+
+        def unwind(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning short
+            raise cls
+
+        signal.signal(signal.SIGTERM, unwind)
         try:
             yield
         except cls:
@@ -550,8 +549,3 @@ class TerminatedError(BaseException):
             raise
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _unwind(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning short
-    raise TerminatedError

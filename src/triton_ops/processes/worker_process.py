@@ -8,6 +8,7 @@ which then ends the worker; and it dies with its caller, however the caller ends
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import signal
@@ -248,8 +249,9 @@ class WorkerProcess:
         """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
         It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,
-        and under an empty text for each other step. The worker is at `step` until it announces another. `fits` tells
-        whether a message answers the question: the code that is tried may have written it.
+        and under an empty text for each other step. An infinite one is of a step in which others are waited for, whose
+        seconds do not count. The worker is at `step` until it announces another. `fits` tells whether a message answers
+        the question: the code that is tried may have written it.
 
         Raises:
             WorkerLostError: The worker died, did not answer in time, or wrote what is no answer and was killed.
@@ -260,7 +262,10 @@ class WorkerProcess:
         since_s = 0.0
         while True:
             limit_s = limits_s.get(self.step, limits_s.get("", whole_s))
-            answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
+            waits = limit_s == math.inf
+            answer = self._answer(clock, since_s + limit_s, limit_s, limit_s if waits else whole_s)
+            if waits:
+                clock.go_back(since_s)
             if isinstance(answer, StepStarted) and isinstance(answer.step, str):
                 self.step, since_s = answer.step, clock.now()
             elif isinstance(answer, CopyEnded):
@@ -324,7 +329,10 @@ class WorkerProcess:
         return WorkerLostError(message, self.step, outside=outside)
 
     def _dead(self, step: str) -> WorkerLostError:
-        has_ended = self._await_end()
+        clock = AwakeClock()
+        while self.alive and clock.now() <= _EXIT_S:
+            time.sleep(0.005)
+        has_ended = not self.alive
         self.kill()
         code = self._process.returncode if has_ended else None
         ending = _ending(code, step, self._last_line())
@@ -332,14 +340,6 @@ class WorkerProcess:
 
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
-
-    def _await_end(self) -> bool:
-        clock = AwakeClock()
-        while self.alive:
-            if clock.now() > _EXIT_S:
-                return False
-            time.sleep(0.005)
-        return True
 
     def _listen(self, descriptor: int) -> None:
         """Keep the last lines of the worker's output; a full pipe that nobody reads would stop the worker."""
@@ -359,14 +359,8 @@ def _ending(code: int | None, step: str, last: str) -> str:
     if code is None:
         how = "stopped answering"
     elif code < 0:
-        how = f"was killed by {_signal_name(-code)}"
+        names = {each.value: each.name for each in signal.Signals}
+        how = f"was killed by {names.get(-code, f'signal {-code}')}"
     else:
         how = f"exited with code {code}"
     return f"its process {how} during its {step}" + (f": {last}" if last else "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

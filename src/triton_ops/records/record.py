@@ -184,7 +184,8 @@ class Record:
 
         One that its tune has left undecided does not, as long as a further tune may decide.
         """
-        if self.goes_on or not (self.effort == effort.name or _is_greater(self.effort, effort.name)):
+        order = [*settings.EFFORTS] if effort.name in settings.EFFORTS else [effort.name]  # an own one has no greater
+        if self.goes_on or self.effort not in order[order.index(effort.name) :]:
             return False
         limits, asked = self.budget, effort.budget
         enough = _least(asked.trials) <= _least(limits.trials) and _least(asked.seconds) <= _least(limits.seconds)
@@ -193,12 +194,6 @@ class Record:
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
-
-
-def _is_greater(name: str, other: str) -> bool:
-    """True if both are names of shipped efforts, and the first is the greater."""
-    order = settings.EFFORTS
-    return name in order and other in order and order.index(name) > order.index(other)
 
 
 def _least(limit: float | None) -> float:

@@ -31,12 +31,12 @@ from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
-from triton_ops.space import Config, ConfigSpace, Constraint
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Key, Trial
 
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
-Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
 
+_UNSYNCED_S = 0.5  # of a run that a loss of power may cost: to wait for the disk takes as long as a short trial
 SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
 
 
@@ -67,31 +67,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device: dict[str, Nested]
 
 
-class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of the device, as `Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
-
-    name: str
-    peak: Rate
-    measured: Rate | None = None
-
-    def ceiling(self) -> Ceiling:
-        """The limit."""
-        return Ceiling(self.name, self.peak, self.measured)
-
-
 class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The declared work of the problem, beside what the device can do, as `Roofline`."""
 
     flops: Amount
     bytes: Amount
-    memory: CeilingFacts | None = None
-    units: CeilingFacts | None = None
+    memory: Ceiling | None = None
+    units: Ceiling | None = None
 
     def roofline(self) -> Roofline:
         """The roofline."""
-        memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
-        parts = () if units is None else ((units, self.flops),)
-        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units, parts=parts)
+        parts = () if self.units is None else ((self.units, self.flops),)
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=self.memory, units=self.units, parts=parts)
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -147,26 +134,19 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
         task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip
-    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
-    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
+    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=limits.memory, units=limits.units)
 
 
 def _space(space: ConfigSpace) -> SpaceFacts:
     return SpaceFacts(
         fingerprint=space.fingerprint,
         tunables={name: list(tunable.values) for name, tunable in space.tunables.items()},
-        constraints=tuple(map(_constraint, space.constraints)),
+        constraints=tuple(
+            ConstraintFacts(name=it.name, reason=it.reason, names=it.names, source=Source.of(it.predicate).fingerprint)
+            for it in space.constraints
+        ),
         default=space.default,
         listed=space.listed,
-    )
-
-
-def _constraint(constraint: Constraint) -> ConstraintFacts:
-    return ConstraintFacts(
-        name=constraint.name,
-        reason=constraint.reason,
-        names=constraint.names,
-        source=Source.of(constraint.predicate).fingerprint,
     )
 
 
@@ -340,6 +320,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
+        self._synced_s = 0.0
         self._last_begun: Config | None = None  # the config of the last line, if that is such a line
         self._writing = threading.Lock()
 
@@ -380,11 +361,11 @@ class RunLog:
             self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
-        """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
+        """Write a finished trial; with `durable` it outlives this process, and a loss of power half a second later."""
         self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
-        """Write an event, such as a finalist; it is on disk with the next trial, or the run's end."""
+        """Write an event, such as a finalist; it is on disk with a later trial, or the run's end."""
         self._write(event, durable=False)
 
     def twins(self, config: Config, medians_ms: tuple[tuple[float, ...], ...], process: int) -> None:
@@ -397,7 +378,9 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._last_begun = None
+            self._last_begun, at_s = None, 0.0 if isinstance(line, Head) else line.at_s
+            durable = durable and at_s - self._synced_s >= _UNSYNCED_S
+            self._synced_s = at_s if durable else self._synced_s
             self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 

@@ -511,8 +511,11 @@ class LayeredStore(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Every value once, as `get` gives it for its id."""
-        ids: set[str] = set()
-        for value in chain(self._memories(), self.directory, *self.further):
+        ids, everything = set[str](), not self.directory.reachable
+        with self._guard:
+            unwritten = set(self._unwritten)
+        kept = [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
+        for value in chain(kept, self.directory, *self.further):
             entry_id = self.directory.codec.id_of(value)
             if entry_id not in ids:
                 ids.add(entry_id)
@@ -529,12 +532,6 @@ class LayeredStore(Generic[T]):
             else:
                 self.memory.keep(entry_id, text)
         return value
-
-    def _memories(self) -> list[T]:
-        everything = not self.directory.reachable
-        with self._guard:
-            unwritten = set(self._unwritten)
-        return [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
 
 
 def open_store(

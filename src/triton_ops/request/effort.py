@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
@@ -47,7 +47,7 @@ class Budget:
 
 _CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
 _LEAST_FINAL_S = 1.0
-_FEW, _EACH_S = 4, 0.15  # configs, and seconds of the race for each: about what Triton's own tuner measures one for
+_EACH_S = 0.15  # of the race for each of few configs: about what Triton's own tuner measures one for
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class Effort:
         SettingsError: A field has a value that it cannot have.
     """
 
+    FEW: ClassVar[int] = 8  # configs, of which each is tried in any order
+
     name: str
     search: AnySearch = "auto"
     budget: Budget = field(default_factory=Budget)
@@ -150,12 +152,16 @@ class Effort:
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
 
-        Which of two or three is the fastest is plain after tenths of a second on a GPU; else the default is left.
+        Which of two or three is the fastest is plain after tenths of a second on a GPU; else the default is left. A
+        launch of milliseconds is screened by one sample, and few are finalists that are not near the fastest.
         """
-        if configs > _FEW:
+        if configs > self.FEW:
             return self
         seconds = min(self.race.seconds, _EACH_S * configs)
-        return replace(self, race=replace(self.race, seconds=seconds), doubt_s=min(self.doubt_s, 2 * seconds))
+        return replace(
+            self, race=replace(self.race, seconds=seconds), doubt_s=min(self.doubt_s, 2 * seconds),
+            screen=replace(self.screen, least=1), finalists=min(self.finalists, 2),
+        )  # fmt: skip
 
     def within(self, seconds: float | None) -> Effort:
         """This effort with at most so many seconds for the whole tune; None changes nothing."""
@@ -194,7 +200,9 @@ PRESETS = {
     "quick": Effort(
         name="quick",
         budget=Budget(seconds=60),
-        race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=RacePolicy.zone),
+        race=RacePolicy(
+            checkpoints=(4, 6, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=RacePolicy.zone
+        ),
         near=0.06,
         finalists=4,
         doubt_s=1.5,

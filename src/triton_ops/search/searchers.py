@@ -75,7 +75,10 @@ class ProblemPlace:
         An axis that only one place has counts as an axis of extent 1 in the other. A device of another vendor counts 4,
         if the devices' names tell the vendors.
         """
-        apart = math.fsum(_doublings(here, there) for here, there in set(self._pairs(other)))
+        pairs = [(max(here, there, 1), max(min(here, there), 1)) for here, there in set(self._pairs(other))]
+        apart = math.fsum(
+            math.log2(large) - math.log2(small) for large, small in pairs
+        )  # ratios may be over all floats
         apart += _OTHER_ARGUMENT * len(self.extents.keys() ^ other.extents.keys())
         apart += _OTHER_ARGUMENT * _differing(self.choices, other.choices)
         apart += _OTHER_DTYPE * (_differing(self.dtypes, other.dtypes) > 0)
@@ -93,11 +96,6 @@ class ProblemPlace:
         """The extents of corresponding axes: the last axis of a tensor here belongs to its last axis there."""
         for name in self.extents.keys() & other.extents.keys():
             yield from zip_longest(reversed(self.extents[name]), reversed(other.extents[name]), fillvalue=1)
-
-
-def _doublings(here: int, there: int) -> float:
-    """The doublings from the smaller extent to the larger one; an empty axis counts as of extent 1."""
-    return math.log2(max(here, there, 1)) - math.log2(max(min(here, there), 1))  # the ratio may be over all floats
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:

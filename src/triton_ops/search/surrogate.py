@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 
 from triton_ops.base import require
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import Compiled, Measurement, Trial
+from triton_ops.values import Compiled, Trial
 
 if TYPE_CHECKING:
     from triton_ops.space import Tunable, Value
@@ -97,7 +97,9 @@ class _Axis:
         self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
         self.numeric = len(self._numbers) == len(tunable)
         if self.numeric:
-            self._divisible = _divisibility_matters(tunable.values)
+            whole = [value for value in tunable.values if isinstance(value, int) and value > 0]
+            odd_ones = any(value & (value - 1) for value in whole)  # no powers of two: divisibility matters
+            self._divisible = len(whole) == len(tunable) > 2 and odd_ones
             self.width = 1 + self._divisible
         else:
             self._numbers, self._divisible = [], False
@@ -145,11 +147,6 @@ def _scale(value: float, among: list[float], ranks: Floats) -> float:
     low, high = math.log(among[0]), math.log(among[-1])
     ratio = (math.log(min(max(value, among[0]), among[-1])) - low) / (high - low)
     return (rank + ratio) / 2
-
-
-def _divisibility_matters(values: Sequence[Value]) -> bool:
-    whole = [v for v in values if isinstance(v, int) and v > 0]
-    return len(whole) == len(values) > 2 and any(v & (v - 1) for v in whole)
 
 
 def _twos(value: Value) -> int:
@@ -268,12 +265,9 @@ def values_of(trials: Sequence[Trial]) -> Floats:
 
 def noise_of(trials: Sequence[Trial]) -> Floats:
     """The standard error of each value by its own samples: times of a screening are noisier than those of a race."""
-    return np.array([_relative_error(trial.best_measurement) if trial.ok else 0.0 for trial in trials])
-
-
-def _relative_error(measurement: Measurement) -> float:
     # 1.25: the standard error of a median, in standard errors of a mean
-    return 1.25 * measurement.spread / _FIFTHS / math.sqrt(len(measurement.samples_ms))
+    times = [trial.best_measurement if trial.ok else None for trial in trials]
+    return np.array([1.25 * it.spread / _FIFTHS / math.sqrt(len(it.samples_ms)) if it else 0.0 for it in times])
 
 
 def most_telling(trials: Sequence[Trial]) -> list[Trial]:

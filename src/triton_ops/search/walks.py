@@ -85,7 +85,10 @@ class EvolutionSearch(OneByOne):
         self._count += 1
         if self._count <= _POPULATION or len(self._population) < 2:
             return self._remaining.any()
-        children = (self._child() for _ in range(_TRIES))
+        pairs = ((self._parent(), self._parent()) for _ in range(_TRIES))
+        children = (
+            Config({name: self._mutate(name, self._rng.choice(pair)[name]) for name in pair[0]}) for pair in pairs
+        )
         child = self._remaining.first(config for config in children if config in self._space)
         if child is None:
             child = self._remaining.first(self._space.neighbours(self._parent()))
@@ -94,10 +97,6 @@ class EvolutionSearch(OneByOne):
     def _parent(self) -> Config:
         group = self._rng.sample(self._population, min(_GROUP, len(self._population)))
         return min(group, key=lambda trial: (trial.rank, trial.config.text)).config
-
-    def _child(self) -> Config:
-        one, other = self._parent(), self._parent()
-        return Config({name: self._mutate(name, self._rng.choice((one, other))[name]) for name in one})
 
     def _mutate(self, name: str, value: Value) -> Value:
         if self._rng.random() >= 1 / len(self._space.tunables):

@@ -27,7 +27,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
@@ -153,16 +153,15 @@ class _QueuedTimer:
                 work()
                 self._queue.watch(start)
                 end.record()
-            return partial(_times_ms, pairs, launches)
+
+            def times_ms() -> list[float]:
+                if pairs:
+                    pairs[-1][1].synchronize()
+                return [start.elapsed_time(end) / launches for start, end in pairs]
+
+            return times_ms
 
         return Sampler(sample, launches)
-
-
-def _times_ms(pairs: list[tuple[Any, Any]], launches: int) -> list[float]:
-    """The times between the events of each pair, per launch, once the last event has passed."""
-    if pairs:
-        pairs[-1][1].synchronize()
-    return [start.elapsed_time(end) / launches for start, end in pairs]
 
 
 class EventTimer(_QueuedTimer):
@@ -208,7 +207,7 @@ class EventTimer(_QueuedTimer):
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
-_ESTIMATE_CALLS = 5
+_ESTIMATE_CALLS, _LONG_MS = 5, 10 * REPLAY_MS  # of a launch that is plainly long, one call is enough
 _MOST_HELD_BYTES = 256 << 20  # of an eager call's results, while the same call is captured
 
 
@@ -244,10 +243,12 @@ class GraphTimer(_QueuedTimer):
         if launch.reset is not None:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
-        unrolled = launches or self._unrolled(launch, len(calls))
-        graph, results = self._checked(launch, calls, unrolled)
+        if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
+            wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
+            launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
+        graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), unrolled)
+        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.
@@ -263,14 +264,12 @@ class GraphTimer(_QueuedTimer):
         self._check(launch, graph, _new_tensors(results, places))
         return graph, results
 
-    def _unrolled(self, launch: Launch, sets: int) -> int:
-        """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""
-        count = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
-        return min(max(count, sets), max(_MOST_UNROLLED, sets))
-
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         torch = self._queue.torch
-        graph = _new_graph(torch)
+        try:
+            graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
+        except TypeError:
+            graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
@@ -291,13 +290,13 @@ class GraphTimer(_QueuedTimer):
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
-        unwritten = _count_unwritten(outputs)
+        unwritten = _wantedunwritten(outputs)
         if unwritten == 0:
             return
         if launch.outputs:
             _poison(outputs)
             launch.call()
-            if unwritten <= _count_unwritten(launch.outputs):
+            if unwritten <= _wantedunwritten(launch.outputs):
                 return
         elif unwritten < sum(tensor.numel() for tensor in outputs):
             return  # the results hold some NaN of their own
@@ -305,7 +304,7 @@ class GraphTimer(_QueuedTimer):
 
 
 def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
-    """Roughly the milliseconds of one launch: a few calls between two events, without a flush of the cache.
+    """Roughly the milliseconds of one launch: a few calls between two events, or one long one, without a flush.
 
     The calls are repeated behind longer delays until the host stays ahead of the device. A callable that takes the host
     0.1 ms looks as long as that otherwise, and its kernel gets event pairs: on an H200, kernels of 11 to 16 us were
@@ -313,16 +312,20 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
     Calls that took longer than any delay are not repeated: no delay would hide the host, and a kernel of seconds, whose
     delay is over while it runs, would run dozens of times.
     """
+    calls = 1
     while True:
         with queue.round():
             start, end = queue.event(), queue.event()
             start.record()
-            for _ in range(_ESTIMATE_CALLS):
+            for _ in range(calls):
                 launch.call()
             end.record()
         took_ms = float(start.elapsed_time(end))
-        if not queue.again or took_ms > LONGEST_DELAY_MS:
-            return took_ms / _ESTIMATE_CALLS
+        if queue.again and took_ms <= LONGEST_DELAY_MS:
+            continue
+        if calls > 1 or took_ms > _LONG_MS:
+            return took_ms / calls
+        calls = _ESTIMATE_CALLS
 
 
 def node_count(torch: Any, graph: Any) -> int | None:
@@ -348,13 +351,6 @@ def _leave_capture(torch: Any) -> None:
         graph.capture_begin()
         torch.empty(1, device="cuda").zero_()
         graph.capture_end()
-
-
-def _new_graph(torch: Any) -> Any:
-    try:
-        return torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
-    except TypeError:
-        return torch.cuda.CUDAGraph()
 
 
 def _tensors(torch: Any, result: Any) -> list[Any]:
@@ -391,7 +387,7 @@ def _poison(tensors: Sequence[Any]) -> None:
         tensor.fill_(math.nan)
 
 
-def _count_unwritten(tensors: Sequence[Any]) -> int:
+def _wantedunwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
 
 

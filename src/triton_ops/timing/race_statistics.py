@@ -147,6 +147,7 @@ EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excl
 _BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
+_PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
 _LEAST = 4
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
@@ -277,8 +278,13 @@ class Standing(Generic[Name]):
 
 
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it."""
-    return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
+    """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it.
+
+    Fewer are enough where each of them shows ten times the indifference zone.
+    """
+    contrasts = Measurement.contrasts(default_ms, row_ms)
+    enough = _FEW if min(contrasts) > _PLAIN else _ENOUGH
+    return len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE)
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:

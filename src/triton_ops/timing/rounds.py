@@ -25,6 +25,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral, Real
@@ -156,7 +157,12 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
-    return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
+    samples: list[tuple[Arm, list[float]]] = []
+    for burst in _bursts(order):
+        with timer.round():
+            queued = [(arm, pending) for arm in burst if (pending := _queue_visit(arm)) is not None]
+        samples += [(arm, collect()) for arm, collect in queued]
+    return samples
 
 
 def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
@@ -170,13 +176,6 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
             took_ms = arm.visit_ms
         bursts[-1].append(arm)
     return bursts
-
-
-def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    queued: list[tuple[Arm, Pending]] = []
-    with timer.round():
-        queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
-    return [(arm, collect()) for arm, collect in queued]
 
 
 def _queue_visit(arm: Arm) -> Pending | None:
@@ -300,13 +299,14 @@ class Rounds:
     """Rounds in which launches run side by side, on one timer.
 
     `rng` draws the orders. `keep` is called after every round; False discards it for all arms alike, as a round in
-    which the GPU was throttled.
+    which the GPU was throttled. Each screening, race and duel is inside a `turn`, in which nobody else measures.
     """
 
     timer: Timer
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     keep: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @classmethod
     def guarded(
@@ -342,36 +342,38 @@ class Rounds:
         whoever wins is compared with it to the end. Returns why the race ended: `proven`, `rounds`, `seconds`, or
         `one arm`.
         """
-        end = self.clock() + policy.seconds
-        rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
-        while counted < policy.checkpoints[-1]:
-            if sum(arm.running for arm in arms) < 2:
-                return "one arm"
-            if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
-                return "seconds"
-            counted, turn = counted + self._counts(next(rounds)), turn + 1
-            running = [arm for arm in arms if arm.running]
-            if counted in policy.checkpoints and not drop_slower(running, policy, default):
-                return "proven"
-        return "rounds"
+        with self.turn():
+            end = self.clock() + policy.seconds
+            rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
+            while counted < policy.checkpoints[-1]:
+                if sum(arm.running for arm in arms) < 2:
+                    return "one arm"
+                if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
+                    return "seconds"
+                counted, turn = counted + self._counts(next(rounds)), turn + 1
+                running = [arm for arm in arms if arm.running]
+                if counted in policy.checkpoints and not drop_slower(running, policy, default):
+                    return "proven"
+            return "rounds"
 
     def duel(self, arms: tuple[Arm, Arm, Arm], policy: DuelPolicy) -> DuelOutcome:
         """Run rounds of a first arm, a second and the first's twin until the answer is clear, or a limit is reached.
 
         The arms' visits and errors are filled in; what a launch raised is raised.
         """
-        end = self.clock() + policy.seconds
-        rounds, counted = self._rounds(arms), 0
-        while counted < policy.checkpoints[-1] and not (counted >= policy.LEAST_ROUNDS and self.clock() > end):
-            samples = next(rounds)
-            for arm in arms:
-                if arm.error is not None:
-                    raise arm.error
-            if self._counts(samples):
-                counted += 1
-                if counted in policy.checkpoints and _is_clear(_judge_arms(arms, policy), arms, policy):
-                    break
-        return _judge_arms(arms, policy)
+        with self.turn():
+            end = self.clock() + policy.seconds
+            rounds, counted = self._rounds(arms), 0
+            while counted < policy.checkpoints[-1] and not (counted >= policy.LEAST_ROUNDS and self.clock() > end):
+                samples = next(rounds)
+                for arm in arms:
+                    if arm.error is not None:
+                        raise arm.error
+                if self._counts(samples):
+                    counted += 1
+                    if counted in policy.checkpoints and _is_clear(_judge_arms(arms, policy), arms, policy):
+                        break
+            return _judge_arms(arms, policy)
 
     @staticmethod
     def standing(arms: Mapping[Name, Arm], default: Name | None = None, **more: Any) -> Standing[Name]:
@@ -390,13 +392,14 @@ class Rounds:
         those of both together. `best` is the ratio of the best candidate so far, or its milliseconds where nothing runs
         beside, whose ratio is 1; None for the first.
         """
-        samples, others = self._in_turn(sampler, beside, 1)
-        unit_ms = others[0] if others else 1.0
-        if best is not None and samples[0] > policy.hopeless * best * unit_ms:
-            return samples, samples[0] / max(unit_ms, 1e-9) if others else 1.0
-        both_ms = samples[0] * sampler.launches + (0.0 if beside is None else unit_ms * beside.launches)
-        most = fitting(both_ms, policy.screening_ms, policy.least, policy.most)
-        more, more_others = self._in_turn(sampler, beside, most - 1)
+        with self.turn():
+            samples, others = self._in_turn(sampler, beside, 1)
+            unit_ms = others[0] if others else 1.0
+            if best is not None and samples[0] > policy.hopeless * best * unit_ms:
+                return samples, samples[0] / max(unit_ms, 1e-9) if others else 1.0
+            both_ms = samples[0] * sampler.launches + (0.0 if beside is None else unit_ms * beside.launches)
+            most = fitting(both_ms, policy.screening_ms, policy.least, policy.most)
+            more, more_others = self._in_turn(sampler, beside, most - 1)
         samples, others = samples + more, others + more_others
         return samples, math.exp(Interval.of_gap(samples, others).centre) if others else 1.0
 

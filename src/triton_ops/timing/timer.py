@@ -182,13 +182,14 @@ class Timer(Protocol):
 
 
 DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
-BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
+BURST_MS = 25.0  # longest stretch, and work after which a rest is due: two are less than an H200 reaches its limit in
 
 
 class Pace:
-    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
+    """Keeps the share of time that a device works at `duty` or below, by a rest once it has worked for `BURST_MS`.
 
-    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
+    Shorter stretches follow each other without a rest until they make a burst. Time in which the host compiles or
+    captures and the device is idle counts as rest; a `duty` of 1 means no rest.
     """
 
     def __init__(
@@ -201,6 +202,7 @@ class Pace:
         if not 0 < duty <= 1:
             raise ValueError(f"the share of time that a device works must be in (0, 1], not {duty}")
         self._per_s = 1 / duty - 1  # seconds of rest owed for a second of work
+        self._most_s = self._per_s * BURST_MS / 1e3  # that may be owed while work goes on
         self._clock = clock
         self._sleep = sleep
         self._owed_s = 0.0
@@ -208,19 +210,20 @@ class Pace:
 
     @contextmanager
     def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
-        """A stretch of work; the remaining rest of the previous stretch is taken first.
+        """A stretch of work; the rest that is left of the stretches before is taken first if they have made a burst.
 
         `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
         """
-        left_s = self._owed_s - (self._clock() - self._end)
-        if left_s > 0:
+        left_s = max(self._owed_s - (self._clock() - self._end), 0.0)
+        if left_s > self._most_s:
             self._sleep(left_s)
+            left_s = 0.0
         start = self._clock()
         try:
             yield
         finally:
             self._end = self._clock()
-            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s
+            self._owed_s = left_s + (self._end - start - idle_s) * self._per_s - idle_s
 
 
 class EventClock:
@@ -233,6 +236,7 @@ class EventClock:
 
     def __call__(self) -> int:
         """The time when everything that was queued before is done, which is waited for."""
+        self._cuda.synchronize(self._device_name)  # work may be on several streams
         event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device_name))
         event.synchronize()
@@ -489,9 +493,10 @@ class SensorGuard(Guard):
 
     def _note(self, reading: Reading) -> None:
         self._readings.append(reading)
-        if self._before is not None and _clock_changed(self._before, reading):
-            self._clock_changes += 1
-        self._before = reading
+        before, self._before = self._before or reading, reading
+        pairs = ((before.clock_mhz, reading.clock_mhz), (before.memory_mhz, reading.memory_mhz))
+        changes = [(old, new) for old, new in pairs if old is not None and new is not None]
+        self._clock_changes += any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
     def _disturbed(self, slowed: bool) -> bool:
         if self._throttled or self._shared or self._in_a_row == len(_WAITS_S):
@@ -538,12 +543,6 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Guard(str(error) or type(error).__name__)
-
-
-def _clock_changed(before: Reading, after: Reading) -> bool:
-    pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
-    changes = [(old, new) for old, new in pairs if old is not None and new is not None]
-    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
 
 def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:

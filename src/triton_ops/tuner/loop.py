@@ -293,7 +293,7 @@ class TuningLoop:
     """The loop of one search.
 
     Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
-    now.
+    now. `check` raises before a trial if the tune is to end.
     """
 
     space: ConfigSpace
@@ -305,6 +305,7 @@ class TuningLoop:
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
     start: float | None = None
     clock: Callable[[], float] = time.monotonic
+    check: Callable[[], None] = lambda: None
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -439,6 +440,7 @@ class TuningLoop:
 
     def _attempt(self, ready: Ready, best: Trial | None, station: TriesConfigs) -> Trial:
         """Try a proposal, and write its trial, with what its compilation has shown, before the next one begins."""
+        self.check()
         trial = station.attempt(ready.config, best)
         if (compiled := ready.compiled) is not None:
             trial = replace(trial, compile_s=compiled.compile_s, resources=compiled.resources or trial.resources)

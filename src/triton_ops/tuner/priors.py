@@ -205,18 +205,14 @@ class LatePriors:
     def _current(self) -> Searcher | None:
         """The searcher, begun anew with its priors if they have come meanwhile; None if there is none yet."""
         if not self._whole and self._priors.done():
-            self._whole, priors = True, self._come()
+            self._whole, error = True, self._priors.exception()
+            late = self._searcher is not None and isinstance(error, Exception)
+            if late:  # what went wrong with the priors ends no search that has begun without them
+                _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+            priors = [] if late else self._priors.result()
             if priors or self._searcher is None:
                 self._begin(priors)
         return self._searcher
-
-    def _come(self) -> list[Prior]:
-        """The priors that have come; what went wrong with them ends no search that has begun without them."""
-        error = self._priors.exception()
-        if self._searcher is None or not isinstance(error, Exception):
-            return self._priors.result()
-        _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
-        return []
 
     def _begin(self, priors: Sequence[Prior]) -> None:
         self._searcher = self._make(priors)
@@ -401,10 +397,9 @@ def small_contents(task: Task) -> Contents:
     if task.originals is None:
         return {}
     arguments = task.originals.by_name(task.kernel).keyword
-    small = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and _is_small(value)}
-    return {name: value.flatten().tolist() for name, value in small.items()}
-
-
-def _is_small(tensor: Any) -> bool:
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return kind in _WHOLE_NUMBERS and tensor.numel() * tensor.element_size() <= _MOST_BYTES and tensor.is_contiguous()
+    tensors = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and value.is_contiguous()}
+    small = {name: value for name, value in tensors.items() if value.numel() * value.element_size() <= _MOST_BYTES}
+    return {
+        name: value.flatten().tolist()
+        for name, value in small.items() if str(value.dtype).removeprefix("torch.") in _WHOLE_NUMBERS
+    }  # fmt: skip

@@ -227,7 +227,9 @@ class ProgressBar:
         if self._console is None:
             return
         self._plan = plan
-        self._say(_announcement(plan, self._console.width))
+        before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
+        room = self._console.width - require("rich.cells", _PURPOSE).cell_len(before + after)
+        self._say(f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}")
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an earlier run")
         bars = require("rich.progress", _PURPOSE)
@@ -272,13 +274,6 @@ class ProgressBar:
     def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> int:
         left = "" if total is None else "left"
         return int(self._progress.add_task("", total=total, completed=completed, done=count_text, best=best, left=left))
-
-
-def _announcement(plan: RunPlan, columns: int) -> str:
-    before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
-    cell_len = require("rich.cells", _PURPOSE).cell_len
-    room = columns - cell_len(before) - cell_len(after)
-    return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
 
 
 def _shorten(device: str, columns: int) -> str:

@@ -38,7 +38,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
@@ -67,13 +67,6 @@ class Before:
     trials: tuple[Trial, ...] = ()
     further: int = 0
     tunes: int = 0
-
-
-def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
-    """The trials of configs that the space still allows; of failures not the default's, and none if nothing ran."""
-    allowed = [trial for trial in trials if space.why_not(trial.config) is None]
-    ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
-    return tuple(trial for trial in allowed if trial.ok or (ran and trial.config != default))
 
 
 _log = logging.getLogger("triton_ops")
@@ -167,6 +160,7 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     """The outcome of a comparison, or the other one if the run was cut off before or is interrupted meanwhile."""
     if loop.stopped not in _CUT_OFF:
         try:
+            loop.check()
             return compare()
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
@@ -240,7 +234,12 @@ class RequestedTune:
         if (result := self.known()) is not None:
             return result
         stations = Stations(problem=self.request, options=self.options, reuse=True)
-        _check_addresses(self.request, stations)
+        names = ", ".join(self.request.addresses)
+        if names and stations.isolated:
+            raise Packed.not_for_another_process(f"{names} of {self.request.kernel.name}")
+        if names:
+            text = "what %s writes by the addresses in %s is neither checked nor restored"
+            _log.warning(text, self.request.kernel.name, names)
         task, keep = self.request.task(), self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
         with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
@@ -268,17 +267,6 @@ class RequestedTune:
         ) as lock:
             late.cancel()
             yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
-
-
-def _check_addresses(request: TuneRequest, stations: Stations) -> None:
-    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
-    names = ", ".join(request.addresses)
-    if names and stations.isolated:
-        raise Packed.not_for_another_process(f"{names} of {request.kernel.name}")
-    if names:
-        _log.warning(
-            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
-        )
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
@@ -380,7 +368,7 @@ class Tuning:
         That is the first of these: an interrupted run, with its trials; the trials of the run whose record is
         undecided; and those of the last run over another space with this default, since a config that joins a list is
         then the only one that is tried. The space decides which trials still hold, whose times are relative to that of
-        the default config.
+        the default config; of failures the default's does not, and none if nothing ran.
         """
         if self.key.unknown:
             return Before()
@@ -394,9 +382,11 @@ class Tuning:
         if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
             first = other.trials.get(self.default)
             run = other if first is not None and first.ok else None
+        allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]
+        ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
         return Before(
             unfinished=unfinished,
-            trials=() if run is None else _believed(run.trials.values(), space, self.default),
+            trials=tuple(trial for trial in allowed if trial.ok or (ran and trial.config != self.default)),
             further=0 if own is None else len(own.trials),
             tunes=0 if undecided is None else undecided.tunes,
         )
@@ -415,13 +405,14 @@ class Tuning:
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
-        incumbents, nearby = self._incumbents(), self._nearby(trials)
+        known = recalled(self.key, self.store)
+        incumbents = [known.winner] if known and self.task.space.why_not(known.winner) is None else []
+        nearby = self._nearby(trials)
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
                 self._compile_first(pool, nearby)
-            check = (lambda: None) if self.gate is None else self.gate.check
-            wait_for_station = self.stations.begin(assignment, process, log.begun, check)
+            wait_for_station = self.stations.begin(assignment, process, log.begun)
             searcher = self._searcher(pool, readiness(process))
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, nearby)
@@ -432,12 +423,20 @@ class Tuning:
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
+                taught=next(iter(nearby), None) if self.task.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
-            notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
+            notes = (
+                *self.stations.turns.notes,
+                *facts.notes,
+                *loop.doubts.notes,
+                *cut_note(loop, final),
+                *load_notes,
+                *pitfalls,
+            )
             facts = replace(facts, waited_s=loop.feed.waited_s, notes=notes)
         # The station has freed its memory.
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
@@ -475,7 +474,7 @@ class Tuning:
             feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start,
+            quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
@@ -499,7 +498,8 @@ class Tuning:
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
-        return replace(record, ordered_by=self._ordered_by)
+        again = ["the winner of a problem nearby, which leads again"] * outcome.taught
+        return replace(record, ordered_by=(*self._ordered_by, *again))
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
@@ -525,7 +525,8 @@ class Tuning:
         search, space = self.effort.search, self.task.space
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
-        records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
+        transfers = self._transfers and space.size.total > Effort.FEW
+        records = transfers_to(self.task, self.key, self.store, self.folder) if transfers else []
         self._model = self._model or coming_priors(self.task, self.folder, pool, self.effort.budget.trials)
 
         def made(priors: Sequence[Prior]) -> Searcher:
@@ -533,10 +534,6 @@ class Tuning:
             return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
-
-    def _incumbents(self) -> list[Config]:
-        record = recalled(self.key, self.store)
-        return [] if record is None or self.task.space.why_not(record.winner) else [record.winner]
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""

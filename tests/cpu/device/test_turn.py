@@ -21,8 +21,6 @@ from triton_ops.base import folders
 from triton_ops.device import DeviceSpec, Turns
 from triton_ops.device import probing as state
 from triton_ops.device import probing as turn
-from triton_ops.evaluation import StationFacts
-from triton_ops.evaluation.station import TakesTurns
 from triton_ops.exceptions import DeviceError
 
 KEY = "GPU-7"
@@ -217,32 +215,6 @@ def test_a_lock_that_is_never_given_back_is_waited_for_once(tmp_path, monkeypatc
                 pass
     assert [each.getMessage() for each in caplog.records if "cannot be locked" in each.getMessage()]
     assert turn._given_up == {KEY}
-
-
-def test_a_station_takes_a_turn_for_each_question():
-    held = []
-
-    class Probing:
-        facts = StationFacts(turn_key=KEY, notes=("restored",))
-
-        def attempt(self, config, best):
-            held.append(free())
-            return config, best
-
-        def finals(self, final):
-            held.append(free())
-            return final
-
-        def close(self):
-            held.append("closed")
-
-    station = TakesTurns(Probing(), Turns("cuda", waited_s=5.0))
-    assert station.attempt(1, 2) == (1, 2)
-    assert station.finals(3) == 3
-    assert free()
-    station.close()
-    assert held == [False, False, "closed"]
-    assert station.facts.notes == ("restored", "waited 5.0 s for turns on cuda, on which others measured")
 
 
 @pytest.mark.parametrize(

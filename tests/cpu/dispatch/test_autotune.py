@@ -574,12 +574,15 @@ def test_a_winner_that_does_not_launch_gives_way_to_the_default(launched, caplog
     assert [decision.found.rung for decision in kernel.decisions] == ["default"]
 
 
-def test_many_threads_decide_each_problem_once(launched, monkeypatch):
-    tunes = []
+def test_many_threads_decide_each_problem_once_and_tune_one_after_the_other(launched, monkeypatch):
+    tunes, running = [], []
 
     def tuned(call):
         tunes.append(call.called.label)
+        running.append(call)
+        assert len(running) == 1
         threading.Event().wait(0.02)
+        running.remove(call)
         return triton_ops.TuningResult({"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None)
 
     monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
@@ -601,6 +604,23 @@ def test_many_threads_decide_each_problem_once(launched, monkeypatch):
     assert sorted(tunes) == sorted(f"n={1024 + 16 * turn} float32" for turn in range(10))
     assert sum(decision.count.value for decision in kernel.decisions) == 16 * 200
     assert kernel.launches.decided._locks == {}
+
+
+def test_a_tune_that_waits_for_a_thread_which_tunes_too_goes_on(launched, monkeypatch):
+    monkeypatch.setattr(deciding, "_WAIT_S", 0.05)
+    kernel, x, tunes = tuned_add(on_miss="tune"), vectors(), []
+
+    def tuned(call):
+        tunes.append(call.called.label)
+        if len(tunes) == 1:
+            other = threading.Thread(target=lambda: kernel[grid](*x, 2048))
+            other.start()
+            other.join()
+        return triton_ops.TuningResult({"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None)
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    assert kernel[grid](*x, 1024).metadata.num_warps == 8
+    assert tunes == ["n=1024 float32", "n=2048 float32"]
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):

@@ -24,11 +24,11 @@ DEFAULT, RIVAL = Config(k=0), Config(k=1)
 class Noisy:
     """Configs of known times on one clock, under noise with heavy tails; a config may fail after some launches."""
 
-    def __init__(self, times_ms, noise, seed, fails_at=None, wrong=None):
+    def __init__(self, times_ms, noise, seed, fails_at=None, wrong=None, spikes=0.3):
         self.now, self.calls, self.rng = Clock(), 0, random.Random(seed)
         self.timer = HostTimer(self.now)
         self.times, self.noise, self.fails_at = times_ms, noise, fails_at or {}
-        self.shared_timer, self.wrong = SimpleNamespace(timer=self.timer), wrong
+        self.shared_timer, self.wrong, self.spikes = SimpleNamespace(timer=self.timer), wrong, spikes
 
     def sampler(self, config):
         return self.timer.prepare(Launch(lambda: self.launch(config)), 1)
@@ -37,21 +37,22 @@ class Noisy:
         self.calls += 1
         if self.calls > self.fails_at.get(config, math.inf):
             raise OverflowError("too often")
-        spike = self.rng.choice((1.0, 3.0)) if self.rng.random() < 0.3 else 1.0
+        spike = self.rng.choice((1.0, 3.0)) if self.rng.random() < self.spikes else 1.0
         self.now.spend(round(self.times[config] * MS * spike * math.exp(self.rng.gauss(0, self.noise))))
 
     def wrong_when_repeated(self, config, *_):
         return Difference("it is wrong") if config == self.wrong else None
 
-    def compared(self, seconds=1.0, incumbents=(), **policy):
+    def compared(self, seconds=1.0, incumbents=(), taught=None, screened=None, **policy):
         trials = tuple(
             Trial(config, Status.OK, Measurement((time_ms,), "host"), relative=time_ms)
-            for config, time_ms in self.times.items()
+            for config, time_ms in (screened or self.times).items()
         )
         final = FinalRequest(
             trials=trials,
             default=DEFAULT,
             incumbents=incumbents,
+            taught=taught,
             race=RacePolicy(**{"checkpoints": (4, 8, 16), "seconds": seconds, **policy}),
         )
         return compare_finalists(self, final, Effort.named("quick"), clock=self.now.seconds)
@@ -115,6 +116,41 @@ def test_the_right_ones_race_again_if_the_fastest_is_wrong():
         assert found.winner.config == RIVAL
         assert 1.4 < found.gain.centre < 1.6
         assert {trial.config: trial.status for trial in found.trials}[fastest] is Status.WRONG
+
+
+TIMES = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.15, Config(k=3): 1.2}
+
+
+@pytest.mark.parametrize(
+    ("taught", "changes", "alone"),
+    [
+        (RIVAL, {}, True),
+        (None, {}, False),
+        (Config(k=2), {}, False),  # another one leads here
+        (RIVAL, {Config(k=2): 1.04}, False),  # one is near
+        (DEFAULT, {DEFAULT: 0.8}, False),  # which is compared with something
+    ],
+)
+def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_leads_again(taught, changes, alone):
+    times = {**TIMES, **changes}
+    for seed in range(8):
+        found = Noisy(times, 0.01, seed, spikes=0.0).compared(taught=taught)
+        assert found.winner.config == min(times, key=times.get)
+        assert found.taught is alone
+        assert ({config for config, _ in found.raced.dropped_at} == {DEFAULT, RIVAL}) is alone
+        assert (found.raced.twin is None) is alone
+        if alone:
+            assert found.winner.final.rounds >= 6  # fewer bound no median at 95 %
+            assert 1.2 < found.gain.low < 1.3 < found.gain.high
+
+
+def test_where_what_was_taught_does_not_hold_all_finalists_race():
+    screened = {DEFAULT: 1.0, RIVAL: 0.8, Config(k=2): 0.95}
+    for seed in range(8):
+        times = {DEFAULT: 1.0, RIVAL: 1.1, Config(k=2): 0.8}
+        found = Noisy(times, 0.01, seed, spikes=0.0).compared(taught=RIVAL, screened=screened)
+        assert found.winner.config == Config(k=2)
+        assert not found.taught
 
 
 @pytest.mark.parametrize("fails", [DEFAULT, RIVAL])

@@ -29,6 +29,8 @@ from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
 from triton_ops.evaluation.isolated import Isolated
+from triton_ops.evaluation.worker import UsersModules
+from triton_ops.processes import Surroundings
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import Config
 from triton_ops.values import Status
@@ -149,6 +151,39 @@ def test_the_next_task_has_the_users_modules_that_are_the_same(tmp_path, monkeyp
     pids = [tried(assignment(module.work, space={"block": [1, 2]}, args=(n,)), Config(block=1))[1] for n in (1, 2)]
     assert pids[0] == pids[1]
     assert (tmp_path / "imports").read_text().split() == [str(os.getpid()), str(pids[0])]
+
+
+CHANGES = [
+    ("SEEN = []", "SEEN.append(1)", "SEEN"),
+    ("SEEN = {'at': {'n': []}}", "SEEN['at']['n'].append(1)", "SEEN['at']['n']"),
+    ("class SEEN:\n    n = ()", "SEEN.n = (1,)", "SEEN.n"),
+    ("def SEEN(): pass", "SEEN.n = 1", "vars(SEEN)"),
+    ("import types\nclass Own(types.SimpleNamespace): pass\nSEEN = (Own(n=0),)", "SEEN[0].n = 1", "SEEN[0].n"),
+    ("import collections\nSEEN = collections.deque([0])", "SEEN[0] = 1", "SEEN[0]"),
+    ("import torch\nSEEN = torch.zeros(2)", "SEEN.add_(1)", "SEEN.any()"),
+    ("SEEN = bytearray(2)", "SEEN[0] = 1", "any(SEEN)"),
+    ("SEEN = []\nSEEN += [SEEN, list(range(30_000)), []]", "SEEN[2].append(1)", "SEEN[2]"),  # more than is looked at
+    ("SEEN = []\nfor _ in range(9_000): SEEN = [SEEN]  # 30_000", "SEEN.append(1)", "SEEN[1:]"),  # too deep
+    ("class Own(list):\n    def __iter__(self): raise OSError\nSEEN = Own()  # 30_000", "SEEN.append(1)", "SEEN[:1]"),
+]
+
+
+@pytest.mark.parametrize(("begins", "changes", "changed"), CHANGES)
+def test_what_a_task_changes_in_place_is_new_for_the_next(begins, changes, changed, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_module.py").write_text(f"{begins}\nLIMIT = 3\n")
+    modules, here = UsersModules(), Surroundings.here()
+    module = importlib.import_module("own_module")
+    modules.note(here)
+    modules.forget_unless(here)
+    held = sys.modules.get("own_module")
+    exec(changes, vars(module))
+    modules.forget_unless(here)
+    assert "own_module" not in sys.modules
+    assert eval(changed, vars(module))
+    assert held in ((module,) if "30_000" not in begins else (None,))
+    assert not eval(changed, vars(importlib.import_module("own_module")))
+    modules.forget()
 
 
 def test_a_forked_child_leaves_the_parents_worker_alone():

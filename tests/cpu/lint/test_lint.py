@@ -85,6 +85,11 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "which limit is the smaller one" in beside["score_of_valid_rows", "wrong-identity"]
     assert "whether L is 16 or more" in beside["scores_of_a_draft", "no-tensor-core"]
     assert "the caller tests a remainder" in beside["steps_of_a_width", "missing-mask"]
+    assert "what a loop before has added" in beside["whole_blocks_and_the_rest", "wrong-identity"]
+    assert "a decay's logarithm" in beside["least_of_decays", "wrong-identity"]
+    assert "batch·program_id(1) is multiplied in 32 bits" in beside["heads_beside_a_batch", "offset-overflow"]
+    assert "whether there is one more is up to callers" in beside["borders_of_parts", "wrong-mask"]
+    assert "no launch in the file shows it" in beside["starts_of_all_and_one", "missing-mask"]
 
 
 LAUNCHER = """

@@ -97,7 +97,9 @@ class FakeEvent:
 
 def test_calls_that_return_before_their_work_is_done_are_timed_between_two_events(monkeypatch):
     device = SimpleNamespace(done_ms=0.0, queued_ms=0.0)
-    cuda = SimpleNamespace(Event=lambda enable_timing: FakeEvent(device), current_stream=lambda _name: None)
+    cuda = SimpleNamespace(
+        Event=lambda enable_timing: FakeEvent(device), current_stream=lambda _name: None, synchronize=lambda _name: None
+    )
     monkeypatch.setattr(timer, "require", lambda *_: SimpleNamespace(cuda=cuda))
 
     def call():

@@ -237,34 +237,42 @@ def worked(wall: Wall, pace: Pace, seconds: float) -> None:
         wall.now_s += seconds
 
 
-@pytest.mark.parametrize(("duty", "rest_s"), [(0.5, 0.02), (0.25, 0.06), (0.8, 0.005)])
-def test_a_stretch_of_work_is_followed_by_its_rest_before_the_next(duty, rest_s):
+@pytest.mark.parametrize(("duty", "rest_s"), [(0.5, 0.03), (0.25, 0.09), (0.8, 0.0075)])
+def test_a_burst_of_work_is_followed_by_its_rest_before_the_next(duty, rest_s):
     wall = Wall()
     pace = Pace(duty, clock=wall.clock, sleep=wall.sleep)
-    worked(wall, pace, 0.02)
+    worked(wall, pace, 0.03)
     assert wall.slept_s == []  # no rest is due before the first work, and the last work waits for none
-    worked(wall, pace, 0.02)
+    worked(wall, pace, 0.03)
     assert wall.slept_s == pytest.approx([rest_s])
+
+
+def test_short_stretches_rest_once_they_make_a_burst():
+    wall = Wall()
+    pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
+    for _ in range(21):
+        worked(wall, pace, 0.004)
+    assert wall.slept_s == pytest.approx([0.028, 0.028])  # for three bursts of seven stretches, the last without one
 
 
 def test_idle_time_of_the_device_counts_as_rest():
     wall = Wall()
     pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
-    worked(wall, pace, 0.03)
+    worked(wall, pace, 0.04)
     wall.now_s += 0.01
-    worked(wall, pace, 0.03)
+    worked(wall, pace, 0.04)
     wall.now_s += 0.5
-    worked(wall, pace, 0.03)
-    assert wall.slept_s == pytest.approx([0.02])
+    worked(wall, pace, 0.04)
+    assert wall.slept_s == pytest.approx([0.03])
 
 
-@pytest.mark.parametrize(("idle_s", "rest_s"), [(0.004, 0.012), (0.01, 0.0), (0.015, 0.0)])
+@pytest.mark.parametrize(("idle_s", "rest_s"), [(0.004, 0.032), (0.01, 0.0), (0.02, 0.0)])
 def test_a_delay_within_a_stretch_counts_as_rest(idle_s, rest_s):
     wall = Wall()
     pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
     for _ in range(2):
         with pace.stretch(idle_s=idle_s):
-            wall.now_s += 0.02
+            wall.now_s += 0.04
     assert sum(wall.slept_s) == pytest.approx(rest_s)
 
 

@@ -129,10 +129,9 @@ def test_the_default_and_the_fastest_race_for_a_few_rounds_all_the_same_where_a_
 
 def test_slow_configs_are_compared_where_only_the_race_of_the_effort_is_short():
     assert PRESETS["quick"].race.seconds < 2.0
-    found, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 60.0, "quick")
-    assert found.winner.config == RIVAL
-    assert found.ties == (RIVAL,)
-    assert took_s < 20.0
+    outcomes = [compared({DEFAULT: 500.0, RIVAL: 100.0}, 60.0, "quick", seed=seed) for seed in range(6)]
+    assert all(found.compared and took_s < 20.0 for found, took_s in outcomes)
+    assert (RIVAL,) in [found.ties for found, _ in outcomes if found.winner.config == RIVAL]
 
 
 def test_every_effort_reserves_what_its_race_may_take():
@@ -169,11 +168,12 @@ def test_a_note_tells_a_search_that_was_cut_off_from_one_that_began_too_late(sta
     assert cut_note(loop, FinalRequest(trials=(), default=DEFAULT, seconds=2.5)) == [f"the budget of 10 s {said}"]
 
 
-@pytest.mark.parametrize(("configs", "race_s", "doubt_s"), [(2, 0.3, 0.6), (4, 0.6, 1.2), (5, 1.0, 1.5)])
+@pytest.mark.parametrize(("configs", "race_s", "doubt_s"), [(2, 0.3, 0.6), (4, 0.6, 1.2), (8, 1.0, 1.5), (9, 1.0, 1.5)])
 def test_a_launch_that_waits_has_few_configs_compared_for_a_shorter_time(configs, race_s, doubt_s):
     found = PRESETS["quick"].for_a_launch(configs)
     assert (found.race.seconds, found.doubt_s) == (pytest.approx(race_s), pytest.approx(doubt_s))
     assert (found.name, found.race.checkpoints) == ("quick", PRESETS["quick"].race.checkpoints)
+    assert (found.screen.least, found.finalists) == ((1, 2) if configs < 9 else (3, 4))
 
 
 def test_a_budget_that_is_used_up_before_the_first_trial_is_told_in_a_warning_and_a_note(tmp_path, caplog):

@@ -48,7 +48,8 @@ def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
     several = (one for one in _programs(facts) if not kernel.is_single(variant, one.operands[0]))
-    programs = [one for one in several if not _only_one(access, one)]
+    conditions = [*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO)]  # by which one program alone adds
+    programs = [one for one in several if not any(one.number in each.inside for each in conditions)]
     for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
@@ -81,11 +82,6 @@ def _programs(facts: KernelFacts) -> list[Term]:
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
     return sorted(facts.terms.symbols("program_id", terms))
-
-
-def _only_one(access: AccessFact, program: Term) -> bool:
-    conditions = (*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO))
-    return any(program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
@@ -176,10 +172,10 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
+    own = {(one.root, one.offset) for one in stores}
     for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
-        for store in stores:
-            own = any(one.root is load.root and one.offset is load.offset for one in stores)  # it stores them too
-            if own or load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
+        for store in stores if (load.root, load.offset) not in own else ():  # else it stores them too
+            if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             along = (one for one in indices(facts, store) if one.stepping and one.stride.constant == 1)
@@ -332,10 +328,13 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
-        orders = {_is_outer(kernel, product, term) for term in beside}
+        few = {
+            one for one in beside if any(r.operands[1].arguments for r in one.named("remainder"))
+        }  # heads, or groups
+        orders = {_is_outer(kernel, product, term) for term in beside - few}
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
-        if product in wide and not counts:
+        if product in wide and not counts and any(one.name == "argument" for m in product.parts for one in m):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another

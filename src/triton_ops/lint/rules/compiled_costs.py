@@ -265,10 +265,10 @@ def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
 
 
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
-    """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
-    others = [one.offset for one in variant.facts.accesses if one is not access and one.root is access.root]
-    mine, *sums = ({m: c for m, c in one.parts.items() if m} for one in (access.offset, *others))
-    return mine in sums
+    """Check whether one of two offsets cannot be aligned: stencils read at both, ends of parts begin with a 0."""
+    others = [one for one in variant.facts.accesses if one is not access and one.root is access.root]
+    mine, *sums = ({m: c for m, c in one.offset.parts.items() if m} for one in (access, *others))
+    return mine in sums or any(one.kind == access.kind == "store" and one.offset.constant == 0 for one in others)
 
 
 _REDUCE_ONCE = (

@@ -62,7 +62,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            few = _is_rounded(size) or _is_one_block(kernel, launch, name) or launch.is_of_settings(name)
+            few = _is_rounded(size) or _is_one_block(launch, name) or launch.is_of_settings(name)
             if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
@@ -94,8 +94,9 @@ def _places_of(variant: Variant) -> Iterator[Term]:
 
 
 def _has_outside_of_data(sums: Term, name: str) -> bool:
-    """Check whether an argument is in a sum, and neither joined with an index that was loaded nor its end."""
-    if sums.named("load") and not any(one.name in _PLACES for one in sums.direct()):
+    """Check whether an argument is in a sum, and neither joined with an index or a page that was loaded nor its end."""
+    loads = [(one, factor) for monomial, factor in sums.parts.items() for one in monomial if one.named("load")]
+    if loads and (any(abs(factor) > 1 for _, factor in loads) or not any(one.name in _PLACES for one in sums.direct())):
         return False
     return any(name in one.arguments and not one.named("load") for monomial in sums.parts for one in monomial)
 
@@ -104,14 +105,18 @@ def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bo
     """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight."""
     owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
     tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+    tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
     accesses = [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
     return bool(accesses) and not any(one.offset.named("program_id") for one in accesses)
 
 
-def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
-    """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
-    size = launch.text(name)
-    return any(launch.rounded(node) == size for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
+def _is_one_block(launch: SourceLaunch, name: str) -> bool:
+    """Check whether the function makes a block of all of it, or of its multiple, so that few such sizes can occur."""
+    size, calls = launch.text(name), [one for one in ast.walk(launch.around) if isinstance(one, ast.Call) and one.args]
+    blocks = [launch.resolved(one.args[0]) for one in calls if last_name(one) == "next_power_of_2"]
+    products = [one for one in blocks if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
+    blocks += [launch.resolved(side) for one in products for side in (one.left, one.right)]
+    return size in map(ast.unparse, blocks)
 
 
 def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:

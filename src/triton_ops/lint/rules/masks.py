@@ -65,12 +65,16 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
+        loops = filter(None, map(one.variant.facts.loop_of, one.index.stepping))
+        if any(loop.upper.parts.get((), 0) > 0 for loop in loops):  # to n + 1: it has more elements than masks end at
+            yield _UNSEEN
+            continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
             continue
         if not evidence and not kernel.checks_divisibility:
-            evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
+            evidence = _evidence_of_launch(kernel, one) or ("" if closed else _unused_extent(kernel))
         if evidence:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
@@ -162,6 +166,8 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
+        if by not in one.variant.guess.constants.values():
+            continue  # the kernel is written for multiples of this number
         if upper.named("program_id", "turn", "turns", "carried"):
             continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
@@ -173,8 +179,9 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
 
 
 def _rounded_up(term: Term, by: int) -> str:
-    """The arguments of which `term` is the quotient by `by`, rounded up; empty if it is none."""
-    for monomial, coefficient in term.operands if term.name == "sum" else ():
+    """The arguments of which `term` is the quotient by `by`, rounded up, or more; empty if it is none."""
+    whole = term.parts.get((), 0) >= 0  # the last block is left out of a loop where it is masked behind it
+    for monomial, coefficient in term.operands if term.name == "sum" and whole else ():
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
             added = one.parts.get((), 0)
@@ -254,7 +261,8 @@ def _unused_extent(kernel: KernelReading) -> str:
     if kernel.launches:
         return ""
     names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
-    spare = [name for name in kernel.function.parameters if name not in names and name not in kernel.function.constants]
+    names |= kernel.function.constants | {*(kernel.key or ())}
+    spare = [name for name in kernel.function.parameters if name not in names]
     return f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 else ""
 
 
@@ -275,15 +283,15 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
         for bound in index.bounds:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
-            ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            whole = name in exclusive and not index.term.parts.get((), 0)  # else ends of parts, after the first begin
+            known = whole or bool(index.tiled("program_id"))
+            ends = known or access.kind == "store"
             earlier = (terms.add((1, bound.last), (-1, one.last)).constant or 0 for one in index.bounds if one.fits)
             ends &= all(distance <= 0 for distance in earlier)  # another condition lets fewer pass
             if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
-                yield Seen(
-                    access,
-                    f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
-                    f"elements end at {name} - 1",
-                )  # fmt: skip
+                last = f"{name}{f' + {far}' if far else ''}"
+                what = f"the mask lets index {last} pass, and {name} elements end at {name} - 1"
+                yield Seen(access, what) if known else f"{what}; whether there is one more is up to callers"
             elif not bound.fits:
                 yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)
@@ -298,20 +306,16 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
 
 
 def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
-    """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
+    """Check whether the kernel or its launch says that a tensor has one element more than `name` says."""
     if index.term.parts.get((), 0) != 1:
         ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
         return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
     if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
-    same, terms = [one for one in variant.facts.accesses if one.root is index.access.root], variant.facts.terms
-    offsets = [one.offset for one in same]
-    begun = any(one.kind == "store" and one.offset.constant == 0 for one in same)
-    if begun or (index.access.kind == "store" and all(one is index.access.offset for one in offsets)):
-        return True  # all that is known of the tensor is that it goes on after one element, which may be stored apart
-    first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
-    return first and variant.guess.types.get(root_name(index.access)) == "*i32"
+    others = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
+    before = (variant.facts.terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in others)
+    return variant.guess.types.get(root_name(index.access)) == "*i32" and any(before)  # the ends of parts
 
 
 def _from_start(index: Index) -> bool:

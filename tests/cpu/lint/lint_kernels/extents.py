@@ -205,3 +205,69 @@ def launch(x, lengths, keys):
     groups_of_a_model_good[(triton.cdiv(n, 128),)](x, out, n, GROUPS=heads // keys.shape[0], B=128)
     strides = x.stride(0), x.stride(1), x.stride(2)
     numbers_beside_rows_bad[(batch, tokens, heads)](x, numbers, out, *strides, numbers.stride(0), width, B=128)
+
+
+@triton.jit
+def whole_blocks_and_the_rest(x, y, n, B: tl.constexpr):
+    at, row, blocks = tl.arange(0, B), x + tl.program_id(0) * n, tl.cdiv(n, B) - 1
+    total = tl.zeros((B,), dtype=tl.float32)
+    for block in range(blocks):
+        total += tl.load(row + block * B + at)
+    total += tl.load(row + blocks * B + at, mask=blocks * B + at < n, other=0.0)
+    tl.store(y + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@triton.jit
+def least_of_decays(gate, state, y, n, B: tl.constexpr, K: tl.constexpr):
+    k, kept = tl.arange(0, K), tl.load(state + tl.arange(0, K))
+    for first in range(0, n, B):
+        t = first + tl.arange(0, B)
+        gates = tl.load(gate + t[:, None] * K + k[None, :], mask=(t < n)[:, None], other=0.0).to(tl.float32)
+        kept *= tl.exp(tl.min(gates, axis=0))
+    tl.store(y + k, kept)
+
+
+@triton.jit
+def heads_beside_a_batch(x, y, batch, head, groups, width, B: tl.constexpr):
+    group, c = tl.program_id(0).to(tl.int64) % groups, tl.arange(0, B)
+    at = tl.program_id(1) * batch + group * head + c
+    tl.store(y + at, tl.load(x + at, mask=c < width, other=0.0), mask=c < width)
+
+
+@triton.jit
+def borders_of_parts(lengths, borders, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    total = tl.sum(tl.load(lengths + at, mask=at < B // 2, other=0.0), axis=0)
+    tl.store(borders + at, at * total // n, mask=at <= n)
+
+
+@triton.jit
+def starts_of_all_and_one(counts, starts, n, B: tl.constexpr):
+    total = tl.zeros((B,), dtype=tl.float32)
+    for first in range(0, n + 1, B):
+        at = first + tl.arange(0, B)
+        count = tl.load(counts + at, mask=at < n, other=0.0)
+        tl.store(starts + at, total + tl.cumsum(count, axis=0) - count)
+        total += tl.sum(count, axis=0)
+
+
+@triton.jit
+def scale_of_heads_good(x, scales, y, width, HEADS: tl.constexpr, B: tl.constexpr):
+    head, at = tl.program_id(0), tl.arange(0, B)
+    scale = tl.load(scales + 2 * HEADS + head)
+    tl.store(y + head * B + at, scale * tl.load(x + head * B + at))
+
+
+@triton.jit
+def rows_of_pages_good(pool, pages, y, TOKENS: tl.constexpr, B: tl.constexpr, W: tl.constexpr):
+    at, column = tl.arange(0, B), tl.arange(0, W)
+    token = tl.load(pages + tl.program_id(0)) * B + at
+    row = tl.load(pool + token[:, None] * W + column[None, :], mask=(token < TOKENS)[:, None], other=0.0)
+    tl.store(y + (tl.program_id(0) * B + at)[:, None] * W + column[None, :], row)
+
+
+def launch_weights(x, pool, pages, scales):
+    heads, width = x.shape
+    out, wide = torch.empty_like(x), triton.next_power_of_2(3 * heads)
+    scale_of_heads_good[(heads,)](x, scales, out, width, HEADS=heads, B=wide)
+    rows_of_pages_good[(pages.numel(),)](pool, pages, out, TOKENS=pool.shape[0], B=64, W=128)
