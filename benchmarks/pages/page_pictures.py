@@ -20,13 +20,13 @@ from tests.browser import opened_browser
 
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
-from triton_ops.device import DeviceSpec, Roofline
+from triton_ops.device import Ceiling, DeviceSpec, Roofline
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import simulate
 from triton_ops.records import Finalist, Head, Record, Run, RunLog, Timing
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts, SpaceFacts
+from triton_ops.records.run_log import Environment, RoofFacts, SpaceFacts
 from triton_ops.report import live
 from triton_ops.report.run_facts import Report
 from triton_ops.space import Config
@@ -120,8 +120,8 @@ def _head(recording: Recording) -> Head:
         ),
         effort={"name": "exhaustive"}, searcher="random", seed=0,
         roof=RoofFacts(
-            flops=roof.flops, bytes=roof.bytes, memory=CeilingFacts(name=roof.memory.name, peak=roof.memory.peak),
-            units=CeilingFacts(name=roof.units.name, peak=roof.units.peak),
+            flops=roof.flops, bytes=roof.bytes, memory=Ceiling(name=roof.memory.name, peak=roof.memory.peak),
+            units=Ceiling(name=roof.units.name, peak=roof.units.peak),
         ),
     )  # fmt: skip
 

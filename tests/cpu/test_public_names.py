@@ -117,7 +117,7 @@ NAMES = {
         "Trial",
         "TuningResult",
     ],
-    "triton_ops.cost_model.gemm_tiles": ["AttentionTiles", "GemmTiles"],
+    "triton_ops.cost_model.product_tiles": ["AttentionTiles", "GemmTiles"],
     "triton_ops.cost_model.row_tiles": ["ElementTiles", "RowTiles"],
     "triton_ops.values.work": ["Work"],
 }

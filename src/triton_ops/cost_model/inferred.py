@@ -18,7 +18,16 @@ from typing import Any, TypeAlias
 import msgspec
 
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
-from triton_ops.cost_model.gemm_tiles import (
+from triton_ops.cost_model.inferred_rows import (
+    dram_bytes,
+    least_bytes,
+    main_loops,
+    passes_of,
+    walk_of,
+    why_silent,
+)
+from triton_ops.cost_model.prediction import Model
+from triton_ops.cost_model.product_tiles import (
     TileBlock,
     TileLoop,
     check_matrix_units,
@@ -30,15 +39,6 @@ from triton_ops.cost_model.gemm_tiles import (
     warp_groups,
     warps_across,
 )
-from triton_ops.cost_model.inferred_rows import (
-    dram_bytes,
-    least_bytes,
-    main_loops,
-    passes_of,
-    walk_of,
-    why_silent,
-)
-from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError

@@ -362,8 +362,10 @@ def compare_finalists(
     last.race()
     outcome = last.outcome()
     if leads_again and (outcome.winner is None or outcome.winner.config != final.taught):
+        failed = {trial.config: trial for trial in outcome.trials if not trial.ok}
+        remaining = tuple(failed.get(trial.config, trial) for trial in final.trials)
         seconds = None if final.seconds is None else max(end - clock(), 0.0)
-        whole = replace(final, taught=None, seconds=seconds)  # what was taught does not hold here
+        whole = replace(final, trials=remaining, taught=None, seconds=seconds)  # what was taught does not hold here
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
     raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))

@@ -320,7 +320,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
-        self._synced_s = self._clock()
+        self._synced_s = 0.0
         self._last_begun: Config | None = None  # the config of the last line, if that is such a line
         self._writing = threading.Lock()
 
@@ -378,9 +378,9 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._last_begun, now_s = None, self._clock()
-            durable = durable and now_s - self._synced_s >= _UNSYNCED_S
-            self._synced_s = now_s if durable else self._synced_s
+            self._last_begun, at_s = None, 0.0 if isinstance(line, Head) else line.at_s
+            durable = durable and at_s - self._synced_s >= _UNSYNCED_S
+            self._synced_s = at_s if durable else self._synced_s
             self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 

@@ -153,6 +153,20 @@ def test_where_what_was_taught_does_not_hold_all_finalists_race():
         assert not found.taught
 
 
+def test_what_was_wrong_when_it_raced_alone_with_the_default_does_not_win_the_race_of_all():
+    device = Noisy(TIMES, 0.01, 1, wrong=RIVAL, spikes=0.0)
+
+    def wrong_once(config, *_):
+        difference = Noisy.wrong_when_repeated(device, config)
+        device.wrong = None if difference else device.wrong
+        return difference
+
+    device.wrong_when_repeated = wrong_once
+    found = device.compared(taught=RIVAL)
+    assert found.winner.config == Config(k=2)
+    assert {trial.config: trial.status for trial in found.trials}[RIVAL] is Status.WRONG
+
+
 @pytest.mark.parametrize("fails", [DEFAULT, RIVAL])
 def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
     device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.05, 3)

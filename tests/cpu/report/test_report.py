@@ -16,11 +16,11 @@ from tests.records import record
 from tests.runs import ID, begun, head
 from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
-from triton_ops.device import DeviceSpec
+from triton_ops.device import Ceiling, DeviceSpec
 from triton_ops.records import Finalist, Head, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
-from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
+from triton_ops.records.run_log import Environment, RoofFacts
 from triton_ops.report.live import page_of
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Effort, Task
@@ -190,8 +190,8 @@ def test_tunes_of_one_problem_agree_tie_or_disagree(cli, tmp_path, winner, tied,
 
 
 ROOF = RoofFacts(
-    flops=1e12, bytes=1e9, memory=CeilingFacts(name="memory", peak=4000.0, measured=3500.0),
-    units=CeilingFacts(name="bfloat16", peak=2000.0, measured=1500.0),
+    flops=1e12, bytes=1e9, memory=Ceiling(name="memory", peak=4000.0, measured=3500.0),
+    units=Ceiling(name="bfloat16", peak=2000.0, measured=1500.0),
 )  # fmt: skip
 
 
