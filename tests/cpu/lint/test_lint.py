@@ -126,15 +126,31 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
     assert "may leave out this one" in one.why
 
 
-def test_the_list_that_was_judged_is_what_the_page_says_of_it():
-    judged = json.loads((PROJECT / "benchmarks" / "results" / "lint" / "judged.json").read_text())
+def test_the_lists_that_were_judged_are_what_the_page_says_of_them():
+    draws = json.loads((PROJECT / "benchmarks" / "results" / "lint" / "judged.json").read_text())["draws"]
     page = " ".join((PROJECT / "docs" / "reference" / "lint.md").read_text().split())
-    rows = judged["findings"]
-    false = [row for row in rows if row["verdict"] == "false"]
-    assert len(rows) == 60
-    assert {row["rule"] for row in rows} <= {rule.id for rule in RULES}
-    assert f"{judged['kernels']} kernels and {judged['pool']} findings. {len(rows)} of these" in page
-    assert f"reading the source: {len(false)} are false" in page
+    false = [sum(row["verdict"] == "false" for row in draw["findings"]) for draw in draws]
+    for draw, count in zip(draws, false, strict=True):
+        pairs = {(row["file"], row["kernel"], row["rule"]) for row in draw["findings"]}
+        assert len(pairs) == len(draw["findings"]) == 60
+        assert {row["rule"] for row in draw["findings"]} <= {rule.id for rule in RULES}
+        assert (
+            f"{draw['files']} files have {draw['kernels']} kernels and {draw['pool']} findings, of {draw['pairs']}"
+            in page
+        )
+        assert f"60 pairs were judged: {count} are false" in page
+    assert (
+        f"Together {sum(false)} of {60 * len(draws)} are false, which is {sum(false) / 60 / len(draws):.0%}"
+        in page.replace(" %", "%")
+    )
+
+
+def test_the_findings_in_a_package_are_those_that_the_page_counts():
+    counts = json.loads((PROJECT / "benchmarks" / "results" / "lint" / "liger.json").read_text())
+    page = (PROJECT / "docs" / "reference" / "lint.md").read_text()
+    _, table = page.split(f"{counts['kernels']} kernels, {sum(counts['findings'].values())} findings")
+    rows = re.findall(r"\| `([\w-]+)` \| (\d+) \|", table.partition("`fla-core`")[0])
+    assert {rule: int(count) for rule, count in rows} == counts["findings"]
 
 
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
