@@ -34,6 +34,7 @@ from triton_ops import ConfigSpace
 from triton_ops.benchmark.comparing import compare_contestants, duel_policy
 from triton_ops.benchmark.timing import contestants_of
 from triton_ops.search import make_searcher
+from triton_ops.space import Config
 from triton_ops.timing.race_statistics import INDIFFERENCE
 
 SOME = ("matmul bf16 16x14336x4096", "matmul fp8 1024x8192x8192", "softmax bf16 8192x4096", "many ties, power-capped")
@@ -85,6 +86,23 @@ def test_the_order_of_the_list_differs_from_that_of_the_search(search):
     assert orders[0] == orders[1]
     assert len(orders[0]) == len(configs)
     assert orders[0] != make_searcher(search, ConfigSpace.from_configs(configs), 4).ask(100)
+
+
+@pytest.mark.parametrize("gaps", [(0.0, 0.0), (0.03, 0.0), (0.2, 0.0), (0.0, 0.3), (0.1, 0.0, 0.005, 0.02, 0.07, 0.2)])
+def test_a_launch_that_waits_for_a_short_list_has_the_same_rates(gaps):
+    effort, seconds = QUICK.for_a_launch(len(gaps)), []
+    for disturbance in DISTURBANCES.values():
+        for seed in range(2):
+            device = SimulatedDevice(Noise(), disturbance, seed=seed, process=seed)
+            times = {Config(config=place): 0.05 * (1 + gap) for place, gap in enumerate(gaps)}
+            kernels = {config: device.kernel(time_ms, config.text) for config, time_ms in times.items()}
+            found = Ground(device, kernels, Config(config=0)).select(seed, effort)
+            own, default = (kernels[config].own_ms for config in (found.winner.config, Config(config=0)))
+            assert own <= 1.01 * min(kernel.own_ms for kernel in kernels.values())
+            assert own <= default * 1.0025
+            seconds.append(device.now_s)
+    if max(gaps) > 0.1 and len(gaps) == 2:
+        assert statistics.mean(seconds) < 0.1  # six rounds, with few rests
 
 
 def test_without_the_race_the_rates_are_missed():
