@@ -70,7 +70,7 @@ class DefinedKernel:
 
 
 def defined_kernels(island: Island) -> list[DefinedKernel]:
-    """The kernels of a file in their order, without the functions for kernels to call: these return something."""
+    """The kernels of a file in their order, without the functions that kernels call, or that return something."""
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
     sources = [one.kernel for one in kernels if one.kernel is not None]
     helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}

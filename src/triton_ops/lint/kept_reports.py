@@ -126,10 +126,12 @@ class KeptReports:
         state = self._state(file, root, sources)
         times = [_row(path)[-1] for path in (str(file), *sources.files)]
         times += [self._tree(place)[1] for place in sources.packages.values() if _is_installed(place)]
-        if max(times) > self._began_ns - _LATE_NS or _ASKS.search(NamedFile(file).read()):
+        if max(times) > self._began_ns - _LATE_NS:
             return
         entry = Sealed({"state": state, "sources": asdict(sources), "report": asdict(report)})
         try:
+            if _ASKS.search(NamedFile(file).read()):
+                return
             Folder(Path(place.path).parent).ensure()
             place.replace(canonical_json(entry))
         except (OSError, CacheError, ValueError):
