@@ -238,8 +238,8 @@ def drawn_graphs() -> Row:
 def profile_flow() -> Row:
     """The profile of a kernel in one command: its time, its kernels by name, and counters or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        profile = json.loads(_command("explain", "profile", "flow", "softmax", "--shape", "4096x4096", "--dtype", "bf16",
-                                   "--launches", "3", "--out", f"{folder}/profile.csv", "--json"))  # fmt: skip
+        words = ("softmax", "--shape", "4096x4096", "--dtype", "bf16", "--launches", "3")
+        profile = json.loads(_command("explain", "profile", "flow", *words, "--out", f"{folder}/profile.csv", "--json"))
     names = [part["name"] for part in profile["parts"]]
     holds = profile["time"]["median_ms"] > 0 and any("softmax" in name for name in names)
     return row("one command times a kernel, names what ran, and has counters or says why not",
