@@ -370,7 +370,11 @@ class KernelCall:
             if self.options.outputs or not self._outputs:
                 raise
             _writes_a_part.add(Layers.unwrap(self.function))  # so that its other problems are tuned once
-            return replace(self).tuned(options, space, **place)
+            try:
+                return replace(self).tuned(options, space, **place)
+            except BaseException:
+                _writes_a_part.discard(Layers.unwrap(self.function))  # what has failed was something else
+                raise
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
@@ -471,12 +475,13 @@ def _alone_on(device: str) -> Iterator[None]:
 
     Two at a time would need two workers, which take seconds to start, and would wait for each other's turns.
     """
-    is_held = _tuning[device].acquire(timeout=_WAIT_S)
+    lock = _tuning[device]
+    is_held = lock.acquire(timeout=_WAIT_S)
     try:
         yield
     finally:
         if is_held:
-            _tuning[device].release()
+            lock.release()
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:

@@ -53,13 +53,14 @@ _log = logging.getLogger("triton_ops")
 
 def decided(
     operation: Operation, values: Mapping[str, Any], *, args: Sequence[Any] = (), on_miss: str | None = None,
-    options: Mapping[str, Any] | None = None, tuner: Callable[[], TuningResult] | None = None,
+    options: Mapping[str, Any] | None = None, tuner: Callable[..., TuningResult] | None = None,
 ) -> Decision:  # fmt: skip
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
     `args` have a place and no name. `on_miss` None takes that of `with on_miss`, the environment's, else `default`.
     `options` are those of a tune that is asked for; `cache_dir` is also where winners are looked up. `tuner` tunes in
-    place of `tune`. Raises UntunedError if no winner is known and the policy is `error`, and what `tune` raises.
+    place of `tune`, and takes an effort. Raises UntunedError if no winner is known and the policy is `error`, and what
+    `tune` raises.
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
@@ -72,9 +73,10 @@ def decided(
     if policy == ERROR:
         raise decision.error
     if tunes:
-        chosen = {**(options or {}), **({"effort": RACE} if policy == RACE else {})}
-        result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **chosen)
-        return decision.tuned(result)
+        effort = {"effort": RACE} if policy == RACE else {}
+        if tuner is not None:
+            return decision.tuned(tuner(**effort))
+        return decision.tuned(tune(operation, args, kwargs=dict(values), **{**(options or {}), **effort}))
     Misses(Path(cache_folder(folder))).note(request.key)
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
 

@@ -432,7 +432,8 @@ class _LastComparison:
             self._race_again()
 
     def _check(self, configs: Iterable[Config]) -> None:
-        for config in self.arms.keys() & set(configs) - self.checked:
+        due = set(configs) - self.checked
+        for config in [config for config in self.arms if config in due]:  # in the same order in every process
             self.checked.add(config)
             seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
             if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):

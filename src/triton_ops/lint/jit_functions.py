@@ -70,14 +70,16 @@ class DefinedKernel:
 
 
 def defined_kernels(island: Island) -> list[DefinedKernel]:
-    """The kernels of a file in their order, without the functions that kernels alone call."""
+    """The kernels of a file in their order, without the functions that kernels call, or that return something."""
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
     sources = [one.kernel for one in kernels if one.kernel is not None]
     helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}
     calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
     launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
+    returning = (one for one in sources if any(isinstance(x, ast.Return) and x.value for x in ast.walk(one.node)))
+    helpers |= {id(one.function) for one in returning}
     launchable = [
-        one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
+        one for one in kernels if one.kernel is None or one.name in launched or id(one.kernel.function) not in helpers
     ]
     return [*launchable, *_nested_kernels(island)]
 
@@ -138,12 +140,6 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
         return DefinedKernel(name, KernelSource.read(inner), decorated)
     except (OSError, SyntaxError) as error:
         return DefinedKernel(name, why=f"its source cannot be read: {error}")
-
-
-def _helps(kernel: KernelSource, helpers: set[int]) -> bool:
-    """Check whether a function is there for kernels to call: others call it, or it returns something."""
-    returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
-    return id(kernel.function) in helpers or returns
 
 
 def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 import sys
 import sysconfig
 import tempfile
@@ -31,6 +32,7 @@ from triton_ops.lint.findings import LintReport
 
 _VIRTUAL = ("/proc/", "/sys/", "/dev/")
 _LATE_NS = 20_000_000  # by which the times of files, which are those of the system's last tick, may be behind
+_ASKS = re.compile(rb"\b(subprocess|exists|is_file|is_dir|listdir|scandir|iterdir|r?glob)\b")  # no open tells
 _OWN_TREE = str(Path(__file__).parents[1])
 
 
@@ -120,7 +122,7 @@ class KeptReports:
             return None  # there is none, it is another version's, or damaged
 
     def write(self, place: StoredFile, file: Path, root: Path, report: LintReport, sources: Sources) -> None:
-        """Keep a report, unless a source is younger than this run, which may have seen it both before and after."""
+        """Keep a report, unless a source is younger than this run, or the file asks for other files or programs."""
         state = self._state(file, root, sources)
         times = [_row(path)[-1] for path in (str(file), *sources.files)]
         times += [self._tree(place)[1] for place in sources.packages.values() if _is_installed(place)]
@@ -128,6 +130,8 @@ class KeptReports:
             return
         entry = Sealed({"state": state, "sources": asdict(sources), "report": asdict(report)})
         try:
+            if _ASKS.search(NamedFile(file).read()):
+                return
             Folder(Path(place.path).parent).ensure()
             place.replace(canonical_json(entry))
         except (OSError, CacheError, ValueError):

@@ -362,7 +362,10 @@ class RunLog:
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         """Write a finished trial; with `durable` it outlives this process, and a loss of power half a second later."""
-        self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
+        at_s = self.at_s
+        durable = durable and at_s - self._synced_s >= _UNSYNCED_S
+        self._synced_s = at_s if durable else self._synced_s
+        self._write(FinishedTrial(at_s=at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
         """Write an event, such as a finalist; it is on disk with a later trial, or the run's end."""
@@ -378,9 +381,7 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._last_begun, at_s = None, 0.0 if isinstance(line, Head) else line.at_s
-            durable = durable and at_s - self._synced_s >= _UNSYNCED_S
-            self._synced_s = at_s if durable else self._synced_s
+            self._last_begun = None
             self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 

@@ -290,13 +290,13 @@ class GraphTimer(_QueuedTimer):
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
-        unwritten = _wantedunwritten(outputs)
+        unwritten = _count_unwritten(outputs)
         if unwritten == 0:
             return
         if launch.outputs:
             _poison(outputs)
             launch.call()
-            if unwritten <= _wantedunwritten(launch.outputs):
+            if unwritten <= _count_unwritten(launch.outputs):
                 return
         elif unwritten < sum(tensor.numel() for tensor in outputs):
             return  # the results hold some NaN of their own
@@ -387,7 +387,7 @@ def _poison(tensors: Sequence[Any]) -> None:
         tensor.fill_(math.nan)
 
 
-def _wantedunwritten(tensors: Sequence[Any]) -> int:
+def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
 
 

@@ -283,7 +283,7 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
     Fewer are enough where each of them shows ten times the indifference zone.
     """
     contrasts = Measurement.contrasts(default_ms, row_ms)
-    enough = _FEW if min(contrasts) > _PLAIN else _ENOUGH
+    enough = _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
     return len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE)
 
 

@@ -429,10 +429,10 @@ def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> A
 
 def _content(torch: Any, path: Path) -> Any:
     """The values in a file, by the ending of its name; of several with names those named after a `#`."""
-    match = re.fullmatch(TensorSpec.FILE, path.name)
+    match = re.fullmatch(TensorSpec.FILE, str(path))  # a name in it may have a slash
     if match is None:
         raise ValueError("the name of a file of values ends in .npy, .npz, .pt, .safetensors or .json")
-    content = NamedFile(path.with_name(match["file"])).read(_LARGEST_FILE)
+    content = NamedFile(Path(match["file"])).read(_LARGEST_FILE)
     if match["kind"] in ("npy", "npz"):
         return _named_in(require("numpy", path.name).load(io.BytesIO(content), allow_pickle=False), match["name"])
     if match["kind"] in ("pt", "pth"):

@@ -135,6 +135,23 @@ def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp
             assert (len(report.findings), len(readings)) == (what != "the file", number), what
 
 
+def test_a_file_that_asks_for_what_is_there_is_read_again_each_time(tmp_path, no_reading):
+    head = "import os\nW = tl.constexpr(2 if os.path.exists('flag') else 1)\n"
+    path = written(tmp_path / "one.py", head=head, value="v * W")
+    linted_later(path)
+    no_reading()
+    with pytest.raises(pytest.fail.Exception, match="a file is read"):
+        linted_later(path)
+
+
+def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):
+    (tmp_path / "sizes").mkdir()
+    (tmp_path / "sizes" / "__init__.py").write_text("W = 2\n")
+    (tmp_path / "sizes.py").write_text("W = sys.exit()\n")
+    path = written(tmp_path / "one.py", head="from sizes import W as OWN\nW = tl.constexpr(OWN)\n", value="v * W")
+    assert len(lint(path, rules=["wrong-mask"]).findings) == 1
+
+
 def test_a_kept_report_that_is_damaged_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "kept"))
     path = written(tmp_path / "one.py")

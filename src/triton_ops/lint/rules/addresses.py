@@ -328,10 +328,8 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
-        few = {
-            one for one in beside if any(r.operands[1].arguments for r in one.named("remainder"))
-        }  # heads, or groups
-        orders = {_is_outer(kernel, product, term) for term in beside - few}
+        heads = {one for one in beside if any(part.operands[1].arguments for part in one.named("remainder"))}
+        orders = {_is_outer(kernel, product, term) for term in beside - heads}  # few, and not widened for their number
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if product in wide and not counts and any(one.name == "argument" for m in product.parts for one in m):

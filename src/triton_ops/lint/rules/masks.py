@@ -65,8 +65,8 @@ def _judge(
             continue
         if _is_padded(kernel, one.index) or _is_own_part(one.index):
             continue
-        loops = filter(None, map(one.variant.facts.loop_of, one.index.stepping))
-        if any(loop.upper.parts.get((), 0) > 0 for loop in loops):  # to n + 1: it has more elements than masks end at
+        ends = [loop.upper for loop in map(one.variant.facts.loop_of, one.index.stepping) if loop is not None]
+        if any(end.arguments and end.parts.get((), 0) > 0 for end in ends):  # n + 1: more elements than masks end at
             yield _UNSEEN
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
