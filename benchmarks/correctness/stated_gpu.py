@@ -238,13 +238,13 @@ def drawn_graphs() -> Row:
 def profile_flow() -> Row:
     """The profile of a kernel in one command: its time, its kernels by name, and counters or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        told = json.loads(_command("explain", "profile", "flow", "softmax", "--shape", "4096x4096", "--dtype", "bf16",
+        profile = json.loads(_command("explain", "profile", "flow", "softmax", "--shape", "4096x4096", "--dtype", "bf16",
                                    "--launches", "3", "--out", f"{folder}/profile.csv", "--json"))  # fmt: skip
-    names = [part["name"] for part in told["parts"]]
-    holds = told["time"]["median_ms"] > 0 and any("softmax" in name for name in names)
+    names = [part["name"] for part in profile["parts"]]
+    holds = profile["time"]["median_ms"] > 0 and any("softmax" in name for name in names)
     return row("one command times a kernel, names what ran, and has counters or says why not",
-               holds and bool(told["counters"] or told["missing"]), time=told["time"], parts=told["parts"],
-               counters=bool(told["counters"]), missing=told["missing"])  # fmt: skip
+               holds and bool(profile["counters"] or profile["missing"]), time=profile["time"], parts=profile["parts"],
+               counters=bool(profile["counters"]), missing=profile["missing"])  # fmt: skip
 
 
 def one_entry_of_a_model() -> Row:
@@ -265,8 +265,8 @@ def narrow_key() -> Row:
     with tempfile.TemporaryDirectory() as folder:
         shapes = [(4096, columns, 1024) for columns in (64, 1024, 16384)]
         winners = {f"{m}x{n}x{k}": dict(_tuned("matmul", (m, n, k), "bfloat16", folder, 8)) for m, n, k in shapes}
-        told = json.loads(_command("lock", "keys", "matmul", "--key", "M", "--json", "--cache-dir", folder))
-    parts = [part for each in told["items"] for part in each["parts"] if "N" in "/".join(part["names"]).split("/")]
+        advice = json.loads(_command("lock", "keys", "matmul", "--key", "M", "--json", "--cache-dir", folder))
+    parts = [part for each in advice["items"] for part in each["parts"] if "N" in "/".join(part["names"]).split("/")]
     lacking = any(part["verdict"] == "matters" and not part["in_key"] for part in parts)
     return row("a key of M alone is too narrow for matmul: N belongs into it", lacking, winners=winners, parts=parts)
 
@@ -289,10 +289,10 @@ def bucket_bound() -> Row:
         records = bucket_regret.tuned(sizes, "cuda", folder, 8, time.monotonic() + 60)
         verdicts = list(bucket_regret.held_out(records, "measured@2", "cuda", 2, 4, most))
     regrets = {f"{each.entry.problem['M']}: {each.at}": [each.outcome, each.regret] for each in verdicts}
-    told = [each for each in verdicts if each.regret is not None]
-    holds = bool(told) and all((each.regret <= most) == (each.outcome == "ok") for each in told if each.regret)
+    measured = [each for each in verdicts if each.regret is not None]
+    holds = bool(measured) and all((each.regret <= most) == (each.outcome == "ok") for each in measured if each.regret)
     return row("a range that passes a bound loses no more than it at sizes that were not tuned", holds, bound=most,
-               regrets=regrets, largest=max((each.regret for each in told), default=None))  # fmt: skip
+               regrets=regrets, largest=max((each.regret for each in measured), default=None))  # fmt: skip
 
 
 def tie_order() -> Row:

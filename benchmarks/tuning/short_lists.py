@@ -79,30 +79,30 @@ def first_calls(side: str, body: str, length: int, graded: bool) -> list[dict[st
     return rows
 
 
-def tune_on(said: Path) -> None:
+def tune_on(tally: Path) -> None:
     """Tune one key after another until this process is ended; the file says how many by now."""
     kernel, grid, _ = BODIES[OTHER[0]]
     tuned = triton_ops.autotune(configs_of(*OTHER), key=["n"])(kernel)
     for turn in count():
         extent = 2048 + 16 * turn
         tuned[grid](*arguments_of(OTHER[0], extent))
-        said.write_text(str(turn + 1), encoding="utf-8")
+        tally.write_text(str(turn + 1), encoding="utf-8")
 
 
 @contextmanager
 def another_program() -> Iterator[Path]:
     """Inside, another program tunes on the same GPU; the file says how many keys it has tuned."""
     with empty_caches() as folder:
-        said = Path(folder) / "keys"
-        command = [sys.executable, "-m", "benchmarks.tuning.short_lists", "--side", "other", "--out", str(said)]
+        tally = Path(folder) / "keys"
+        command = [sys.executable, "-m", "benchmarks.tuning.short_lists", "--side", "other", "--out", str(tally)]
         environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
         process = subprocess.Popen(command, env=environment)
         try:
-            while not said.exists():
+            while not tally.exists():
                 if process.poll() is not None:
                     raise RuntimeError(f"the other program ended with {process.returncode}")
                 time.sleep(0.1)
-            yield said
+            yield tally
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -214,10 +214,10 @@ def main() -> int:
             save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
 
     if "beside" in options.parts:
-        with another_program() as said:
+        with another_program() as tally:
             for body in options.bodies:
                 measure("beside", body, [length for length in BESIDE[body] if length in options.counts])
-            print(f"the other program tuned {said.read_text(encoding='utf-8')} keys", flush=True)
+            print(f"the other program tuned {tally.read_text(encoding='utf-8')} keys", flush=True)
     for body in options.bodies if "alone" in options.parts else ():
         measure("alone", body, options.counts)
     print(json.dumps(summary_of(cases), indent=1))

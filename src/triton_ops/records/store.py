@@ -514,8 +514,8 @@ class LayeredStore(Generic[T]):
         ids, everything = set[str](), not self.directory.reachable
         with self._guard:
             unwritten = set(self._unwritten)
-        kept = [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
-        for value in chain(kept, self.directory, *self.further):
+        unstored = [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
+        for value in chain(unstored, self.directory, *self.further):
             entry_id = self.directory.codec.id_of(value)
             if entry_id not in ids:
                 ids.add(entry_id)

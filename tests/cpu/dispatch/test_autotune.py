@@ -364,6 +364,21 @@ def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first
     assert tunes == [("out_ptr",), (), ()]
 
 
+def test_a_kernel_that_fails_with_and_without_outputs_has_its_outputs_for_other_problems(monkeypatch):
+    tunes = []
+
+    def tune_request(request, _options, **_place):
+        tunes.append(request.kernel.outputs)
+        raise TuningFailedError("no memory is left")
+
+    monkeypatch.setattr(deciding, "tune_request", tune_request)
+    monkeypatch.setattr(deciding, "_writes_a_part", weakref.WeakSet())
+    for n in (1024, 2048):
+        with pytest.raises(TuningFailedError):
+            tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()
+    assert tunes == [("out_ptr",), ()] * 2
+
+
 def test_another_alignment_borrows_and_names_the_field(launched):
     kernel = tuned_add()
     remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 1024)

@@ -21,7 +21,7 @@ from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch.implementation import kept_by_a_call
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
-from triton_ops.records import Lockfile
+from triton_ops.records import Lockfile, cache_folder, store_in
 from triton_ops.request import KnownCall, KnownCalls
 
 RAN, KEPT = [], []
@@ -341,6 +341,14 @@ def test_a_miss_does_as_it_is_told(matrices, steady_clock):
         chooser(*matrices)
     assert chooser.why(*matrices).found.rung == "record"
     chooser(*matrices)
+
+
+def test_a_race_among_implementations_is_a_tune_of_little_effort(matrices, steady_clock):
+    chooser = choose({"first": torch.mm, "second": product}, name="raced")
+    with on_miss("race"):
+        chooser(*matrices)
+    assert chooser.why(*matrices).found.rung == "record"
+    assert [record.effort for record in store_in(cache_folder(None))] == ["race"]
 
 
 @pytest.mark.parametrize("change", [

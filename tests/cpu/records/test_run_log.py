@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,21 @@ def test_the_times_of_a_resumed_run_continue_from_its_interruption(tmp_path):
     again.trial(a_trial(2), Origin.SEARCHER)
     assert [event.at_s for event in Run.read(path).events] == [5.0, 6.0, 6.0]
     assert Run.read(path).end is None
+
+
+def test_the_head_and_the_end_of_a_run_are_on_disk_and_its_trials_within_half_a_second(
+    tmp_path, waits_for_the_disk, monkeypatch
+):
+    now, synced = [0.0], []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(now[0]))
+    log = RunLog(tmp_path / f"{ID}.jsonl", clock=lambda: now[0])
+    log.begin(head())
+    for n in range(1, 12):
+        now[0] = n / 10
+        log.trial(a_trial(n), Origin.SEARCHER)
+    now[0] = 1.2
+    log.ended("complete")
+    assert synced == [0.0, 0.0, 0.5, 1.0, 1.2]  # the head with the name of its file
 
 
 def test_the_best_so_far_can_be_plotted_from_the_log_alone(tmp_path):

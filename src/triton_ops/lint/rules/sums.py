@@ -212,8 +212,8 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
         if "picks" in one.steps:
             return "what values the whole numbers have is not in the file"
         powers = (part for value in facts.carried.values() for part in value.next.named("math.exp", "math.exp2"))
-        made = (part for power in powers for part in power.named("tt.reduce") if part.operands[2] == one.number)
-        if any("arith.min" in part.operands[1] for part in made):
+        reduced = (part for power in powers for part in power.named("tt.reduce") if part.operands[2] == one.number)
+        if any("arith.min" in part.operands[1] for part in reduced):
             return "a power is taken of the smallest, as of a decay's logarithm, which is never above 0"
         values = [access.value.term for access in facts.accesses if access.value is not None]
         tests = (test.operands[0] for value in values for test in value.named(Term.ZERO))
