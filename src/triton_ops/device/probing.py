@@ -16,9 +16,9 @@ The device itself is asked; no state is guessed from the text of an error.
 
 Measurements on one GPU take turns, whichever process of this user measures: two at a time would disturb each other.
 
-A turn is a lock on a file that is named after the GPU. It is held for one measurement, a trial or a comparison, and not
-for a whole tune, so that several processes that tune on one GPU get on side by side. The operating system ends the turn
-of a process that dies. Work on a CPU takes no turns.
+A turn is a lock on a file that is named after the GPU. It is held for one measurement, a screening or a race, and not
+for a trial or a tune, so that several processes that tune on one GPU get on side by side. The operating system ends the
+turn of a process that dies. Work on a CPU takes no turns.
 
 Where another user has made the folder first, or has held a lock for longer than any measurement, there are no turns:
 a warning says so once.
