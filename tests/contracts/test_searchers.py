@@ -199,5 +199,5 @@ def timed(config, ms):
 
 
 def test_an_unknown_search_is_refused():
-    with pytest.raises(SettingsError, match=r"no search 'magic'.*auto, random, exhaustive"):
+    with pytest.raises(SettingsError, match=r"no search 'magic'.*auto, ranked, random, exhaustive"):
         make_searcher("magic", ConfigSpace({"A": [1]}))
