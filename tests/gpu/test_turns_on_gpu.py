@@ -14,24 +14,26 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 TUNES = """
-import sys, time
+import contextlib, sys, time
 from triton_ops import kernels, tune
-from triton_ops.evaluation import isolated
+from triton_ops.device import Turns
 path, shape = sys.argv[1], tuple(map(int, sys.argv[2].split("x")))
+inner = Turns.turn
 
-def traced(inner):
-    def run(self, *given):
+@contextlib.contextmanager
+def traced(self, key):
+    nested = Turns.held()
+    with inner(self, key):
         start = time.monotonic_ns()
         try:
-            return inner(self, *given)
+            yield
         finally:
-            with open(path, "a") as trace:
-                trace.write(f"{start} {time.monotonic_ns()} {sys.argv[2]}\\n")
-    return run
+            if not nested:
+                with open(path, "a") as trace:
+                    trace.write(f"{start} {time.monotonic_ns()} {sys.argv[2]}\\n")
 
-isolated.Isolated.attempt = traced(isolated.Isolated.attempt)
-isolated.Isolated.finals = traced(isolated.Isolated.finals)
-result = tune(kernels.load("matmul"), shape=shape, trials=24, cache_dir=sys.argv[3])
+Turns.turn = traced
+result = tune(kernels.load("matmul"), shape=shape, trials=24, cache_dir=sys.argv[3], isolate=False)
 assert result.stopped, result
 """
 
