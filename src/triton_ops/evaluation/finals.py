@@ -81,8 +81,8 @@ class Outcome:
     `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
-    relied on. `elsewhere` has the outcomes of fresh processes. `taught` tells that the winner for a problem nearby led
-    again, and raced against the default alone.
+    relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
+    led again, and raced against the default alone.
     """
 
     winner: Trial | None
@@ -95,7 +95,7 @@ class Outcome:
     guard: GuardSummary | None = None
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
-    taught: bool = False
+    leads_again: bool = False
 
     @property
     def compared(self) -> bool:
@@ -262,7 +262,7 @@ class FinalRequest:
     effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
     limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
     where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for
-    some three rounds: a tune that goes on with an undecided one is to decide. `taught` is the winner for a problem
+    some three rounds: a tune that goes on with an undecided one is to decide. `nearby` is the winner for a problem
     nearby, which races against the default alone if it leads again and no screening is near.
     """
 
@@ -274,7 +274,7 @@ class FinalRequest:
     settle: bool = True
     seconds: float | None = None
     anyway: bool = False
-    taught: Config | None = None
+    nearby: Config | None = None
     step: ClassVar[str] = StationStep.RACE
 
     def answered_by(self, station: Any) -> Outcome:
@@ -333,7 +333,7 @@ def compare_finalists(
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     always = {final.default, *final.incumbents}
     racing, few = (finalists(trials, each, always) for each in (effort, replace(effort, finalists=1)))
-    leads_again = len(few) == len(always) + 1 and few[0].config == final.taught
+    leads_again = len(few) == len(always) + 1 and few[0].config == final.nearby
     racing = few if leads_again else racing
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
     most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
@@ -361,15 +361,15 @@ def compare_finalists(
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
-    if leads_again and (outcome.winner is None or outcome.winner.config != final.taught):
+    if leads_again and (outcome.winner is None or outcome.winner.config != final.nearby):
         failed = {trial.config: trial for trial in outcome.trials if not trial.ok}
         remaining = tuple(failed.get(trial.config, trial) for trial in final.trials)
         seconds = None if final.seconds is None else max(end - clock(), 0.0)
-        whole = replace(final, trials=remaining, taught=None, seconds=seconds)  # what was taught does not hold here
+        whole = replace(final, trials=remaining, nearby=None, seconds=seconds)  # another one wins here
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
     raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
-    return replace(outcome, raced=raced, taught=leads_again)
+    return replace(outcome, raced=raced, leads_again=leads_again)
 
 
 @dataclass(kw_only=True)

@@ -32,7 +32,8 @@ from triton_ops.lint.findings import LintReport
 
 _VIRTUAL = ("/proc/", "/sys/", "/dev/")
 _LATE_NS = 20_000_000  # by which the times of files, which are those of the system's last tick, may be behind
-_ASKS = re.compile(rb"\b(subprocess|exists|is_file|is_dir|listdir|scandir|iterdir|r?glob)\b")  # no open tells
+_ASKS = re.compile(rb"\b(subprocess|exists|is_file|is_dir|listdir|scandir|iterdir|r?glob)\b")
+"""What a file calls to ask for others without opening them, or to run a program: its sources do not show it."""
 _OWN_TREE = str(Path(__file__).parents[1])
 
 

@@ -423,7 +423,7 @@ class Tuning:
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
-                taught=next(iter(nearby), None) if self.task.space.size.total <= Effort.FEW else None,
+                nearby=next(iter(nearby), None) if self.task.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
@@ -498,7 +498,7 @@ class Tuning:
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
         )  # fmt: skip
-        again = ["the winner of a problem nearby, which leads again"] * outcome.taught
+        again = ["the winner of a problem nearby, which leads again"] * outcome.leads_again
         return replace(record, ordered_by=(*self._ordered_by, *again))
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:

@@ -43,7 +43,7 @@ class Noisy:
     def wrong_when_repeated(self, config, *_):
         return Difference("it is wrong") if config == self.wrong else None
 
-    def compared(self, seconds=1.0, incumbents=(), taught=None, screened=None, **policy):
+    def compared(self, seconds=1.0, incumbents=(), nearby=None, screened=None, **policy):
         trials = tuple(
             Trial(config, Status.OK, Measurement((time_ms,), "host"), relative=time_ms)
             for config, time_ms in (screened or self.times).items()
@@ -52,7 +52,7 @@ class Noisy:
             trials=trials,
             default=DEFAULT,
             incumbents=incumbents,
-            taught=taught,
+            nearby=nearby,
             race=RacePolicy(**{"checkpoints": (4, 8, 16), "seconds": seconds, **policy}),
         )
         return compare_finalists(self, final, Effort.named("quick"), clock=self.now.seconds)
@@ -122,7 +122,7 @@ TIMES = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.15, Config(k=3): 1.2}
 
 
 @pytest.mark.parametrize(
-    ("taught", "changes", "alone"),
+    ("nearby", "changes", "alone"),
     [
         (RIVAL, {}, True),
         (None, {}, False),
@@ -131,12 +131,12 @@ TIMES = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.15, Config(k=3): 1.2}
         (DEFAULT, {DEFAULT: 0.8}, False),  # which is compared with something
     ],
 )
-def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_leads_again(taught, changes, alone):
+def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_leads_again(nearby, changes, alone):
     times = {**TIMES, **changes}
     for seed in range(8):
-        found = Noisy(times, 0.01, seed, spikes=0.0).compared(taught=taught)
+        found = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=nearby)
         assert found.winner.config == min(times, key=times.get)
-        assert found.taught is alone
+        assert found.leads_again is alone
         assert ({config for config, _ in found.raced.dropped_at} == {DEFAULT, RIVAL}) is alone
         assert (found.raced.twin is None) is alone
         if alone:
@@ -144,13 +144,13 @@ def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_le
             assert 1.2 < found.gain.low < 1.3 < found.gain.high
 
 
-def test_where_what_was_taught_does_not_hold_all_finalists_race():
+def test_where_the_winner_of_a_problem_nearby_does_not_win_all_finalists_race():
     screened = {DEFAULT: 1.0, RIVAL: 0.8, Config(k=2): 0.95}
     for seed in range(8):
         times = {DEFAULT: 1.0, RIVAL: 1.1, Config(k=2): 0.8}
-        found = Noisy(times, 0.01, seed, spikes=0.0).compared(taught=RIVAL, screened=screened)
+        found = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=RIVAL, screened=screened)
         assert found.winner.config == Config(k=2)
-        assert not found.taught
+        assert not found.leads_again
 
 
 def test_what_was_wrong_when_it_raced_alone_with_the_default_does_not_win_the_race_of_all():
@@ -162,7 +162,7 @@ def test_what_was_wrong_when_it_raced_alone_with_the_default_does_not_win_the_ra
         return difference
 
     device.wrong_when_repeated = wrong_once
-    found = device.compared(taught=RIVAL)
+    found = device.compared(nearby=RIVAL)
     assert found.winner.config == Config(k=2)
     assert {trial.config: trial.status for trial in found.trials}[RIVAL] is Status.WRONG
 
