@@ -269,6 +269,7 @@ _WITH_DATA = 0
 _TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
 _MOST_PARTS = 4_000  # of what is reduced
 _TOO_LONG = f"what a padded lane holds takes more than {_MOST_PARTS:,} steps"
+_EXTREMES = ("arith.maximumf", "arith.maxnumf", "arith.minimumf", "arith.minnumf")
 _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 
@@ -373,11 +374,26 @@ def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condi
         around = {name: data(term) for name, term in reduction.around.items()}
         among = data.comparable(inputs, axis, condition)
         together = _combined(reduction, alone, beside, around)
+        if (least := _running(facts, reduction)) is not None:
+            word, begin = least
+            alone, together = ([computed(word, "", [begin, one]) for one in several] for several in (alone, together))
         for before, after, lane in zip(alone, together, beside, strict=True):
             if data.differ(before, after, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
                 return _describe_change(text, before, after, lane)
     return ""
+
+
+def _running(facts: Facts, reduction: ReductionFact) -> tuple[str, Numbers] | None:
+    """The maximum or minimum that a loop carries from a number on, where it alone uses what is reduced, and that."""
+    numbers = (one for one in facts.carried.values() if one.begin.name == "number" and one.next.name in _EXTREMES)
+    several = [one for one in numbers if one.symbol in one.next.operands and np.isfinite(float(one.begin.operands[0]))]
+    ends = {one.value.term for one in facts.accesses if one.value is not None and several}
+    parts = {part for end in ends.union(one.next for one in facts.carried.values()) for part in end.inner()}
+    mine = {part for part in parts if part.name == "tt.reduce" and part.operands[2] == reduction.number}
+    users = {part for part in parts if not mine.isdisjoint(part.direct())}
+    alone = (one for one in several if users == {one.next} and mine.isdisjoint(ends))
+    return next(((one.next.name, np.full(DRAWS, float(one.begin.operands[0]))) for one in alone), None)
 
 
 def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers) -> str:

@@ -275,6 +275,12 @@ class SourceLaunch:
         texts = (ast.unparse(self.resolved(one)) for one in tests)
         return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
 
+    def asserts_multiple(self, name: str, blocks: Iterable[str]) -> bool:
+        """Check whether what one of these parameters is given is asserted to divide what another is given."""
+        written = {one: {ast.unparse(node), self.text(one)} for one, node in self.arguments.items()}
+        pairs = ((size, block) for size in written.get(name, ()) for one in blocks for block in written.get(one, ()))
+        return not self._assertions.isdisjoint(f"{size} % {block} == 0" for size, block in pairs)
+
     def is_of_settings(self, name: str) -> bool:
         """Check whether a parameter is asserted to be given what the function makes of numbers that it is given."""
         text = f"{ast.unparse(self.arguments[name])} == "
@@ -572,6 +578,7 @@ def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     return None if argument is None else ast.unparse(argument)
 
 
+_RESHAPES = ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "rearrange")
 _AXIS = re.compile(r"(?P<tensor>.+)\.(?P<attribute>stride|shape|size)(?:\(\))?[\[(](?P<axis>-?\d+)[\])]")
 
 
@@ -581,4 +588,9 @@ def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> Axis
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         node = ast.Subscript(launch.resolved(node.value), node.slice, ast.Load())
     match = _AXIS.fullmatch(ast.unparse(node))
-    return AxisOf(match["tensor"], int(match["axis"])) if match and match["attribute"] in attributes else None
+    if match is None or match["attribute"] not in attributes:
+        return None
+    line = max(getattr(one, "lineno", 0) for one in ast.walk(node))
+    later = (one for one in launch.names.get(match["tensor"], ()) if getattr(one, "lineno", 0) > line)
+    reshaped = any(isinstance(one, ast.Call) and last_name(one) in _RESHAPES for one in later)
+    return None if reshaped else AxisOf(match["tensor"], int(match["axis"]))

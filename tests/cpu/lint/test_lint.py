@@ -90,6 +90,16 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "batch·program_id(1) is multiplied in 32 bits" in beside["heads_beside_a_batch", "offset-overflow"]
     assert "whether there is one more is up to callers" in beside["borders_of_parts", "wrong-mask"]
     assert "no launch in the file shows it" in beside["starts_of_all_and_one", "missing-mask"]
+    elsewhere = {(one.kernel, one.rule): one.why for one in linted("elsewhere").undecided}
+    assert ("columns_of_a_divided_width_good", "missing-mask") not in elsewhere
+    assert ("running_maximum_from_zero_good", "wrong-identity") not in elsewhere
+    assert "no launch in the file shows it" in elsewhere["has_its_parameters", "missing-mask"]
+    assert "beside buckets of a size" in elsewhere["size_in_the_key", "over-specialised"]
+    assert "whose rows are chosen by data" in elsewhere["rows_of_a_table", "over-specialised"]
+    assert "no launch in the file shows it" in elsewhere["reshaped_before_good", "stride-order"]
+    assert "the file rounds sizes of tensors up" in elsewhere["rows_that_a_caller_rounds", "missing-mask"]
+    described = {(one.kernel, one.rule): one.why for one in linted("host_descriptors").undecided}
+    assert "of the descriptor ends callers say" in described["softmax_up_to_an_argument", "wrong-identity"]
 
 
 LAUNCHER = """

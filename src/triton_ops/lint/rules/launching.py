@@ -64,6 +64,9 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
             size = launch.resolved(launch.arguments[name])
             few = _is_rounded(size) or _is_one_block(launch, name) or launch.is_of_settings(name)
             if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
+                if doubt := _doubt(kernel, launch, name, sizes):
+                    yield doubt
+                    break
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
                     next(lines, kernel.line),
@@ -71,6 +74,15 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                     "call; the kernel compiles with it as a plain argument",
                 )  # fmt: skip
                 break
+
+
+def _doubt(kernel: KernelReading, launch: SourceLaunch, name: str, sizes: list[ast.expr]) -> str:
+    """Words for why few values of a size may be meant; empty where nothing says so."""
+    if name in (kernel.key or ()) and any(_is_bucket(launch, one) for one in kernel.key or ()):
+        return f"the key of the tune has {name} as it is beside buckets of a size, as if it took few values"
+    if all(_is_table(kernel, launch, one, by_data=True) for one in sizes):
+        return f"{name} is the size of a tensor whose rows are chosen by data, which may be a table"
+    return ""
 
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
@@ -101,13 +113,19 @@ def _has_outside_of_data(sums: Term, name: str) -> bool:
     return any(name in one.arguments and not one.named("load") for monomial in sums.parts for one in monomial)
 
 
-def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bool:
-    """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight."""
+def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr, *, by_data: bool = False) -> bool:
+    """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight.
+
+    With `by_data`, programs may choose its rows by numbers that they load.
+    """
     owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
     tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
     tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
     accesses = [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
-    return bool(accesses) and not any(one.offset.named("program_id") for one in accesses)
+    factors = [one for access in accesses for monomial in access.offset.parts for one in monomial]
+    return bool(accesses) and not any(
+        one.named("program_id") and not (by_data and one.named("load")) for one in factors
+    )
 
 
 def _is_one_block(launch: SourceLaunch, name: str) -> bool:
@@ -116,6 +134,10 @@ def _is_one_block(launch: SourceLaunch, name: str) -> bool:
     blocks = [launch.resolved(one.args[0]) for one in calls if last_name(one) == "next_power_of_2"]
     products = [one for one in blocks if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
     blocks += [launch.resolved(side) for one in products for side in (one.left, one.right)]
+    for call in (one for one in calls if isinstance(one.func, ast.Name)):  # of a function of the file
+        inner = (part for body in launch.names.get(last_name(call), ()) for part in ast.walk(body))
+        if any(isinstance(one, ast.Call) and last_name(one).endswith("next_power_of_2") for one in inner):
+            blocks += map(launch.resolved, call.args)
     return size in map(ast.unparse, blocks)
 
 
@@ -140,6 +162,12 @@ def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
             return first in map(ast.unparse, launch.arguments.values())
         return last_name(node) == "numel" or (last_name(node) == "size" and first == "0")
     return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(".shape[0]")
+
+
+def _is_bucket(launch: SourceLaunch, name: str) -> bool:
+    """Check whether a parameter is given what a function makes of a size that varies."""
+    call = launch.value(name)
+    return isinstance(call, ast.Call) and any(_varies(launch, part) for one in call.args for part in launch.inner(one))
 
 
 def _is_rounded(node: ast.expr) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from triton_ops.backend import last_name
-from triton_ops.kernel_ir import Term
+from triton_ops.kernel_ir import AccessFact, Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
-from triton_ops.lint.jit_functions import SourceLaunch, extents_of
+from triton_ops.lint.jit_functions import SourceLaunch, extents_of, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
@@ -17,6 +18,7 @@ _UNSEEN = "whether the extents are multiples of the block is decided by callers,
 _CHECKED = (
     "the caller tests a remainder, so the extents may be multiples of the block; the test itself is not understood"
 )
+_MADE_ELSEWHERE = "the file rounds sizes of tensors up to whole blocks; whether that of this one, callers decide"
 _BY_DATA = "blocks go on to a number that is loaded; whether it is a multiple of the block is up to callers"
 
 
@@ -61,25 +63,39 @@ def _judge(
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
-        if _before_its_own(one) or one.index.fits_row(counts) or _is_whole(kernel, one):
+        if _before_its_own(one) or one.index.fits_row(counts) or _is_whole(kernel, one) or _is_own_part(one.index):
             continue
-        if _is_padded(kernel, one.index) or _is_own_part(one.index):
+        if _is_padded(kernel, one.index) or _is_row(kernel, one.index):
             continue
         ends = [loop.upper for loop in map(one.variant.facts.loop_of, one.index.stepping) if loop is not None]
         if any(end.arguments and end.parts.get((), 0) > 0 for end in ends):  # n + 1: more elements than masks end at
             yield _UNSEEN
             continue
-        evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
-        if not evidence and one.index.starts_by_data:
-            yield _BY_DATA
+        limit = _limit_elsewhere(kernel, one)
+        name, tiles = limit[1].last.lone_argument[0] if limit else "", _tiles_of(kernel, one)
+        if limit and kernel.launches and all(launch.asserts_multiple(name, tiles) for launch in kernel.launches):
             continue
-        if not evidence and not kernel.checks_divisibility:
-            evidence = _evidence_of_launch(kernel, one) or ("" if closed else _unused_extent(kernel))
-        if evidence:
+        evidence = _evidence(kernel, one, limit, masked=bool(closed))
+        if not evidence:
+            unseen = _CHECKED if kernel.checks_divisibility else _UNSEEN
+            yield _BY_DATA if one.index.starts_by_data else unseen
+        elif _is_of_caller(kernel, one.index):
+            yield _MADE_ELSEWHERE
+        else:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
-        else:
-            yield _CHECKED if kernel.checks_divisibility else _UNSEEN
+
+
+def _evidence(
+    kernel: KernelReading, one: _UnmaskedIndex, limit: tuple[AccessFact, IndexBound] | None, *, masked: bool
+) -> str:
+    """Words for what shows that an index can pass the end; empty for nothing."""
+    if limit is not None:
+        return f"line {kernel.place(limit[0]).line} ends the same index after {limit[1].last.words}"
+    if kernel.checks_divisibility:
+        return ""
+    beside = "" if masked else _unused_extent(kernel)
+    return _evidence_of_loop(one) or ("" if one.index.starts_by_data else _evidence_of_launch(kernel, one) or beside)
 
 
 def _before_its_own(one: _UnmaskedIndex) -> bool:
@@ -100,6 +116,17 @@ def _is_padded(kernel: KernelReading, index: Index) -> bool:
     return any(_pads(launch, one) for launch, node in pairs if node is not None for one in launch.inner(node))
 
 
+def _is_of_caller(kernel: KernelReading, index: Index) -> bool:
+    """Check whether launching functions are given the tensor, where the file rounds sizes up for shapes of tensors."""
+    values = ((launch.value(root_name(index.access)), launch.around) for launch in kernel.launches)
+    callers = [isinstance(one, ast.Name) and one.id in {each.arg for each in parameters_of(at)} for one, at in values]
+    products = (one for one in ast.walk(kernel.tree) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult))
+    pairs = (pair for one in products for pair in ((one.left, one.right), (one.right, one.left)))
+    texts = ((ast.unparse(size), ast.unparse(block)) for size, block in pairs if _rounds_up(size) is not None)
+    rounded = any(not size.startswith("tl.") and size.endswith((f"{block})", f"// {block}")) for size, block in texts)
+    return bool(callers) and all(callers) and rounded
+
+
 def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
     """`cdiv(n, b) * b`, `n + (b - n % b) % b`, or `F.pad(...)`."""
     if isinstance(node, ast.Call):
@@ -116,11 +143,12 @@ def _describe_index(index: Index) -> str:
     return f"index {index.term.words} of axis {index.axis}, whose block has {index.extent}"
 
 
-def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str:
-    """Another access of the same index has a mask: the kernel itself says that the index can pass the end."""
+def _limit_elsewhere(kernel: KernelReading, one: _UnmaskedIndex) -> tuple[AccessFact, IndexBound] | None:
+    """Another access of the same index that has a mask: the kernel itself says that the index can pass the end."""
     tiles, (mine, root) = _tiles_of(kernel, one), (one.index.term.parts.get((), 0), one.index.access.root)
-    if len(tiles) > 1 and not one.index.stepping and not one.variant.guess.known_names.issuperset(tiles):
-        return ""  # one block may be taken for another of the same extent
+    alike = len(tiles) + (f"tl.arange(0, {one.index.extent})" in map(ast.unparse, kernel.function.calls))
+    if alike > 1 and not one.index.stepping and not one.variant.guess.known_names.issuperset(tiles):
+        return None  # one block may be taken for another of the same extent
     for index in all_indices(one.variant.facts):
         if index.extent != one.index.extent or index.key is not one.index.key:
             continue
@@ -130,9 +158,17 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
-            line = kernel.place(index.access).line
-            return f"line {line} ends the same index after {limits[0].last.words}"
-    return ""
+            return index.access, limits[0]
+    return None
+
+
+def _is_row(kernel: KernelReading, index: Index) -> bool:
+    """Check whether the kernel takes rows to be as far apart as the extent that it takes a block to have."""
+    text = " ".join(map(ast.unparse, kernel.function.calls))
+    sizes = dict(re.findall(r"(?:assume|static_assert)\((\w+) == (\d+)\b", text))
+    tiles = {sizes[name] for name in kernel.uses.tiles if name in sizes}
+    pitches = index.access.offset.arguments - index.stride.arguments
+    return not index.stepping and not tiles.isdisjoint(map(sizes.get, pitches))
 
 
 def _is_of_guesses(kernel: KernelReading, one: _UnmaskedIndex, bound: IndexBound) -> bool:
@@ -156,10 +192,8 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
     return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
 
 
-def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
+def _evidence_of_loop(one: _UnmaskedIndex) -> str:
     """The index runs through a loop whose end is only known at launch."""
-    if kernel.checks_divisibility:
-        return ""
     facts = one.variant.facts
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
         loop = facts.loop_of(turn)
@@ -252,7 +286,7 @@ def _rounds_up(node: ast.expr) -> ast.expr | None:
     if isinstance(left, ast.UnaryOp) and isinstance(left.op, ast.USub):
         return left.operand
     if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub) and ast.unparse(left.right) == "1":
-        return left.left.left if isinstance(left.left, ast.BinOp) else left.left
+        return left.left.left if isinstance(left.left, ast.BinOp) else None
     return None
 
 
@@ -263,7 +297,11 @@ def _unused_extent(kernel: KernelReading) -> str:
     names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
     names |= kernel.function.constants | {*(kernel.key or ())}
     spare = [name for name in kernel.function.parameters if name not in names]
-    return f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 else ""
+    calls = (one for one in ast.walk(kernel.tree) if isinstance(one, ast.Call) and last_name(one) in ("load", "store"))
+    pointers = {re.split(r"\W", ast.unparse(one.args[0]))[0] for one in calls if one.args}  # of all kernels of the file
+    return (
+        f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 and spare[0] not in pointers else ""
+    )
 
 
 @rule(

@@ -192,7 +192,7 @@ def _judge_harm(
         yield f"what a padded lane holds cannot be computed: {error}"
         return
     line = f"line {kernel.place(fact).line}"
-    if change and (doubt := _doubt(facts, fact, condition)):
+    if change and (doubt := _doubt(kernel, facts, fact, condition)):
         yield f"{line}: {change}; {doubt}"
     elif change:
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
@@ -203,7 +203,7 @@ def _judge_harm(
         )
 
 
-def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
+def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term) -> str:
     """Words for why there may be no padded lanes, or why they may count on purpose; empty where nothing says so."""
     ends = (loop.upper for loop in facts.loops if loop.turn in condition.named("turn"))
     if any(end.named("program_id", "least", "most", "choose") for end in ends):
@@ -222,6 +222,9 @@ def _doubt(facts: KernelFacts, fact: Fact, condition: Term) -> str:
             return "the result is compared with the extent of the block, as if padded lanes were to count"
         choices = (choice for value in one.inputs for choice in value.term.named("choose"))
         for other in (test for choice in choices for test in choice.operands[0].comparisons()):
+            described = not condition.arguments <= {*kernel.function.parameters}
+            if described and facts.terms.index(one.axis).number in other.inside:
+                return f"`{other.words}` leaves lanes out too, and where the tensor of the descriptor ends callers say"
             apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
             if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"

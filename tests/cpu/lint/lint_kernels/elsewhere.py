@@ -1,0 +1,157 @@
+"""Sizes, blocks and rows of which another place of the file says more than the kernel."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def columns_of_a_divided_width_good(x, y, M, N, W: tl.constexpr, H: tl.constexpr):
+    row, column = tl.arange(0, H), tl.program_id(0) * W + tl.arange(0, W)
+    value = tl.load(x + row[:, None] * N + column[None, :], mask=(row < M)[:, None] & (column < N)[None, :], other=0.0)
+    tl.store(y + row[:, None] * N + column[None, :], value, mask=(row < M)[:, None])
+
+
+@triton.jit
+def columns_of_another_width_bad(x, y, M, N, W: tl.constexpr, H: tl.constexpr):
+    row, column = tl.arange(0, H), tl.program_id(0) * W + tl.arange(0, W)
+    value = tl.load(x + row[:, None] * N + column[None, :], mask=(row < M)[:, None] & (column < N)[None, :], other=0.0)
+    tl.store(y + row[:, None] * N + column[None, :], value, mask=(row < M)[:, None])  # finds: missing-mask
+
+
+def launch_columns(x):
+    M, N = x.shape
+    W = 16
+    assert N % W == 0
+    y = torch.empty_like(x)
+    columns_of_a_divided_width_good[(N // W,)](x, y, M, N, W, 64)
+
+
+def launch_other_columns(x):
+    M, N = x.shape
+    y = torch.empty_like(x)
+    columns_of_another_width_bad[(triton.cdiv(N, 16),)](x, y, M, N, 16, 64)
+
+
+@triton.jit
+def keeps_its_maxima_good(x, y, maxima, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + at)
+    tl.store(maxima + tl.program_id(0), tl.max(value, axis=0))
+    tl.store(y + at, value)
+
+
+@triton.jit
+def has_its_parameters(x, y, maxima, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
+def written_out_block_good(x, ends, y, n, P: tl.constexpr):
+    last = tl.sum(tl.load(ends + tl.arange(0, P), mask=tl.arange(0, P) <= n, other=0), axis=0)
+    at = tl.program_id(0) * 768 + 192 * tl.arange(0, 4)[:, None] + 128 + tl.arange(0, 64)[None, :]
+    tl.store(y + at, tl.load(x + at) * last)
+
+
+@triton.autotune(configs=[triton.Config({"B": 64}), triton.Config({"B": 128})], key=["WIDE", "BUCKET"])
+@triton.jit
+def size_in_the_key(x, y, BUCKET, WIDE: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < WIDE, other=0.0), mask=at < WIDE)
+
+
+@triton.jit
+def rank_of_an_adapter_good(x, y, stride, RANK: tl.constexpr, BR: tl.constexpr):
+    r = tl.arange(0, BR)
+    value = tl.load(x + tl.program_id(0) * stride + r, mask=r < RANK, other=0.0)
+    tl.store(y + tl.program_id(0) * stride + r, value, mask=r < RANK)
+
+
+@triton.jit
+def rows_of_a_table(table, rows, y, K: tl.constexpr, B: tl.constexpr, W: tl.constexpr):
+    c = tl.arange(0, W)
+    for turn in range(B):
+        row = tl.load(rows + tl.program_id(0) + K // B * turn)
+        tl.store(y + (tl.program_id(0) + K // B * turn) * W + c, tl.load(table + row * W + c))
+
+
+def bucket_of(rows):
+    return 1 << rows.bit_length()
+
+
+def block_of_a_rank(rank):
+    return triton.next_power_of_2(max(rank, 16))
+
+
+def launch_sizes(x, adapter, table, rows, experts):
+    rank = adapter.size(0) // experts
+    y = torch.empty_like(x)
+    wide = adapter.size(0)
+    size_in_the_key[lambda meta: (triton.cdiv(wide, meta["B"]),)](x, y, bucket_of(x.shape[0]), WIDE=wide)
+    rank_of_an_adapter_good[(x.shape[0],)](x, y, x.stride(0), RANK=rank, BR=block_of_a_rank(rank))
+    rows_of_a_table[(table.shape[0] // 8,)](table, rows, y, K=table.shape[0], B=8, W=128)
+
+
+@triton.jit
+def reshaped_before_good(x, y, M, K, stride_b, stride_m, stride_k, BM: tl.constexpr, BK: tl.constexpr):
+    m, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BK + tl.arange(0, BK)
+    at = tl.program_id(2) * stride_b + m[:, None] * stride_m + k[None, :] * stride_k
+    inside = (m < M)[:, None] & (k < K)[None, :]
+    tl.store(y + at, tl.load(x + at, mask=inside, other=0.0), mask=inside)
+
+
+def launch_reshaped(x):
+    batch, heads, M, K = x.shape
+    x = x.view(-1, M, K)
+    y = torch.empty_like(x)
+    grid = (triton.cdiv(M, 32), triton.cdiv(K, 32), batch * heads)
+    reshaped_before_good[grid](x, y, M, K, x.stride(0), x.stride(1), x.stride(2), BM=32, BK=32)
+
+
+@triton.jit
+def running_maximum_from_zero_good(x, y, n, B: tl.constexpr):
+    most = tl.full((), 0.0, dtype=tl.float32)
+    for first in range(0, n, B):
+        at = first + tl.arange(0, B)
+        most = tl.maximum(most, tl.max(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32), axis=0))
+    tl.store(y, most)
+
+
+@triton.jit
+def running_maximum_used_at_once_bad(x, y, z, n, B: tl.constexpr):
+    most = tl.full((), 0.0, dtype=tl.float32)
+    for first in range(0, n, B):
+        at = first + tl.arange(0, B)
+        here = tl.max(tl.load(x + at, mask=at < n, other=0.0).to(tl.float32), axis=0)  # finds: wrong-identity
+        most = tl.maximum(most, here)
+        tl.store(z + first, here)
+    tl.store(y, most)
+
+
+@triton.jit
+def rows_as_far_apart_as_the_block_good(x, bias, y, M, n, stride, BM: tl.constexpr, BN: tl.constexpr):
+    tl.assume(stride == 32)
+    tl.assume(BN == 32)
+    row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN)
+    at, inside = row[:, None] * stride + c[None, :], (row < M)[:, None]
+    added = tl.load(bias + c, mask=c < n, other=0.0)
+    tl.store(y + at, tl.load(x + at, mask=inside, other=0.0) + added[None, :], mask=inside)
+
+
+@triton.jit
+def rows_that_a_caller_rounds(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n, other=0.0))
+
+
+def launch_rounded(x, y):
+    n = x.shape[0]
+    rows_that_a_caller_rounds[(triton.cdiv(n, 64),)](x, y, n, 64)
+
+
+def round_and_launch(x):
+    rows = math.ceil(x.shape[0] / 64) * 64
+    launch_rounded(x, torch.empty(rows, dtype=x.dtype))
