@@ -435,6 +435,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 _MOST_HELD_BYTES = 64 << 20
 _MOST_LOOKED_AT = 20_000  # values of a module: some milliseconds
+_MOST_BYTES = 1 << 16  # of a NumPy array that is compared
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
@@ -488,6 +489,10 @@ def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()
             pass
         elif issubclass(kind, (bytearray, dict, list, tuple, set, frozenset, deque)):
             parts += value.items() if issubclass(kind, dict) else value
+        elif hasattr(value, "__array_interface__"):  # NumPy counts no writes
+            if value.nbytes > _MOST_BYTES or value.dtype.hasobject:
+                return object()
+            parts.append(value.tobytes())
         elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
             parts += vars(value).items()
         elif hasattr(value, "untyped_storage") and not value.is_inference():
