@@ -71,11 +71,8 @@ def comments(text: str) -> tuple[Comment, ...]:
         tree = ast.parse(text)
     except (tokenize.TokenError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    spans = sorted(
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and not hasattr(node, "body")
-    )
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+    spans = sorted((node.lineno, node.end_lineno or node.lineno) for node in statements)
     result = []
     for token in tokens:
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)) is not None:
@@ -93,16 +90,11 @@ def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, in
 
 def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
     """Findings that are left, and those that a comment answers, with its reason."""
-    open_findings: list[Finding] = []
-    answers: list[tuple[Finding, str]] = []
+    pairs = []
     for finding in findings:
         here = (one for one in _comments_of(finding.file) if one.first <= finding.line <= one.last)
-        reason = next((one.reason for one in here if finding.rule in one.rules and one.reason), None)
-        if reason is None:
-            open_findings.append(finding)
-        else:
-            answers.append((finding, reason))
-    return open_findings, answers
+        pairs.append((finding, next((one.reason for one in here if finding.rule in one.rules and one.reason), "")))
+    return [finding for finding, reason in pairs if not reason], [pair for pair in pairs if pair[1]]
 
 
 def bad_comments(file: str) -> Iterator[Finding]:
@@ -274,14 +266,11 @@ def lint_here(target: Any, options: LintOptions) -> LintReport:
     run_record = _run_record(target, options.shape) if options.run and readings else None
     gpu_target = Target.named(options.gpu)
     undecided = [replace(rule.undecided(*one), file=files[0]) for one in failures for rule in chosen_rules]
-    findings: list[Finding] = []
-    for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
-        for one in _statements(chosen_rules, reading):
-            if isinstance(one, Finding):
-                findings.append(one)
-            else:
-                undecided.append(replace(one, file=reading.file))
-    each_once = merge_reports([LintReport(tuple(findings))]).findings  # several kernels call a function that has one
+    asked = [replace(one, target=gpu_target, run=run_record) for one in readings]
+    statements = [(reading.file, one) for reading in asked for one in _statements(chosen_rules, reading)]
+    undecided += [replace(one, file=file) for file, one in statements if isinstance(one, Undecided)]
+    findings = tuple(one for _, one in statements if isinstance(one, Finding))
+    each_once = merge_reports([LintReport(findings)]).findings  # several kernels call a function that has one
     open_findings, answers = split_suppressed(each_once)
     open_findings += [one for file in files for one in bad_comments(file)]
     kernels = (*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures))

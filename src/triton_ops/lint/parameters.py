@@ -354,10 +354,9 @@ def guesses(kernel: KernelSource, source: SourceValues, extra: frozenset[str] = 
     for (apart, tiles), element in itertools.product(_tile_guesses(uses), FLOATS):
         block = next(iter(tiles.values()), _TILES[0])
         constants: dict[str, Any] = {}
-        for name in kernel.parameters:
-            if name in constant:
-                extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
-                constants[name] = values[name] if name in values else _constant(name, uses, tiles, (element, extent))
+        for name in (one for one in kernel.parameters if one in constant):
+            extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
+            constants[name] = values[name] if name in values else _constant(name, uses, tiles, (element, extent))
         constants.update(_rounded_up(source, uses, constants, values))
         constants.update(_heuristics(source, constants, constant))
         types = {
@@ -444,8 +443,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     if name in uses.types:
         return {"fp16": language.float16, "bf16": language.bfloat16, "fp32": language.float32}[element]
     texts = uses.texts.get(name, [])
-    words = [text for text in texts if isinstance(text, str)]
-    if words:
+    if words := [text for text in texts if isinstance(text, str)]:
         return words[0]
     if name in uses.callables or (name in uses.optional and name not in uses.tiles | dict.fromkeys(uses.numbers)):
         return None

@@ -81,8 +81,7 @@ def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
 
 
 def _largest(variant: Variant) -> int:
-    facts = variant.facts
-    shapes = [*_shapes(variant), *(product.type.shape for product in facts.products)]
+    shapes = [*_shapes(variant), *(product.type.shape for product in variant.facts.products)]
     return max((prod(shape) for shape in shapes), default=1)
 
 

@@ -78,7 +78,10 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
 
 def _doubt(kernel: KernelReading, launch: SourceLaunch, name: str, sizes: list[ast.expr]) -> str:
     """Words for why few values of a size may be meant; empty where nothing says so."""
-    if name in (kernel.key or ()) and any(_is_bucket(launch, one) for one in kernel.key or ()):
+    key = kernel.key or ()
+    calls = (value for one in key if isinstance(value := launch.value(one), ast.Call))
+    parts = (part for call in calls for one in call.args for part in launch.inner(one))
+    if name in key and any(_varies(launch, part) for part in parts):
         return f"the key of the tune has {name} as it is beside buckets of a size, as if it took few values"
     if all(_is_table(kernel, launch, one, by_data=True) for one in sizes):
         return f"{name} is the size of a tensor whose rows are chosen by data, which may be a table"
@@ -114,10 +117,7 @@ def _has_outside_of_data(sums: Term, name: str) -> bool:
 
 
 def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr, *, by_data: bool = False) -> bool:
-    """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight.
-
-    With `by_data`, programs may choose its rows by numbers that they load.
-    """
+    """Check whether a size is that of a table or a weight: programs read all of it alike, or choose rows `by_data`."""
     owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
     tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
     tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
@@ -164,18 +164,10 @@ def _varies(launch: SourceLaunch, node: ast.expr) -> bool:
     return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(".shape[0]")
 
 
-def _is_bucket(launch: SourceLaunch, name: str) -> bool:
-    """Check whether a parameter is given what a function makes of a size that varies."""
-    call = launch.value(name)
-    return isinstance(call, ast.Call) and any(_varies(launch, part) for one in call.args for part in launch.inner(one))
-
-
 def _is_rounded(node: ast.expr) -> bool:
     """Check whether a size is rounded, so that few values of it occur."""
-    return any(
-        isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
-        for one in ast.walk(node)
-    )
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max") for one in calls)
 
 
 @rule(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from triton_ops.backend import last_name
-from triton_ops.kernel_ir import AccessFact, Term
+from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, extents_of, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
@@ -71,11 +71,11 @@ def _judge(
         if any(end.arguments and end.parts.get((), 0) > 0 for end in ends):  # n + 1: more elements than masks end at
             yield _UNSEEN
             continue
-        limit = _limit_elsewhere(kernel, one)
-        name, tiles = limit[1].last.lone_argument[0] if limit else "", _tiles_of(kernel, one)
-        if limit and kernel.launches and all(launch.asserts_multiple(name, tiles) for launch in kernel.launches):
+        name, evidence = _evidence_of_other_access(kernel, one)
+        tiles = _tiles_of(kernel, one) if name and kernel.launches else []
+        if tiles and all(launch.asserts_multiple(name, tiles) for launch in kernel.launches):
             continue
-        evidence = _evidence(kernel, one, limit, masked=bool(closed))
+        evidence = evidence or _other_evidence(kernel, one, masked=bool(closed))
         if not evidence:
             unseen = _CHECKED if kernel.checks_divisibility else _UNSEEN
             yield _BY_DATA if one.index.starts_by_data else unseen
@@ -86,12 +86,8 @@ def _judge(
             yield Seen(one.index.access, f"{what}; {evidence}")
 
 
-def _evidence(
-    kernel: KernelReading, one: _UnmaskedIndex, limit: tuple[AccessFact, IndexBound] | None, *, masked: bool
-) -> str:
-    """Words for what shows that an index can pass the end; empty for nothing."""
-    if limit is not None:
-        return f"line {kernel.place(limit[0]).line} ends the same index after {limit[1].last.words}"
+def _other_evidence(kernel: KernelReading, one: _UnmaskedIndex, *, masked: bool) -> str:
+    """A loop, a launch or an argument that shows that an index can pass the end; empty for none."""
     if kernel.checks_divisibility:
         return ""
     beside = "" if masked else _unused_extent(kernel)
@@ -143,12 +139,12 @@ def _describe_index(index: Index) -> str:
     return f"index {index.term.words} of axis {index.axis}, whose block has {index.extent}"
 
 
-def _limit_elsewhere(kernel: KernelReading, one: _UnmaskedIndex) -> tuple[AccessFact, IndexBound] | None:
-    """Another access of the same index that has a mask: the kernel itself says that the index can pass the end."""
+def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> tuple[str, str]:
+    """Another access of the same index has a mask: the argument at which that ends, and words that say so."""
     tiles, (mine, root) = _tiles_of(kernel, one), (one.index.term.parts.get((), 0), one.index.access.root)
     alike = len(tiles) + (f"tl.arange(0, {one.index.extent})" in map(ast.unparse, kernel.function.calls))
     if alike > 1 and not one.index.stepping and not one.variant.guess.known_names.issuperset(tiles):
-        return None  # one block may be taken for another of the same extent
+        return "", ""  # one block may be taken for another of the same extent
     for index in all_indices(one.variant.facts):
         if index.extent != one.index.extent or index.key is not one.index.key:
             continue
@@ -158,8 +154,9 @@ def _limit_elsewhere(kernel: KernelReading, one: _UnmaskedIndex) -> tuple[Access
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
-            return index.access, limits[0]
-    return None
+            words = f"line {kernel.place(index.access).line} ends the same index after {limits[0].last.words}"
+            return limits[0].last.lone_argument[0], words
+    return "", ""
 
 
 def _is_row(kernel: KernelReading, index: Index) -> bool:
@@ -200,10 +197,8 @@ def _evidence_of_loop(one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if by not in one.variant.guess.constants.values():
-            continue  # the kernel is written for multiples of this number
-        if upper.named("program_id", "turn", "turns", "carried"):
-            continue
+        if by not in one.variant.guess.constants.values() or upper.named("program_id", "turn", "turns", "carried"):
+            continue  # the kernel is written for multiples of this number, or chooses the end
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
             return f"the loop runs to {upper.words} in steps of {by}, {unless}"
@@ -234,8 +229,10 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
             size = _rounds_up(node)
             if size is not None and ast.unparse(size) not in constants:
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
-        if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
-            return evidence
+        tiles = [] if one.index.stepping else _tiles_of(kernel, one)
+        block = launch.value(tiles[0]) if len(tiles) == 1 else None
+        if isinstance(block, ast.Call) and last_name(block) == "next_power_of_2":
+            return f"the launch in line {launch.line} rounds {tiles[0]} up: {ast.unparse(block)}"
     return ""
 
 
@@ -269,13 +266,6 @@ def _makes(launch: SourceLaunch, root: str, names: list[str]) -> bool:
     shapes = tensor.args[:1] if isinstance(tensor, ast.Call) and last_name(tensor) in ("empty", "zeros", "full") else []
     axes = (axis for shape in shapes if isinstance(shape, (ast.Tuple, ast.List)) for axis in shape.elts)
     return not {ast.unparse(launch.resolved(axis)) for axis in axes}.isdisjoint(map(launch.text, names))
-
-
-def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
-    alike = _tiles_of(kernel, one)
-    node = launch.value(alike[0]) if len(alike) == 1 else None
-    rounds = isinstance(node, ast.Call) and last_name(node) == "next_power_of_2"
-    return f"the launch in line {launch.line} rounds {alike[0]} up: {launch.text(alike[0])}" if rounds else ""
 
 
 def _rounds_up(node: ast.expr) -> ast.expr | None:
