@@ -113,10 +113,11 @@ def _is_padded(kernel: KernelReading, index: Index) -> bool:
 
 
 def _is_of_caller(kernel: KernelReading, index: Index) -> bool:
-    """Check whether launching functions are given the tensor, where the file rounds sizes up for shapes of tensors."""
+    """Check whether launching functions are given the tensor, and other functions round sizes up to whole blocks."""
     values = ((launch.value(root_name(index.access)), launch.around) for launch in kernel.launches)
     callers = [isinstance(one, ast.Name) and one.id in {each.arg for each in parameters_of(at)} for one, at in values]
-    products = (one for one in ast.walk(kernel.tree) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult))
+    others = set(ast.walk(kernel.tree)).difference(*(ast.walk(launch.around) for launch in kernel.launches))
+    products = (one for one in others if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult))
     pairs = (pair for one in products for pair in ((one.left, one.right), (one.right, one.left)))
     texts = ((ast.unparse(size), ast.unparse(block)) for size, block in pairs if _rounds_up(size) is not None)
     rounded = any(not size.startswith("tl.") and size.endswith((f"{block})", f"// {block}")) for size, block in texts)
