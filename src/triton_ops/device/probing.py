@@ -427,9 +427,9 @@ class Turns:
     _has_warned: bool = field(default=False, repr=False)
 
     @staticmethod
-    def held() -> bool:
-        """Check whether this thread has the turn on some device."""
-        return bool(_mine.__dict__.get("keys"))
+    def held() -> frozenset[str]:
+        """The keys of the devices on which this thread has the turn."""
+        return frozenset(_mine.__dict__.get("keys", ()))
 
     @staticmethod
     def key_of(device: DeviceSpec, device_name: str) -> str:

@@ -269,7 +269,7 @@ class Assignment(KernelLoad):
     `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
     `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
     the timer open. Without a reference the results of `trusted` are right; None takes the first that runs. `in_turn`
-    tells that whoever asks has the turn on the device already.
+    has the keys of the devices on which whoever asks has the turn already.
     """
 
     work: Work | None
@@ -280,7 +280,7 @@ class Assignment(KernelLoad):
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
-    in_turn: bool = False
+    in_turn: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
@@ -393,7 +393,7 @@ class Inline:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        with self._turns.turn("" if self._assignment.in_turn else self._turn_key):
+        with self._turns.turn("" if self._turn_key in self._assignment.in_turn else self._turn_key):
             self._tell(StationStep.LAUNCH)
             yield
 

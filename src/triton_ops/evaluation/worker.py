@@ -435,6 +435,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 _MOST_HELD_BYTES = 64 << 20
 _MOST_LOOKED_AT = 20_000  # values of a module: some milliseconds
+_MOST_BYTES = 1 << 16  # of a NumPy array that is compared
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
@@ -481,21 +482,29 @@ def _state(value: Any, left: Iterator[int], inside: frozenset[int] = frozenset()
         return object()
     if type(value) in _PLAIN:
         return type(value), value
-    kind, parts = type(value), list[Any]()
     try:
-        owner = value if isinstance(value, (type, FunctionType)) else kind
-        if id(value) in inside:
-            pass
-        elif issubclass(kind, (bytearray, dict, list, tuple, set, frozenset, deque)):
-            parts += value.items() if issubclass(kind, dict) else value
-        elif hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
-            parts += vars(value).items()
-        elif hasattr(value, "untyped_storage") and not value.is_inference():
-            parts.append(value._version)  # how often torch has written a tensor
-        place = None if kind is tuple else id(value)
+        parts = () if id(value) in inside else _parts_of(value)
+        place = None if type(value) is tuple else id(value)
         return place, [_state(part, left, inside | {id(value)}) for part in parts]
     except Exception:  # noqa: BLE001 - what the user's code raises as it is looked at, or what is nested too deep
         return object()
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    """What a container or an object of the user's holds; of an array the content, of a tensor the number of writes."""
+    kind = type(value)
+    owner = value if isinstance(value, (type, FunctionType)) else kind
+    if issubclass(kind, dict):
+        return tuple(value.items())
+    if issubclass(kind, (bytearray, list, tuple, set, frozenset, deque)):
+        return tuple(value)
+    if hasattr(value, "__array_interface__"):
+        if value.nbytes > _MOST_BYTES or value.dtype.hasobject:
+            raise ValueError("too much to compare")
+        return (value.tobytes(),)
+    if hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
+        return tuple(vars(value).items())
+    return (value._version,) if hasattr(value, "untyped_storage") and not value.is_inference() else ()
 
 
 def _state_of_file(module: str) -> tuple[int, ...]:

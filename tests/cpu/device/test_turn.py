@@ -255,3 +255,12 @@ def test_the_counters_of_this_machine_can_be_read(monkeypatch):
     while time.monotonic() < end:
         pass
     assert found.others is None or 0.0 <= found.others <= 1.0
+
+
+def test_who_has_the_turn_on_one_device_waits_for_another():
+    with Turns("cuda:0").turn("GPU-0"):
+        assert Turns.held() == {"GPU-0"}
+        with Turns("cuda:1").turn(KEY):
+            assert Turns.held() == {"GPU-0", KEY}
+            assert not free()
+    assert Turns.held() == frozenset()

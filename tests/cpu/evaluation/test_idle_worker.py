@@ -161,6 +161,8 @@ CHANGES = [
     ("import types\nclass Own(types.SimpleNamespace): pass\nSEEN = (Own(n=0),)", "SEEN[0].n = 1", "SEEN[0].n"),
     ("import collections\nSEEN = collections.deque([0])", "SEEN[0] = 1", "SEEN[0]"),
     ("import torch\nSEEN = torch.zeros(2)", "SEEN.add_(1)", "SEEN.any()"),
+    ("import numpy\nSEEN = numpy.zeros(2)", "SEEN[1] = 1", "SEEN.any()"),
+    ("import numpy\nSEEN = numpy.zeros(30_000)", "SEEN[9] = 1", "SEEN.any()"),  # larger than what is compared
     ("SEEN = bytearray(2)", "SEEN[0] = 1", "any(SEEN)"),
     ("SEEN = []\nSEEN += [SEEN, list(range(30_000)), []]", "SEEN[2].append(1)", "SEEN[2]"),  # more than is looked at
     ("SEEN = []\nfor _ in range(9_000): SEEN = [SEEN]  # 30_000", "SEEN.append(1)", "SEEN[1:]"),  # too deep
