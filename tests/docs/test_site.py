@@ -9,7 +9,7 @@ from website.pages import lay_out
 from website.repository import relinked
 
 import triton_ops
-from tests.browser import opened_browser, access_faults
+from tests.browser import access_faults, opened_browser
 
 from .test_links import dead_links
 

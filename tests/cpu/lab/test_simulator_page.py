@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.browser import opened_browser, access_faults
+from tests.browser import access_faults, opened_browser
 from tests.records import ENVIRONMENT
 from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
 from triton_ops.lab.simulated_ranking import WORKLOADS, known_devices, reasons

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.browser import opened_browser, access_faults
+from tests.browser import access_faults, opened_browser
 from tests.runs import ID, begun
 from triton_ops.records import Run
 from triton_ops.records import TrialOrigin as Origin
