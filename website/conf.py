@@ -32,7 +32,7 @@ html_theme = "furo"
 html_title = f"triton-ops {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_js_files = ["copy.js"]
+html_js_files = ["copy.js", "names.js"]
 html_favicon = "static/icon.svg"
 html_copy_source = False
 html_show_sphinx = False
@@ -56,6 +56,7 @@ def for_readers_of_all_kinds(_app, _page, _template, context, _doctree):
     body = re.sub(r"<dl>\s*<dd>.*?</dl>", _parameters, context.get("body", ""), flags=re.DOTALL)
     body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
     body = body.replace('Variables<span class="colon">', 'Attributes<span class="colon">')  # as the docstrings say
+    body = body.replace('<th class="head"><p></p></th>', "<td></td>")
     body = re.sub(r">[^<]+", lambda text: re.sub(r"\b\d{4}-\d\d-\d\d\b", _whole, text[0]), body)
     context["body"] = body.replace("<pre>", '<pre tabindex="0">')
     context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(

@@ -57,7 +57,7 @@ def mebibytes(folder: Path) -> dict[str, float]:
     sizes = {
         package.name: sum(file.stat().st_size for file in package.rglob("*") if file.is_file()) / 2**20
         for package in folder.iterdir()
-        if package.is_dir() and not package.name.startswith(("pip", "setuptools"))
+        if package.is_dir() and not package.name.startswith(("pip", "setuptools", "pkg_resources", "_distutils_hack"))
     }
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     return {"all": round(sum(sizes.values()), 1), **{name: round(size, 1) for name, size in largest[:5]}}

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.browser import opened_browser, serious_faults
+from tests.browser import access_faults, opened_browser
 from tests.records import ENVIRONMENT
 from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
 from triton_ops.lab.simulated_ranking import WORKLOADS, known_devices, reasons
@@ -337,14 +337,14 @@ def test_recordings_are_laid_over_the_prediction(kind, request, overlays):
     ("look", "workload"),
     [({}, "recording:0"), ({"color_scheme": "dark"}, "gemm"), ({"viewport": {"width": 390, "height": 844}}, "gemm")],
 )
-def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, request, kind, look, workload):
+def test_no_fault_of_access_and_no_sideways_scrolling(browser, request, kind, look, workload):
     with browser.tab(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look}) as opened:
         opened.goto(request.getfixturevalue(kind))
         opened.wait_for_selector("#places tr.winner")
         opened.select_option("#workload", workload)
         opened.wait_for_selector('#answer[aria-busy="false"]')
         assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert serious_faults(opened) == []
+        assert access_faults(opened) == []
 
 
 def test_texts_of_files_never_become_markup_and_nothing_is_fetched(text):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.browser import opened_browser, serious_faults
+from tests.browser import access_faults, opened_browser
 from tests.runs import ID, begun
 from triton_ops.records import Run
 from triton_ops.records import TrialOrigin as Origin
@@ -149,11 +149,11 @@ def test_another_run_is_chosen_and_both_are_compared(page):
 
 
 @pytest.mark.parametrize("look", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
-def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look):
+def test_no_fault_of_access_and_no_sideways_scrolling(browser, file, look):
     with browser.tab(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look}) as opened:
         opened.goto(file.as_uri())
         assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert serious_faults(opened) == []
+        assert access_faults(opened) == []
 
 
 def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@
 const FIRST_ROWS = 30;
 
 function cells(name, ...texts) {
-  return texts.map(([text, kind]) => element(name, { class: kind, scope: name === "th" ? "col" : null }, text));
+  return texts.map(([text, kind]) => element(text === "" ? "td" : name, { class: kind, scope: name === "th" && text !== "" ? "col" : null }, text));
 }
 
 function showPlaces(ranking, chosen, rows, onChoose) {

@@ -13,7 +13,8 @@ function listed(id, facts) {
 
 // A head whose button sorts the rows of its table by the figures or texts of its column.
 function sortableHead(text) {
-  return element("th", { scope: "col", class: "left" }, text === "" ? null : element("button", { type: "button", onclick: (event) => sortRows(event.target.closest("th")) }, text));
+  if (text === "") return element("td", {});
+  return element("th", { scope: "col", class: "left" }, element("button", { type: "button", onclick: (event) => sortRows(event.target.closest("th")) }, text));
 }
 
 function sortRows(head) {
