@@ -338,6 +338,12 @@ STATEMENTS: dict[str, Callable[[], Row]] = {
 }  # fmt: skip
 
 
+def _without_frames(text: str) -> str:
+    """The last lines of what a process has written, without those of a trace, which name the folders of a machine."""
+    lines = [line for line in text.splitlines() if line and not line.startswith((" ", "Traceback"))]
+    return "\n".join(lines[-6:])[-600:]
+
+
 def in_a_process(name: str) -> Row:
     """The row of a statement; one that fails holds not, and tells why."""
     start = time.monotonic()
@@ -345,7 +351,7 @@ def in_a_process(name: str) -> Row:
         text = _output([sys.executable, "-m", "benchmarks.correctness.stated_gpu", "--row", name], dict(os.environ))
         content: Row = json.loads(text.splitlines()[-1])
     except (RuntimeError, subprocess.TimeoutExpired, json.JSONDecodeError, IndexError) as error:
-        content = row((STATEMENTS[name].__doc__ or "").strip(), False, error=str(error)[-600:])
+        content = row((STATEMENTS[name].__doc__ or "").strip(), False, error=_without_frames(str(error)))
     return {**content, "took_s": time.monotonic() - start}
 
 

@@ -74,9 +74,9 @@ def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_c
 
 def test_a_call_of_an_operation_is_timed_with_the_config_that_it_runs(work, capsys):
     assert main(["profile", "flow", f"{work}:operation", "--shape", "128", "--device", "cpu", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["time"]["median_ms"] > 0
-    assert "aten::clamp" in {part["name"] for part in found["parts"]}
+    profile = json.loads(capsys.readouterr().out)
+    assert profile["time"]["median_ms"] > 0
+    assert "aten::clamp" in {part["name"] for part in profile["parts"]}
 
 
 def test_notes_of_the_time_have_lines_of_their_own():

@@ -134,23 +134,23 @@ TIMES = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.15, Config(k=3): 1.2}
 def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_leads_again(nearby, changes, alone):
     times = {**TIMES, **changes}
     for seed in range(8):
-        found = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=nearby)
-        assert found.winner.config == min(times, key=times.get)
-        assert found.leads_again is alone
-        assert ({config for config, _ in found.raced.dropped_at} == {DEFAULT, RIVAL}) is alone
-        assert (found.raced.twin is None) is alone
+        outcome = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=nearby)
+        assert outcome.winner.config == min(times, key=times.get)
+        assert outcome.leads_again is alone
+        assert ({config for config, _ in outcome.raced.dropped_at} == {DEFAULT, RIVAL}) is alone
+        assert (outcome.raced.twin is None) is alone
         if alone:
-            assert found.winner.final.rounds >= 6  # fewer bound no median at 95 %
-            assert 1.2 < found.gain.low < 1.3 < found.gain.high
+            assert outcome.winner.final.rounds >= 6  # fewer bound no median at 95 %
+            assert 1.2 < outcome.gain.low < 1.3 < outcome.gain.high
 
 
 def test_where_the_winner_of_a_problem_nearby_does_not_win_all_finalists_race():
     screened = {DEFAULT: 1.0, RIVAL: 0.8, Config(k=2): 0.95}
     for seed in range(8):
         times = {DEFAULT: 1.0, RIVAL: 1.1, Config(k=2): 0.8}
-        found = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=RIVAL, screened=screened)
-        assert found.winner.config == Config(k=2)
-        assert not found.leads_again
+        outcome = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=RIVAL, screened=screened)
+        assert outcome.winner.config == Config(k=2)
+        assert not outcome.leads_again
 
 
 def test_what_was_wrong_when_it_raced_alone_with_the_default_does_not_win_the_race_of_all():
@@ -162,9 +162,9 @@ def test_what_was_wrong_when_it_raced_alone_with_the_default_does_not_win_the_ra
         return difference
 
     device.wrong_when_repeated = wrong_once
-    found = device.compared(nearby=RIVAL)
-    assert found.winner.config == Config(k=2)
-    assert {trial.config: trial.status for trial in found.trials}[RIVAL] is Status.WRONG
+    outcome = device.compared(nearby=RIVAL)
+    assert outcome.winner.config == Config(k=2)
+    assert {trial.config: trial.status for trial in outcome.trials}[RIVAL] is Status.WRONG
 
 
 @pytest.mark.parametrize("fails", [DEFAULT, RIVAL])
