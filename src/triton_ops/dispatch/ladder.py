@@ -200,6 +200,11 @@ class Ladder:
             return
         pinned = self.lockfile.find(question.asked)
         if pinned is not None:
+            if pinned.drift:
+                warn_once(
+                    f"the lockfile is used beyond the versions that it was confirmed for ({'; '.join(pinned.drift)}): "
+                    "`triton-ops lock verify --repair` races its entries again"
+                )
             yield Found(config=pinned.entry.config, rung=LOCKFILE, why=str(pinned), record=pinned.entry.origin.record)
         problems = [entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel]
         for key in _loosened(question, problems):

@@ -166,7 +166,8 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     """The entries of `new`, and those of `old` that they do not replace.
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
-    another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
+    another, unless `all_sources` is set; not so where a race has confirmed or repaired it since the winner of the new
+    one was found. One that stays, and whose record was left out as unproven, is marked as that.
     """
     sources: dict[str, list[dict[str, str]]] = {}
     for entry in new.entries:
@@ -179,6 +180,8 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
+    raced = {_problem_of(entry): entry for entry in stays if entry.origin.confirmed}
+    new = replace(new, entries=tuple(_after_race(entry, raced.get(_problem_of(entry))) for entry in new.entries))
     places = {_problem_of(entry) for entry in new.entries}
     stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
@@ -187,9 +190,16 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
 
 
+def _after_race(entry: LockEntry, raced: LockEntry | None) -> LockEntry:
+    """A record's entry, or what a race has made of the entry for its problem since the record's winner was found."""
+    stays = raced is None or raced.origin.confirmed[-1].at < entry.origin.created
+    names = () if stays else ("config", "measured", "identity", "origin")
+    return replace(entry, **{name: getattr(raced, name) for name in names})
+
+
 def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
     """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
-    if not unproven:
+    if not unproven or entry.origin.confirmed:
         return entry
     times = None if entry.measured is None else replace(entry.measured, gain=None)
     return replace(entry, measured=times, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))

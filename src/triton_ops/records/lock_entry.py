@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.base import Count, NotNegative, Plain, canonical_json
-from triton_ops.records.record import NotedCall
+from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
+from triton_ops.records.record import NotedCall, time_now
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Mapper, Range
+from triton_ops.values import Argument, Key, Mapper, Range, Resources, Trial
 
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
@@ -59,15 +59,26 @@ class LockedTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """A race that an entry's config has stood on the entry's device."""
+
+    versions: Mapping[str, str]  # for which it holds: of the driver, and those in the kernel's identity
+    at: str  # UTC
+    over_fastest: tuple[NotNegative, NotNegative] | None = None  # 95 % interval of its time over the fastest rival's
+    resources: Resources | None = None  # of the config as these versions have compiled it; None if they are not known
+
+
+@dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
     """The source of an entry, in short."""
 
-    source: str = RECORDED  # or in words what else, such as the file that was imported
-    record: str = ""  # its id; empty if there is none
-    run: str = ""  # id of the run log of its tune; empty if none was kept
+    source: str = RECORDED  # or in words what else, such as the file that was imported, or why it was repaired
+    record: str = ""  # its id, of one that was repaired that of the first tune; empty if there is none
+    run: str = ""  # id of the run log of that tune; empty if none was kept
     created: str = ""  # when the winner was found, UTC
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
+    confirmed: tuple[Confirmation, ...] = ()  # of each set of versions the newest, the newest of all last
 
     @property
     def tune(self) -> tuple[str, str]:
@@ -145,14 +156,46 @@ class LockEntry:
         return sum(abs(math.log2(a / b)) for a, b in pairs)
 
     def drift(self, key: Key) -> tuple[str, ...]:
-        """Versions and the driver that differ from when the config was found, each as `name: then | now`."""
-        then = {name: text for name, text in self.identity.items() if name not in self.source}
+        """Versions and the driver that differ from when the config was found or confirmed, each as `name: then | now`.
+
+        Where it was confirmed for several versions, the fewest differences count.
+        """
+        found = {name: text for name, text in self.identity.items() if name not in self.source}
         if self.origin.driver is not None:
-            then["driver"] = str(self.origin.driver)
-        now = {**key.identity, "driver": str(key.device.get("driver"))}
-        return tuple(
-            f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text
-        )
+            found["driver"] = str(self.origin.driver)
+        now = _versions(key)
+        differences = [
+            tuple(f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text)
+            for then in (found, *(each.versions for each in self.origin.confirmed))
+        ]
+        return min(differences, key=len)
+
+    def confirmed(self, key: Key, over_fastest: tuple[float, float] | None, resources: Resources | None) -> LockEntry:
+        """The entry after its config has stood a race with the versions and the driver of `key`, which it answers."""
+        versions = {name: text for name, text in _versions(key).items() if name not in self.source}
+        newest = Confirmation(versions=versions, at=time_now(), over_fastest=over_fastest, resources=resources)
+        others = (each for each in self.origin.confirmed if dict(each.versions) != versions)
+        return replace(self, origin=replace(self.origin, confirmed=(*others, newest)))
+
+    def repaired(self, key: Key, winner: Trial, default: Trial | None, why: str) -> LockEntry:
+        """The entry with the winner of a race with the versions and the driver of `key`, which it answers."""
+        cache_state = key.cache_state if self.measured is None else self.measured.cache_state
+        measured = LockedTiming(
+            cache_state=cache_state, mode=winner.best_measurement.mode, median_ms=winner.median_ms,
+            default_ms=default.median_ms if default is not None and default.ok else None,
+            gain=None if default is None else default.over(winner),
+        )  # fmt: skip
+        origin = replace(
+            self.origin, source=f"repaired: {why}", created=time_now(), driver=key.device.get("driver"),
+            versions=Host.versions(), confirmed=(),
+        )  # fmt: skip
+        config = Config(dict(sorted(winner.config.items())))  # in a lockfile's order
+        return replace(self, config=config, measured=measured, identity=dict(key.identity), origin=origin)
+
+
+def _versions(key: Key) -> dict[str, str]:
+    driver = key.device.get("driver")
+    return {**key.identity, **({} if driver is None else {"driver": str(driver)})}
 
 
 def _bare(name: str) -> str:

@@ -326,6 +326,10 @@ class BoundEntry:
         mine, theirs = Mapper.extents_of(self.entry.problem), Mapper.extents_of(other.entry.problem)
         return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
+    def key_on(self, device: DeviceSpec) -> Key:
+        """The key of a launch on a device that is here."""
+        return replace(self._key(), device=Key.facts_of(device))
+
     def _key(self) -> Key:
         device, entry = self.device, self.entry
         where = {"kind": device.kind, "name": device.name, "arch": device.arch, "units": device.units}
