@@ -47,7 +47,10 @@ def _temporary(name: str) -> Path:
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else _temporary("triton-ops-locks")
 FAMILY = "TRITON_OPS_FAMILY"
-_OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
+_BY_LIBRARIES = frozenset({
+    ("CUDA_MODULE_LOADING", "LAZY"),  # torch, when it first uses a GPU
+    ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"),  # threadpoolctl and scikit-learn, when imported
+})  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
@@ -216,6 +219,14 @@ def environment(*but: str) -> frozenset[tuple[str, str]]:
     return frozenset((name, value) for name, value in os.environ.items() if name not in but)
 
 
+def users_environment(*but: str) -> frozenset[tuple[str, str]]:
+    """The environment but for these variables, and but for what libraries set by themselves in the midst of a program.
+
+    A program that has imported them has the same environment as it had before.
+    """
+    return environment(*but) - _BY_LIBRARIES
+
+
 class _Recorded(dict[bytes, bytes]):
     """The environment as `os.environ` holds it, with the names that were asked for; all of them with an empty one."""
 
@@ -241,16 +252,11 @@ def record_variables() -> Callable[[], frozenset[str]]:
     return lambda: frozenset(map(os.fsdecode, recorded.names))
 
 
-def environment_but_cudas() -> dict[str, str]:
-    """All of the environment but what CUDA's start may add."""
-    return dict(environment(*_OF_CUDA))
-
-
 def restore_environment(before: Mapping[str, str]) -> None:
-    """Make the environment what it was, except for what CUDA's start has added."""
-    additions = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
+    """Make the environment what it was, except for what libraries have set by themselves."""
+    additions = environment() & _BY_LIBRARIES
     os.environ.clear()
-    os.environ.update({**additions, **before})
+    os.environ.update({**dict(additions), **before})
 
 
 def one_of_several() -> bool:
