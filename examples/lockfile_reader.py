@@ -136,22 +136,15 @@ def installed(names: Facts) -> dict[str, str | None]:
 
 
 def _staleness(entry: Facts, device: Facts, identity: Facts | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What changed since the config was found or last confirmed, and what is not known here."""
-    origin = entry.get("origin", {})
-    found = {name: text for name, text in entry.get("identity", {}).items() if name not in _source(entry)}
-    found.update({} if origin.get("driver") is None else {"driver": str(origin["driver"])})
-    known = [found, *(each["versions"] for each in origin.get("confirmed", []))]
-    names = {name: text for versions in known for name, text in versions.items() if name != "driver"}
-    now: dict[str, Any] = dict(installed(names) if identity is None else identity)
-    unchecked = [] if identity is not None else [*_source(entry), *(name for name in names if name not in now)]
-    if any("driver" in versions for versions in known):
-        now["driver"] = str(device.get("driver"))
+    """What changed since the config was found, and what is not known here."""
+    then = {name: text for name, text in entry.get("identity", {}).items() if name not in _source(entry)}
+    now: dict[str, Any] = dict(installed(then) if identity is None else identity)
+    unchecked = [] if identity is not None else [*_source(entry), *(name for name in then if name not in now)]
+    if (driver := entry.get("origin", {}).get("driver")) is not None:
+        then["driver"], now["driver"] = str(driver), str(device.get("driver"))
         unchecked += ["driver"] if identity is None and "driver" not in device else []
-    changes = [
-        [f"{n}: {then[n]} | {now.get(n)}" for n in sorted(then) if n not in unchecked and now.get(n) != then[n]]
-        for then in known
-    ]
-    return tuple(min(changes, key=len)), tuple(unchecked)
+    changed = [name for name in sorted(then) if name not in unchecked and now.get(name) != then[name]]
+    return tuple(f"{name}: {then[name]} | {now.get(name)}" for name in changed), tuple(unchecked)
 
 
 def _canonical(value: Any) -> str:
@@ -194,18 +187,7 @@ for _ in range(16):  # levels of lists in a value of a config
     _VALUE = (*_VALUE[:5], [_VALUE])
 _CONFIG = {"*": _VALUE}
 _TIMES = {"cache_state": str, "mode": str, "median_ms": _TIME[0], "default_ms?": _TIME, "gain?": _TIME}
-_RESOURCES = {
-    **dict.fromkeys(("registers?", "spill_bytes?", "shared_bytes?", "stack_bytes?", "load_bytes?"), _COUNT),
-    "binary?": (str, None), "mma?": (str, None), "serialised?": (bool, None),
-}  # fmt: skip
-_RACE = {
-    "versions": {"*": str}, "at": str, "resources?": (_RESOURCES, None),
-    "over_fastest?": lambda pair: pair is None or (_fits(pair, [_TIME[0]]) and len(pair) == 2),
-}  # fmt: skip
-_ORIGIN = {
-    "source?": str, "record?": str, "run?": str, "created?": str, "driver?": _PLAIN, "versions?": {"*": str},
-    "confirmed?": [_RACE],
-}  # fmt: skip
+_ORIGIN = {"source?": str, "record?": str, "run?": str, "created?": str, "driver?": _PLAIN, "versions?": {"*": str}}
 _SPAN = {"extents": [str], "low": _EXTENT, "high": _EXTENT}
 _CALL = {
     "arguments": {"*": (*_PLAIN, {**_FACTS, "shape?": [(_EXTENT, [_EXTENT])], "range?": [_EXTENT]})},

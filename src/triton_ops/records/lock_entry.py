@@ -11,8 +11,9 @@ from typing import Any
 from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
 from triton_ops.records.record import NotedCall, time_now
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Mapper, Range, Resources, Trial
+from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
+SOURCE = ("source", "grid")
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
@@ -59,26 +60,15 @@ class LockedTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmation:
-    """A race that an entry's config has stood on the entry's device."""
-
-    versions: Mapping[str, str]  # for which it holds: of the driver, and those in the kernel's identity
-    at: str  # UTC
-    over_fastest: tuple[NotNegative, NotNegative] | None = None  # 95 % interval of its time over the fastest rival's
-    resources: Resources | None = None  # of the config as these versions have compiled it; None if they are not known
-
-
-@dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
     """The source of an entry, in short."""
 
-    source: str = RECORDED  # or in words what else, such as the file that was imported, or why it was repaired
-    record: str = ""  # its id, of one that was repaired that of the first tune; empty if there is none
+    source: str = RECORDED  # or in words what else, such as the file that was imported
+    record: str = ""  # its id, of one that was repaired that of the first winner; empty if there is none
     run: str = ""  # id of the run log of that tune; empty if none was kept
-    created: str = ""  # when the winner was found, UTC
+    created: str = ""  # when the winner was found, or last stood a race, UTC
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
-    confirmed: tuple[Confirmation, ...] = ()  # of each set of versions the newest, the newest of all last
 
     @property
     def tune(self) -> tuple[str, str]:
@@ -109,6 +99,8 @@ class LockEntry:
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
     def __post_init__(self) -> None:
+        for name in ("config", "default"):  # in the order that a file has
+            object.__setattr__(self, name, (values := getattr(self, name)) and Config(dict(sorted(values.items()))))
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
 
@@ -136,7 +128,7 @@ class LockEntry:
     @property
     def source(self) -> dict[str, str]:
         """The fingerprints that must be equal for the config to fit: of the kernel, and of its grid."""
-        return {name: self.identity[name] for name in ("source", "grid") if name in self.identity}
+        return {name: self.identity[name] for name in SOURCE if name in self.identity}
 
     def why_not(self, key: Key) -> str | None:
         """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
@@ -155,47 +147,30 @@ class LockEntry:
         pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in self.ranges]
         return sum(abs(math.log2(a / b)) for a, b in pairs)
 
-    def drift(self, key: Key) -> tuple[str, ...]:
-        """Versions and the driver that differ from when the config was found or confirmed, each as `name: then | now`.
-
-        Where it was confirmed for several versions, the fewest differences count.
-        """
-        found = {name: text for name, text in self.identity.items() if name not in self.source}
-        if self.origin.driver is not None:
-            found["driver"] = str(self.origin.driver)
-        now = _versions(key)
-        differences = [
-            tuple(f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text)
-            for then in (found, *(each.versions for each in self.origin.confirmed))
-        ]
-        return min(differences, key=len)
-
-    def confirmed(self, key: Key, over_fastest: tuple[float, float] | None, resources: Resources | None) -> LockEntry:
-        """The entry after its config has stood a race with the versions and the driver of `key`, which it answers."""
-        versions = {name: text for name, text in _versions(key).items() if name not in self.source}
-        newest = Confirmation(versions=versions, at=time_now(), over_fastest=over_fastest, resources=resources)
-        others = (each for each in self.origin.confirmed if dict(each.versions) != versions)
-        return replace(self, origin=replace(self.origin, confirmed=(*others, newest)))
-
-    def repaired(self, key: Key, winner: Trial, default: Trial | None, why: str) -> LockEntry:
-        """The entry with the winner of a race with the versions and the driver of `key`, which it answers."""
-        cache_state = key.cache_state if self.measured is None else self.measured.cache_state
+    def after_race(self, key: Key, config: Config, trial: Trial, default: Trial | None, source: str = "") -> LockEntry:
+        """The entry with the config that a race has proven, by `trial`, with the versions and the driver of `key`."""
         measured = LockedTiming(
-            cache_state=cache_state, mode=winner.best_measurement.mode, median_ms=winner.median_ms,
+            cache_state=key.cache_state if self.measured is None else self.measured.cache_state,
+            mode=trial.best_measurement.mode, median_ms=trial.median_ms,
             default_ms=default.median_ms if default is not None and default.ok else None,
-            gain=None if default is None else default.over(winner),
+            gain=None if default is None else default.over(trial),
         )  # fmt: skip
         origin = replace(
-            self.origin, source=f"repaired: {why}", created=time_now(), driver=key.device.get("driver"),
-            versions=Host.versions(), confirmed=(),
+            self.origin, source=source or self.origin.source, created=time_now(), driver=key.device.get("driver"),
+            versions=Host.versions(),
         )  # fmt: skip
-        config = Config(dict(sorted(winner.config.items())))  # in a lockfile's order
-        return replace(self, config=config, measured=measured, identity=dict(key.identity), origin=origin)
+        identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
+        return replace(self, config=config, measured=measured, identity=identity, origin=origin)
 
-
-def _versions(key: Key) -> dict[str, str]:
-    driver = key.device.get("driver")
-    return {**key.identity, **({} if driver is None else {"driver": str(driver)})}
+    def drift(self, key: Key) -> tuple[str, ...]:
+        """Versions and the driver that differ from when the config was found, each as `name: then | now`."""
+        then = {name: text for name, text in self.identity.items() if name not in self.source}
+        if self.origin.driver is not None:
+            then["driver"] = str(self.origin.driver)
+        now = {**key.identity, "driver": str(key.device.get("driver"))}
+        return tuple(
+            f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text
+        )
 
 
 def _bare(name: str) -> str:

@@ -266,16 +266,6 @@ class Lockfile:
         return len(new.keys() - set(map(_problem_of, before.entries))), differs
 
     @staticmethod
-    def exchange(path: Path, old: LockEntry, new: LockEntry) -> bool:
-        """Put an entry in the place of another one in a file; False, and nothing is done, if that is not there."""
-        with Lockfile.editing(path):
-            lock = Lockfile.read(path)
-            if is_there := old in lock.entries:
-                entries = tuple(new if entry == old else entry for entry in lock.entries)
-                replace(lock, entries=entries).write(path)
-            return is_there
-
-    @staticmethod
     @contextmanager
     def editing(path: str | os.PathLike[str]) -> Iterator[None]:
         """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
@@ -380,8 +370,6 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     for entry in plain["entries"]:
         if entry["call"] is None:
             del entry["call"]  # only entries of decorated kernels have the field
-        if not entry["origin"]["confirmed"]:
-            del entry["origin"]["confirmed"]  # only entries that a race has confirmed have it
     entries = [Sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
     return {**head, "entries": entries, Sealed.CHECKSUM: Sealed({**head, "entries": entries})[Sealed.CHECKSUM]}

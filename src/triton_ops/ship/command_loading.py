@@ -95,18 +95,14 @@ def verify_command(
     lock = Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
-        check = (
-            partial(repair, folder=folder_of(options.cache_dir), seconds=seconds)
-            if repairs
-            else partial(verify, held_out=held_out, most_loss=bound / 100)
-        )
-        verdicts: list[Verdict] = []
-        for verdict in check(
+        check: Any = partial(verify, held_out=held_out, most_loss=bound / 100)
+        if repairs:
+            check = partial(repair, folder=folder_of(options.cache_dir), seconds=seconds)
+        found = check(
             lock, targets, None if static else probe(device), device=device, kernel=kernel,
             most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar(),
-        ):  # fmt: skip
-            kept = verdict.becomes is None or Lockfile.exchange(lockfile, verdict.entry, verdict.becomes)
-            verdicts.append(verdict if kept else replace(verdict, outcome="not measured", reason=_CHANGED))
+        )  # fmt: skip
+        verdicts = [_kept(verdict, lock, lockfile) for verdict in found]
     if kernel is not None and not verdicts:
         raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
@@ -118,6 +114,18 @@ def verify_command(
         facts.code = ExitCode.NO_DEVICE
         facts.tell(_NOTHING, "error", "red")
     return facts.as_markdown if markdown else facts
+
+
+def _kept(verdict: Verdict, lock: Lockfile, path: Path) -> Verdict:
+    """The verdict on an entry that is what it has become in the file from now on, unless somebody has changed it."""
+    if verdict.becomes is None:
+        return verdict
+    with Lockfile.editing(path):
+        now = Lockfile.read(path)
+        if verdict.entry not in now.entries:
+            return replace(verdict, outcome="not measured", reason=_CHANGED, becomes=None)
+        Lockfile.merged([replace(lock, entries=(verdict.becomes,)), now]).write(path)
+    return verdict
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:

@@ -16,12 +16,11 @@ from typing import Any
 
 from triton_ops.device import DeviceSpec
 from triton_ops.records import LockEntry, Lockfile, Runs
-from triton_ops.request import Effort, TuneOptions
+from triton_ops.request import Effort
 from triton_ops.ship.targets import BoundEntry, Targets
 from triton_ops.ship.verification import Measuring, Verdict, judged, neighbours, rivals, trial_of, verify
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.timing import Interval
-from triton_ops.tuner import Listener
 from triton_ops.values import Compiled, Key, Resources, Status, TuningResult
 
 _LEADERS = 3  # configs that the model ranks first, beside those that are known
@@ -52,50 +51,47 @@ def repair(
     here: DeviceSpec | None,
     folder: Path,
     *,
-    device: str | None = None,
     most_neighbours: int = 8,
     seconds: float | None = None,
-    listener: Listener | None = None,
-    seed: int = 0,
-    **checks: Any,
+    **options: Any,
 ) -> Iterator[Verdict]:
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
     An entry races against the default, the configs that tied with it and other finalists of its tune, as far as its run
     log is in the cache folder, then the nearest neighbours, so many in all, and the model's first picks. No race begins
-    after so many seconds. Everything else is as of `verify`, whose checks come first.
+    after so many seconds. The options are those of `verify`, whose checks come first.
     """
     end_s = math.inf if seconds is None else time.monotonic() + seconds
-    measuring = Measuring(targets=targets, device=device, options=TuneOptions(seed=seed), listener=listener)
     cases: list[_Case] = []
 
-    def put_off(bound: BoundEntry, program: Compiled | None) -> Iterable[Verdict]:
+    def put_off(measuring: Measuring, bound: BoundEntry, program: Compiled | None) -> Iterable[Verdict]:
         assert here is not None  # nothing is measured without a device
-        cases.append(_Case(bound, bound.key_on(here), program, *_past(bound.entry, folder)))
+        cases.append(_Case(measuring, bound, bound.key_on(here), program, *_past(bound.entry, folder)))
         return ()
 
-    yield from verify(lock, targets, here, measure=put_off, **checks)
+    yield from verify(lock, targets, here, measure=put_off, **options)
     for case in sorted(cases, key=_Case.doubt, reverse=True):
         if (left_s := end_s - time.monotonic()) > 0:
-            yield case.verdict(lock, measuring, most_neighbours, min(left_s, _RACE_S))
+            yield case.verdict(lock, most_neighbours, min(left_s, _RACE_S))
         else:
             late = "the limit of seconds was reached before its turn"
             yield Verdict(entry=case.bound.entry, outcome="not measured", reason=late)
 
 
 def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | None]:
-    """The ties and the other finalists of an entry's tune, and what its config was compiled to when it last raced."""
+    """The ties and the other finalists of an entry's tune, and what its config was compiled to then."""
     run = Runs(folder, entry.origin.record).run(entry.origin.run) if entry.origin.run else None
-    trials = {} if run is None else run.trials
-    raced = sorted((one for one in trials.values() if one.ok and one.final), key=lambda trial: trial.median_ms)
-    ties = run.end.record.ties if run is not None and run.end is not None and run.end.record is not None else ()
-    finalists = dict.fromkeys([*ties, *(trial.config for trial in raced)])
-    newest = entry.origin.confirmed[-1] if entry.origin.confirmed else trials.get(entry.config)
-    return [one for one in finalists if one != entry.config], None if newest is None else newest.resources
+    if run is None:
+        return [], None
+    raced = sorted((one for one in run.trials.values() if one.ok and one.final), key=lambda trial: trial.median_ms)
+    ties = () if run.end is None or run.end.record is None else run.end.record.ties
+    finalists, own = dict.fromkeys([*ties, *(trial.config for trial in raced)]), run.trials.get(entry.config)
+    return [config for config in finalists if config != entry.config], None if own is None else own.resources
 
 
 @dataclass(frozen=True)
 class _Case:
+    measuring: Measuring
     bound: BoundEntry
     key: Key  # as of a launch here
     program: Compiled | None  # one that it selects; None if nothing is compiled ahead
@@ -108,70 +104,63 @@ class _Case:
         same = now is not None and self.resources is not None and now.binary == self.resources.binary
         return bool(entry.drift(self.key)), not same, 0.0 if entry.measured is None else entry.measured.median_ms
 
-    def verdict(self, lock: Lockfile, measuring: Measuring, most_rivals: int, seconds: float) -> Verdict:
+    def verdict(self, lock: Lockfile, most_rivals: int, seconds: float) -> Verdict:
         entry = self.bound.entry
         near = islice(neighbours(self.bound.space, entry.config), most_rivals)
         known = list(dict.fromkeys([*self.finalists, *near]))[:most_rivals]
         first = [entry.config, *([] if entry.default is None else [entry.default]), *known]
-        race = measuring.result(
+        race = self.measuring.result(
             self.bound, lambda space: rivals(entry, None, known) if space is None else space,
-            _effort("ranked", len(first) + 1 + _LEADERS, seconds), first,
+            _effort(len(first) + 1 + _LEADERS, seconds), first,
         )  # fmt: skip
         if isinstance(race, Verdict):
             return race
-        verdict, own = judged(entry, race), trial_of(race, entry.config)
-        if verdict.outcome == "invalid" and own is not None and own.status is not Status.WRONG:
-            return self._repaired(lock, verdict, race, None)
-        if verdict.outcome != "slower":
-            return self._confirmed(verdict, race) if verdict.outcome == "ok" else verdict
-        rival = Config(race.best_config)
-        pair = ConfigSpace.from_configs([entry.config, rival], default=entry.config)
-        duel = measuring.result(self.bound, lambda _: pair, _effort("exhaustive", 2, seconds))
-        if isinstance(duel, Verdict):
-            return duel
-        proven = Config(duel.best_config) == rival and not duel.unproven
-        if proven and duel.gain_interval is not None and duel.gain_interval[0] > _WORTH:
-            return self._repaired(lock, verdict, race, duel)
-        return self._confirmed(verdict, duel)
+        verdict, own, last = judged(entry, race), trial_of(race, entry.config), race
+        rival = Config({name: race.best_config[name] for name in entry.config})
+        why = verdict.reason if own is not None and not own.ok and own.status is not Status.WRONG else ""
+        if verdict.outcome == "slower":
+            pair = ConfigSpace.from_configs([entry.config, rival], default=entry.config)
+            duel = self.measuring.result(self.bound, lambda _: pair, _effort(2, seconds), [entry.config, rival])
+            if isinstance(duel, Verdict):
+                return duel
+            last, gain = duel, duel.gain_interval
+            if Config(duel.best_config) == rival and gain is not None and gain[0] > _WORTH and not duel.unproven:
+                why = f"({entry.config}) takes {gain[0]:.3f} to {gain[1]:.3f} times the time of ({rival})"
+        if why:
+            return self._repaired(lock, verdict, race, why)
+        return self._confirmed(verdict, race, last) if verdict.outcome in ("ok", "slower") else verdict
 
-    def _confirmed(self, verdict: Verdict, race: TuningResult) -> Verdict:
+    def _confirmed(self, verdict: Verdict, race: TuningResult, last: TuningResult) -> Verdict:
         """The verdict of an entry that nothing has proven slower, if noise does not hide that something is faster."""
-        own = trial_of(race, verdict.entry.config)
-        assert own is not None  # `judged` has looked
-        raced = [one for one in race.trials if one.ok and one.final and one.config != own.config]
+        entry, times, own = verdict.entry, *(trial_of(each, verdict.entry.config) for each in (race, last))
+        assert times is not None  # `judged` has looked
+        assert own is not None
+        raced = [one for one in last.trials if one.ok and one.final and one.config != own.config]
         fastest = max(raced, key=lambda one: own.over(one) or 0.0, default=None)
-        interval, reason = None, race.unproven or "nothing else ran"
+        high, reason = 0.0 if not last.unproven else math.inf, last.unproven or "nothing else ran"
         if own.final is not None and fastest is not None and fastest.final is not None:
             over = Interval.of_gain(own.final.rounds_ms, fastest.final.rounds_ms).ratio
-            interval, reason = (over.low, over.high), f"{_times(over.low, over.high)} the time of the fastest rival"
-        if race.unproven if interval is None else interval[1] > _UNTOLD:
+            high, reason = over.high, f"{over.low:.3f} to {over.high:.3f} times the time of the fastest rival"
+        if high > _UNTOLD:
             return replace(verdict, outcome="not measured", reason=f"it is not known if it holds: {reason}")
-        becomes = verdict.entry.confirmed(self.key, interval, own.resources)
-        return replace(verdict, outcome="ok", reason=reason, result=race, becomes=becomes, regret=0.0)
+        becomes = entry.after_race(self.key, entry.config, times, race.default)
+        return replace(verdict, outcome="ok", reason=reason, result=last, becomes=becomes, regret=0.0)
 
-    def _repaired(self, lock: Lockfile, verdict: Verdict, race: TuningResult, duel: TuningResult | None) -> Verdict:
-        """The verdict of an entry whose config fails, or, with a duel, is proven slower than the winner of a race."""
+    def _repaired(self, lock: Lockfile, verdict: Verdict, race: TuningResult, why: str) -> Verdict:
+        """The verdict of an entry for which the winner of a race is to be pinned, unless its ranges cannot take it."""
         entry = verdict.entry
         own, winner = trial_of(race, entry.config), trial_of(race, Config(race.best_config))
         assert own is not None  # `judged` has looked
         assert winner is not None
-        why, interval = verdict.reason, None
-        if duel is not None and duel.gain_interval is not None:
-            interval = (1 / duel.gain_interval[1], 1 / duel.gain_interval[0])
-            why = f"({entry.config}) takes {_times(*duel.gain_interval)} the time of ({winner.config})"
-        becomes = entry.repaired(self.key, winner, race.default, why).confirmed(self.key, interval, winner.resources)
+        becomes = entry.after_race(self.key, winner.config, winner, race.default, f"repaired: {why}")
         entries = tuple(becomes if each == entry else each for each in lock.entries)
         refused = replace(self.bound, entry=becomes).why_invalid(replace(lock, entries=entries))
         if refused is not None:
             return replace(verdict, reason=f"{why}, which cannot take its place: {refused}")
         why = f"{why}, and {cause(self.resources, own.resources)}"
-        return replace(verdict, outcome="repaired", reason=why, becomes=becomes, result=duel or race)
+        return replace(verdict, outcome="repaired", reason=why, becomes=becomes)
 
 
-def _effort(search: str, trials: int, seconds: float) -> Effort:
+def _effort(trials: int, seconds: float) -> Effort:
     effort = Effort.named("race")
-    return replace(effort, search=search, budget=replace(effort.budget, trials=trials, seconds=seconds))
-
-
-def _times(low: float, high: float) -> str:
-    return f"{low:.3f} to {high:.3f} times"
+    return replace(effort, budget=replace(effort.budget, trials=trials, seconds=seconds))

@@ -35,16 +35,6 @@ from triton_ops.values import Compiled, Mapper, Problem, TensorSpec, Trial, Tuni
 _FRACTIONS = ("float", "bfloat", "complex")
 
 
-def why_not_again(entry: BoundEntry) -> str | None:
-    """The reason why an entry's launch cannot be made again, wherever it is; None if it can."""
-    call = entry.entry.call
-    if entry.specs is not None or isinstance(call, NotedCall):
-        return None
-    if call is None:
-        return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
-    return f"only the classes of its arguments are known: {call}"
-
-
 def rivals(entry: LockEntry, space: ConfigSpace | None, further: Iterable[Config]) -> ConfigSpace:
     """The entry's config beside the default one, which comes first, and further ones."""
     default = entry.default if space is None else space.default_config
@@ -75,9 +65,8 @@ def unknown_values(case: BoundEntry) -> list[str]:
     ]
 
 
+Choose: TypeAlias = Callable[[ConfigSpace | None], ConfigSpace]
 Outcome = Literal["ok", "repaired", "unreachable", "invalid", "slower", "not loaded", "not measured"]
-FAILURES = ("unreachable", "invalid", "slower")
-_NEIGHBOURS = 8
 _NOTED = "a decorated kernel is measured at the call that was noted, whose grid is known"
 
 
@@ -102,7 +91,7 @@ class Verdict:
     @property
     def failed(self) -> bool:
         """True if the entry should not be served."""
-        return self.outcome in FAILURES
+        return self.outcome in ("unreachable", "invalid", "slower")
 
 
 def verify(
@@ -112,13 +101,13 @@ def verify(
     *,
     device: str | None = None,
     kernel: str | None = None,
-    most_neighbours: int = _NEIGHBOURS,
+    most_neighbours: int = 8,
     held_out: int = 0,
     most_loss: float = 0.0,
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
-    measure: Callable[[BoundEntry, Compiled | None], Iterable[Verdict]] | None = None,
+    measure: Callable[[Measuring, BoundEntry, Compiled | None], Iterable[Verdict]] | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -138,7 +127,7 @@ def verify(
         if isinstance(answer, TritonKernelError) or outcome != "ok":
             yield Verdict(entry=entry, outcome=outcome, reason=reason)
         elif (elsewhere := _why_not_measured(answer, here)) is None and measure is not None:
-            yield from measure(answer, next((results[program] for program in own), None))
+            yield from measure(measuring, answer, next((results[program] for program in own), None))
         elif refusals:
             arch, result = refusals[0]
             yield Verdict(entry=entry, outcome="invalid", reason=f"{result.status} for {arch}: {result.reason}")
@@ -165,12 +154,13 @@ def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
 
 
 def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
+    """The reason why an entry's launch cannot be made again here; None if it can."""
     if here is None or not case.is_on(here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
-    return why_not_again(case)
-
-
-_Choose: TypeAlias = Callable[[ConfigSpace | None], ConfigSpace]
+    if case.specs is not None or isinstance(case.entry.call, NotedCall):
+        return None
+    unnoted = "no call was noted; remove its record, and call it again"
+    return f"only the classes of its arguments are known: {case.entry.call or unnoted}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +185,7 @@ class Measuring:
         return result if isinstance(result, Verdict) else judged(case.entry, result, most_loss)
 
     def result(
-        self, case: BoundEntry, choose: _Choose, effort: Effort, first: Sequence[Config] = ()
+        self, case: BoundEntry, choose: Choose, effort: Effort, first: Sequence[Config] = ()
     ) -> TuningResult | Verdict:
         """The result of a tune, or the verdict of an entry for which there is none.
 
@@ -208,17 +198,15 @@ class Measuring:
             with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
                 result = self._result(case, choose, replace(options, cache_dir=folder), first)
             return result.uninterrupted()  # Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then
-        except TuningFailedError as error:
-            if made_up := unknown_values(case):
+        except (TuningFailedError, SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+            if isinstance(error, TuningFailedError) and (made_up := unknown_values(case)):
                 reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
                 return Verdict(entry=case.entry, outcome="not measured", reason=reason)
-            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
-        except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
             return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
         except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
             return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
 
-    def _result(self, case: BoundEntry, choose: _Choose, options: TuneOptions, first: Sequence[Config]) -> TuningResult:
+    def _result(self, case: BoundEntry, choose: Choose, options: TuneOptions, first: Sequence[Config]) -> TuningResult:
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
         how: dict[str, Any] = {"listener": self.listener, "first": first}
         if case.specs is None:
@@ -233,7 +221,7 @@ class Measuring:
     def _call(self, case: BoundEntry, device: str) -> Any:
         """The call that the entry of a decorated kernel notes, with new tensors."""
         entry, noted_call = case.entry, case.entry.call
-        assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
+        assert isinstance(noted_call, NotedCall)  # `_why_not_measured` has looked
         # The names of `dispatch` import Triton, as the kernel's own module has.
         call = dispatch.NotedOperation.made_again(self.targets.decorated(entry.kernel), noted_call, device)
         if (other := entry.why_not(call.asked)) is not None:

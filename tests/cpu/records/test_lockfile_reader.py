@@ -13,10 +13,10 @@ from tests.cpu.records.test_lockfile import H200, HERE, IDENTITY, entry, key, lo
 from triton_ops.base import Sealed, canonical_json
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import LockedDevice
-from triton_ops.records.lock_entry import Confirmation, EntryOrigin
+from triton_ops.records.lock_entry import EntryOrigin
 from triton_ops.records.lockfile import loads
 from triton_ops.space import Config
-from triton_ops.values import Range, Resources
+from triton_ops.values import Range
 
 PATH = Path(__file__).parents[3] / "examples" / "lockfile_reader.py"
 SPEC = importlib.util.spec_from_file_location("lockfile_reader", PATH)
@@ -32,13 +32,6 @@ FACTS = [
 IDENTITIES = [IDENTITY, {**IDENTITY, "source": "d" * 32}, {**IDENTITY, "triton": "3.7.0"}, {"source": "a" * 32}, {}]
 EXTENTS = [("M",), ("M", "x[0]", "y[0]"), ("N", "x[1]", "y[1]"), ("eps",), ("x[0]",), ("gone",)]
 ORIGINS = [EntryOrigin(driver=driver) for driver in (None, 570, "570.1")]
-ORIGINS += [
-    replace(origin, confirmed=(Confirmation(versions=versions, at="2026", over_fastest=(0.9, 1.0), resources=binary),))
-    for origin, versions, binary in zip(
-        ORIGINS, ({"triton": "3.7.0"}, {"driver": "580"}, {"triton": "3.7.0", "driver": "570"}),
-        (None, Resources(registers=96), Resources(binary="a", serialised=True)), strict=True,
-    )
-]  # fmt: skip
 SIZES = [0, 1, 16, 17, 32, 64, 100, 1024]
 VALUES = [1, True, 1.0, -0.0, 1e-6, None, "é", {"float": "inf"}, {"any": True}]
 
@@ -133,9 +126,6 @@ ILL_FORMED = {
     "object in a value": ("config", {"BLOCK": [{"a": 1}]}),
     "large number": ("config", {"BLOCK": 2**64}),
     "time beyond floats": ("measured", {"cache_state": "cold", "mode": "graph", "median_ms": 10**400}),
-    "race without versions": ("origin", {"confirmed": [{"at": "2026"}]}),
-    "race of one end": ("origin", {"confirmed": [{"at": "2026", "versions": {}, "over_fastest": [1.0]}]}),
-    "race of a word": ("origin", {"confirmed": [{"at": "2026", "versions": {}, "resources": {"registers": "9"}}]}),
     "call of a number": ("call", 7),
     "call without configs": ("call", {"arguments": {}, "configs": [], "grids": []}),
 }

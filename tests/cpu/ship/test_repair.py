@@ -11,13 +11,17 @@ import pytest
 from tests.clocks import MS, Clock
 from triton_ops import Operation, operation, tune
 from triton_ops.backend import FunctionKernel
+from triton_ops.base import warn_once
 from triton_ops.cli.app import main
 from triton_ops.device import probe
-from triton_ops.exceptions import LockfileError
+from triton_ops.dispatch import would_run
 from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.command_lock import updated
+from triton_ops.records.lock_entry import EntryOrigin
+from triton_ops.ship.command_loading import _kept
 from triton_ops.ship.repair import cause, repair
 from triton_ops.ship.targets import Targets
+from triton_ops.ship.verification import Verdict
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, rounds
 from triton_ops.tuner import Silent
@@ -75,14 +79,12 @@ def test_a_slower_entry_gives_way_and_says_to_what(times_ms, tmp_path):
     lock = of_other_versions(lock_for(record_of(2)))
     (verdict,) = repaired(lock, tmp_path)
     assert (verdict.outcome, verdict.failed) == ("repaired", False)
-    assert "takes 1.500 to 1.500 times the time of (tile=3 other=1)" in verdict.reason
+    assert "takes 1.500 to 1.500 times the time of (other=1 tile=3)" in verdict.reason
     assert verdict.reason.endswith("what its binary was then is not kept")
     new = verdict.becomes
     assert dict(new.config) == {"tile": 3, "other": 1}
     assert (new.measured.median_ms, new.measured.gain) == (pytest.approx(8.0), pytest.approx(1.25))
-    assert new.origin.source.startswith("repaired: (tile=2 other=1) takes")
-    (confirmation,) = new.origin.confirmed
-    assert confirmation.over_fastest == pytest.approx((1 / 1.5, 1 / 1.5))
+    assert new.origin.source.startswith("repaired: (other=1 tile=2) takes")
     (again,) = repaired(replace(lock, entries=(new,)), tmp_path)
     assert again.outcome == "ok"
 
@@ -99,8 +101,15 @@ def test_an_entry_that_others_equal_is_confirmed_for_the_versions_of_the_race(sl
     new = replace(lock, entries=(verdict.becomes,))
     new.write(tmp_path / "lock.json")
     assert Lockfile.read(tmp_path / "lock.json") == new
-    (twice,) = (each.becomes for each in repaired(new, tmp_path))
-    assert len(twice.origin.confirmed) == 1, "one confirmation for each set of versions"
+    assert (verdict.becomes.origin.source, verdict.becomes.measured.gain) == ("record", pytest.approx(1.25 / slower))
+
+
+def test_an_imported_entry_still_answers_any_source_after_a_race(times_ms, tmp_path):
+    lock = lock_for(record_of(2))
+    imported = replace(lock.entries[0], identity={}, measured=None, origin=EntryOrigin(source="t4: FILE"))
+    (verdict,) = repaired(replace(lock, entries=(imported,)), tmp_path)
+    assert (verdict.outcome, verdict.becomes.source, verdict.becomes.origin.source) == ("ok", {}, "t4: FILE")
+    assert verdict.becomes.drift(record_of(2).key) == ()
 
 
 def test_noise_that_hides_a_faster_config_is_told_and_confirms_nothing(times_ms, tmp_path):
@@ -117,6 +126,8 @@ def test_finalists_of_the_run_log_race_though_they_are_no_neighbours(times_ms, t
     (verdict,) = repaired(lock, tmp_path, most_neighbours=1)
     assert (verdict.outcome, verdict.becomes.config["tile"]) == ("repaired", 6)
     assert verdict.becomes.origin.run == found.run
+    again = repaired(replace(lock, entries=(verdict.becomes,)), tmp_path, most_neighbours=1)
+    assert [each.outcome for each in again] == ["ok"]
 
 
 def test_a_config_that_fails_is_replaced_and_a_wrong_one_is_handed_back(times_ms, tmp_path):
@@ -175,19 +186,20 @@ def test_the_cause_is_what_changed_in_the_binary(then, now, said):
     assert said in cause(then, now)
 
 
-def test_the_figures_of_the_binary_then_are_those_of_the_last_race_else_of_the_run_log(times_ms, tmp_path, monkeypatch):
+def test_the_binary_then_is_that_of_the_run_log(times_ms, tmp_path, monkeypatch):
+    compiles = FunctionKernel.compile
+    monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, THEN))
+    found = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
     times_ms[4, 2, 1] = 12.0
-    lock = lock_for(record_of(2))
-    raced = lock.entries[0].confirmed(record_of(2).key, None, THEN)
-    monkeypatch.setattr(FunctionKernel, "compile", with_resources(FunctionKernel.compile))
-    (verdict,) = repaired(replace(lock, entries=(raced,)), tmp_path)
-    assert "registers from 96 to 128" in verdict.reason
-    assert verdict.becomes.origin.confirmed[0].resources.registers == 128
+    monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, NOW))
+    (verdict,) = repaired(lock_for(record_of(2, run=found.run)), tmp_path)
+    assert verdict.outcome == "repaired"
+    assert CHANGED in verdict.reason
 
 
-def with_resources(compiles):
+def with_resources(compiles, resources):
     def compiled(self, config, arguments):
-        return replace(compiles(self, config, arguments), resources=Resources(registers=128, binary="b"))
+        return replace(compiles(self, config, arguments), resources=resources)
 
     return compiled
 
@@ -200,8 +212,19 @@ def test_a_record_from_before_the_race_takes_nothing_back(times_ms, tmp_path):
     again = updated(raced, lock_for(before, buckets={"n": "pow2"}))
     assert again.entries[0].config == raced.entries[0].config
     assert again.entries[0].ranges
-    later = lock_for(record_of(5, created="2100-01-01T00:00:00+00:00"))
+    later = lock_for(replace(before, winner=Config(tile=5, other=1), run="of another tune"))
     assert updated(raced, later).entries[0].config["tile"] == 5
+
+
+def test_an_entry_that_is_used_beyond_its_versions_is_one_warning(times_ms, caplog):
+    lock = of_other_versions(lock_for(record_of(2), record_of(3, n=5)))
+    warn_once.cache_clear()
+    for n in (4, 5):
+        assert would_run(timed, shape=(n,), lockfile=lock).found.rung == "lockfile"
+    assert [each.message for each in caplog.records if "lock verify --repair" in each.message] == [
+        "the lockfile is used beyond the versions that it was confirmed for (triton: 0.1 | None): "
+        "`triton-ops lock verify --repair` races its entries again"
+    ]
 
 
 def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, capsys, monkeypatch):
@@ -217,18 +240,18 @@ def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, ca
     assert main([*words, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [each["outcome"] for each in items] == ["ok", "ok"]
-    assert items[0]["becomes"]["origin"]["confirmed"][0]["versions"]
+    assert items[0]["becomes"]["origin"]["versions"]
     for wrong in (["--static", "--repair"], ["--held-out", "1", "--repair"], ["--seconds", "1"], ["--seconds", "nan"]):
         assert main(["lock", "verify", "lock.json", *wrong]) == 2
 
 
 def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):
-    lock = lock_for(record_of(2), record_of(3, n=5))
-    lock.write(tmp_path / "lock.json")
-    one, other = lock.entries
-    assert not Lockfile.exchange(tmp_path / "lock.json", replace(one, label="as it was"), other)
-    assert Lockfile.read(tmp_path / "lock.json") == lock
-    assert Lockfile.exchange(tmp_path / "lock.json", one, replace(one, label="new"))
-    assert Lockfile.read(tmp_path / "lock.json").entries[0].label == "new"
-    with pytest.raises(LockfileError):
-        Lockfile.exchange(tmp_path / "gone.json", one, other)
+    lock, path = lock_for(record_of(2), record_of(3, n=5)), tmp_path / "lock.json"
+    lock.write(path)
+    one = lock.entries[0]
+    verdict = Verdict(entry=one, outcome="ok", becomes=replace(one, label="raced"))
+    assert _kept(verdict, lock, path) == verdict
+    assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
+    again = _kept(verdict, lock, path)
+    assert (again.outcome, again.becomes, "changed in the file" in again.reason) == ("not measured", None, True)
+    assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
