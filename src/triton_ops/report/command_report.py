@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -99,9 +98,7 @@ def _trial(report: Report, trial: Trial) -> dict[str, Any]:
 
 
 def _contender(one: RaceEntry) -> dict[str, Any]:
-    gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
-    return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
-            "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip
+    return {"config": one.trial.config.plain, **Facts.members(one, "rounds", "fate", "gap")}
 
 
 _HINT = "choose another -o"
