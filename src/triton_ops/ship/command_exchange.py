@@ -20,6 +20,7 @@ from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
+from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -112,7 +113,7 @@ def import_command(
         tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
-        after = now.config if now else "no longer in the table"
+        after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order
         tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
     if differs and not replaces:
         tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")

@@ -26,7 +26,7 @@ from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets, as_target, check_named, is_declared, kernel_in, made_on, specs_of
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, with_options
+from triton_ops.terminal import Device, ExitCode, Facts, Json, folder_of, only_data_on_stdout, option, with_options
 from triton_ops.tuner import ProgressBar
 from triton_ops.values import Mapper, Tolerance, TuningResult
 
@@ -79,12 +79,14 @@ def verify_command(
     seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: Device = None,
+    as_json: Json = False,
     *,
     options: TuneOptions,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
-    if (repairs and (static or held_out)) or (seconds is not None and not repairs):
-        raise SettingsError("--seconds is for --repair, which excludes --static and --held-out", hint="repair first")
+    if (repairs and (static or held_out)) or (seconds is not None and not repairs) or (markdown and as_json):
+        why = "--repair excludes --static and --held-out, --seconds is for --repair, and --markdown excludes --json"
+        raise SettingsError(why, hint="leave one of them out")
     for name, value, hint in (
         ("--neighbours", most_neighbours, "0 measures the default only"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
