@@ -162,5 +162,5 @@ class _Case:
 
 
 def _effort(trials: int, seconds: float) -> Effort:
-    effort = Effort.named("race")
+    effort = replace(Effort.named("race"), previews=0, compiled_first=False)  # further configs would cost a compilation
     return replace(effort, budget=replace(effort.budget, trials=trials, seconds=seconds))
