@@ -79,9 +79,9 @@ def verify_command(
     seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: Device = None,
-    as_json: Json = False,
     *,
     options: TuneOptions,
+    as_json: Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
     if (repairs and (static or held_out)) or (seconds is not None and not repairs) or (markdown and as_json):
