@@ -32,7 +32,7 @@ _UNTOLD = 1.02  # times as long as a rival: an entry that may take longer, withi
 def cause(then: Resources | None, now: Resources | None) -> str:
     """The difference between what a config was compiled to then and now, as one sentence."""
     if then is None or now is None:
-        return "what its binary was then is not kept" if then is None else "what its binary is now is not known"
+        return "what its binary is now is not known" if now is None else "what its binary was then is not kept"
     if then.binary is not None and then.binary == now.binary:
         return "its binary is the same as then, so that the cause is outside of it"
     changed = [
@@ -99,7 +99,8 @@ class _Case:
         """Orders entries by what they may have lost: other versions first, then another binary, then long launches."""
         entry, now = self.bound.entry, None if self.program is None else self.program.resources
         same = now is not None and self.resources is not None and now.binary == self.resources.binary
-        return bool(entry.drift(self.key)), not same, 0.0 if entry.measured is None else entry.measured.median_ms
+        unknown = bool(entry.drift(self.key)) or "by hand" in entry.origin.source  # never measured, or not like this
+        return unknown, not same, 0.0 if entry.measured is None else entry.measured.median_ms
 
     def verdict(self, lock: Lockfile, most_rivals: int, seconds: float) -> Verdict:
         entry = self.bound.entry

@@ -17,7 +17,7 @@ from triton_ops.device import probe
 from triton_ops.dispatch import would_run
 from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.command_lock import updated
-from triton_ops.records.lock_entry import EntryOrigin
+from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
 from triton_ops.ship.command_loading import _kept
 from triton_ops.ship.repair import cause, repair
 from triton_ops.ship.targets import Targets
@@ -80,7 +80,7 @@ def test_a_slower_entry_gives_way_and_says_to_what(times_ms, tmp_path):
     (verdict,) = repaired(lock, tmp_path)
     assert (verdict.outcome, verdict.failed) == ("repaired", False)
     assert "takes 1.500 to 1.500 times the time of (tile=3 other=1)" in verdict.reason
-    assert verdict.reason.endswith("what its binary was then is not kept")
+    assert verdict.reason.endswith("what its binary is now is not known")
     new = verdict.becomes
     assert dict(new.config) == {"tile": 3, "other": 1}
     assert (new.measured.median_ms, new.measured.gain) == (pytest.approx(8.0), pytest.approx(1.25))
@@ -148,11 +148,12 @@ def test_what_no_launch_finds_is_handed_back_and_what_has_no_time_left_is_told(t
     assert "the limit of seconds" in verdicts[1].reason
 
 
-def test_entries_of_other_versions_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
+def test_entries_of_other_versions_or_edited_ones_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
     long = replace(record_of(2, n=5), timing=Timing(9.0, 9.0, 9.0, 3))
     lock, changed = lock_for(record_of(2), long), of_other_versions(lock_for(record_of(2, n=6)))
-    verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries)), tmp_path, seconds=0)
-    assert [each.entry.problem["n"] for each in verdicts] == [6, 5, 4]
+    edited = replace(lock_for(record_of(2, n=3)).entries[0], measured=None, origin=EntryOrigin(source=BY_HAND))
+    verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries, edited)), tmp_path, seconds=0)
+    assert [each.entry.problem["n"] for each in verdicts] == [6, 3, 5, 4]
 
 
 def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
