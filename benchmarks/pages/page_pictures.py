@@ -20,7 +20,7 @@ from tests.browser import opened_browser
 
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
-from triton_ops.device import Ceiling, DeviceSpec, Roofline
+from triton_ops.device import Ceiling, DeviceSpec, Roofline, device_spec
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import WORKLOADS, simulate
@@ -50,7 +50,7 @@ _NOISE = 0.005
 
 def main() -> None:
     """Write pictures of each page in light colours, in dark colours, and as a phone shows it."""
-    gemm = simulate(WORKLOADS["gemm"])
+    gemm = simulate(WORKLOADS["gemm"], device_spec("H200"))
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
             "simulate": simulator_page.page_of(gemm, simulator_page.grid_of(gemm)),

@@ -20,7 +20,7 @@ import typer
 from triton_ops import kernels
 from triton_ops.base import Page
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
-from triton_ops.exceptions import SettingsError, ShapeMismatchError, TargetError, TritonKernelError
+from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
@@ -34,7 +34,6 @@ from triton_ops.lab.simulated_ranking import (
     table_name,
 )
 from triton_ops.lab.simulation import (
-    DEVICE,
     LARGEST,
     LESSON,
     WORKLOADS,
@@ -83,7 +82,7 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
 
 def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
-    places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured_ms), 1)))}
+    places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured.values()), 1)))}
     shown = _shown(overlay.standings, overlay.standings[0], most)
     for row, one in zip(shown["rows"], overlay.standings, strict=False):
         ms = overlay.measured[one.config]
@@ -152,22 +151,23 @@ def grid_of(first: Simulation) -> Grid:
     That of a TARGET is alone, since others take a compiler. Cost: one to two seconds for the textbook's workloads.
     """
     if not first.workload.least:
-        return {first.workload.name: {first.device: {_ASKED: ranking(first)}}}
-    devices = {**known_devices(), first.device: first.spec}
+        return {first.workload.operation.name: {table_name(first.spec): {_ASKED: ranking(first)}}}
+    devices = {**known_devices(), table_name(first.spec): first.spec}
     grid = {}
-    for workload in WORKLOADS.values():
+    for name, workload in WORKLOADS.items():
         simulations = _simulations(workload, first)
         rankings = {  # devices with the same figures share one
             figures: {size: ranking(replace(one, spec=figures)) for size, one in simulations.items()}
             for figures in {replace(spec, name="") for spec in devices.values()}
         }
-        grid[workload.name] = {device: rankings[replace(spec, name="")] for device, spec in devices.items()}
+        grid[name] = {device: rankings[replace(spec, name="")] for device, spec in devices.items()}
     return grid
 
 
 def _simulations(workload: Workload, first: Simulation) -> dict[str, Simulation]:
     lesson = replace(first, workload=workload, configs=LESSON, factors=())
-    simulations = {size: replace(lesson, shape=shape) for size, shape in workload.sizes.items() if workload.least}
+    sizes = workload.operation.problems.items() if workload.least else ()
+    simulations = {size: replace(lesson, shape=shape) for size, (shape, _) in sizes}
     if workload == first.workload and first not in simulations.values():
         simulations[_ASKED] = first
     return simulations
@@ -209,7 +209,7 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
             raise SettingsError(f"{name} must be a whole number from 1 to {LARGEST:,}")
     return simulate(
-        workload, shape=list(map(int, texts)), dtype=fields.get("dtype"), spec=device_spec(fields.get("device", "")),
+        workload, device_spec(fields.get("device", "")), shape=list(map(int, texts)), dtype=fields.get("dtype"),
         configs=configs,
     )  # fmt: skip
 
@@ -232,15 +232,16 @@ def page_of(
 
 def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> dict[str, Any]:
     is_textbook = bool(first.workload.least)
-    devices = {**(known_devices() if is_textbook else {}), first.device: first.spec}
-    workloads = WORKLOADS if is_textbook else {first.workload.name: first.workload}
+    devices = {**(known_devices() if is_textbook else {}), table_name(first.spec): first.spec}
+    own = first.workload.operation.name
+    workloads = WORKLOADS if is_textbook else {own: first.workload}
     sizes = {name: _simulations(workload, first) for name, workload in workloads.items()}
     machines = [machine for spec in devices.values() if (machine := Machine.of(spec)) is not None]
     return {
         "workloads": [
             {
                 "name": name, "title": workload.title, "extents": workload.operation.extents,
-                "shape": workload.sizes.get("medium", first.shape),
+                "shape": sizes[name]["medium"].shape if is_textbook else first.shape,
                 "sizes": {size: one.shape for size, one in sizes[name].items()},
             }
             for name, workload in workloads.items()
@@ -249,8 +250,9 @@ def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> 
         "dtypes": list(dict.fromkeys(name for machine in machines for name in machine.mma_flops_per_cycle)),
         "lesson": len(LESSON) if is_textbook else 0,
         "first": {
-            "workload": first.workload.name, "shape": first.shape, "dtype": first.dtype, "device": first.device,
-            "size": next(size for size, one in sizes[first.workload.name].items() if one == first or size == _ASKED),
+            "workload": own, "shape": first.shape, "dtype": first.dtype,
+            "device": table_name(first.spec),
+            "size": next(size for size, one in sizes[own].items() if one == first or size == _ASKED),
             "own": "" if first.configs == LESSON else "\n".join(map(config_text, first.configs)),
         },
         "recordings": [recorded_ranking(one) for one in overlays],
@@ -262,21 +264,21 @@ _HEADER = ("rank", "expected", "score", "waves", "occupancy", "shared", "limited
 _SHOWN = 20
 
 
-def _add_simulation(facts: Facts, result: Simulation, top: int, why: int, over: str | None) -> None:
+def _add_simulation(facts: Facts, result: Simulation, top: int, why: int) -> None:
     """Add the ranking, the advice, and the reasons of one rank; then each tunable of the winner varied alone."""
     standings = result.standings
-    facts.heading(result.workload.title).text(f"{result.workload.title}: {result.problem} on {result.device}")
+    title = f"{result.workload.title}: {result.problem} on {table_name(result.spec)}"
+    facts.heading(result.workload.title).text(title)
     more = f"{len(standings) - top} more, shown with --top" if len(standings) > top else ""
     facts.text(result.note).lines("")
     facts.table(_HEADER, [one.cells for one in standings[:top]], _HEADER[:6], note=more)
     standing = standings[min(why, len(standings)) - 1]
     facts.lines("").text(result.advice).lines("").text(f"Why {standing.text}:")
     facts.listing({f"  {name}": text for name, text in standing.reasons.items()})
-    if result.dials:
-        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), result.dials)
-        facts.lines(*_pipeline_lines(standings[0]))
-    if over:
-        _add_sizes(facts, result, over)
+    if dials := result.dials_of(standings[0]):
+        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), dials)
+        if lines := pipeline_lines(standings[0].image.timelines, standings[0].image.stages, "the winner", "  "):
+            facts.lines("", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines)
 
 
 def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
@@ -290,15 +292,9 @@ def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
     facts.table(("  knob", "range", "expected at each value"), rows)
 
 
-def _pipeline_lines(winner: PlacedConfig) -> list[str]:
-    """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = pipeline_lines(winner.image.timelines, winner.image.stages, "the winner", "  ")
-    return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
-
-
-def _add_sizes(facts: Facts, result: Simulation, extent: str) -> None:
+def _add_sizes(facts: Facts, result: Simulation, extent: str, points: Sequence[SizePoint]) -> None:
     """Add the winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = result.over(extent), list(map(config_text, result.compared))
+    configs = list(map(config_text, result.compared))
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = result.workload.axis(extent)
     rows = [
@@ -352,7 +348,7 @@ def simulate_command(
     shape: Shape = None,
     dtype: Dtype = None,
     arg: Arg = None,
-    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
+    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = "NVIDIA H200",
     config: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
@@ -383,6 +379,8 @@ def simulate_command(
     values = [TypedProblem.config([text], "--config") or {} for text in config or []]
     typed = TypedProblem.of(shape, dtype, space, arg)
     is_target = target is not None and target not in WORKLOADS and (":" in target or target in kernels.names())
+    if not is_target and (arg or len(typed.shapes) > 1):
+        raise SettingsError("a workload takes one shape and no --arg", hint="such as --shape 4096x4096x4096")
     _check_outputs(html, serve=serve, port=port, as_json=as_json, is_target=is_target)
     if sum((bool(values), typed.space is not None, whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
@@ -396,7 +394,7 @@ def simulate_command(
         names = _names(target, overlays, page=serve or html is not None, has_options=has_options)
         simulations = [
             simulate(
-                WORKLOADS[name], shape=_textbook_shape(typed), dtype=dtype, spec=spec, jitter=jitter, seed=seed,
+                WORKLOADS[name], spec, shape=typed.shape, dtype=dtype, jitter=jitter, seed=seed,
                 configs=values or (whole_space(WORKLOADS[name], typed.space) if whole or typed.space else None),
             )
             for name in names
@@ -408,23 +406,21 @@ def simulate_command(
         page = page_of(simulations[0], grid_of(simulations[0]), overlays, on_recording=bool(overlays))
         Facts.save(html, page, "choose another --html")
         return Facts("simulate").tell(f"{html} is the page; open it in a browser")
+    points = [one.over(over) if over is not None else [] for one in simulations]
     facts = Facts("simulate", lambda: {
-        "simulations": [one.as_json(over) for one in simulations],
+        "simulations": [
+            one.as_json() | ({"over": {"extent": over, "shapes": list(map(asdict, sizes))}} if sizes else {})
+            for one, sizes in zip(simulations, points, strict=True)
+        ],
         "recordings": [one.as_json() for one in overlays],
     })  # fmt: skip
-    for one in simulations:
-        _add_simulation(facts, one, top, why, over)
+    for one, sizes in zip(simulations, points, strict=True):
+        _add_simulation(facts, one, top, why)
+        if over and sizes:
+            _add_sizes(facts, one, over, sizes)
     for overlay in overlays:
         _add_overlay(facts, overlay, top)
     return facts
-
-
-def _textbook_shape(typed: TypedProblem) -> tuple[int, ...] | None:
-    if len(typed.shapes) > 1:
-        raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
-    if typed.arguments:
-        raise SettingsError("--arg is for a TARGET", hint="leave it out")
-    return typed.shape
 
 
 def _of_target(
@@ -445,7 +441,7 @@ def _of_target(
         check_filled(space or own, asked.problem.space)
         configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
         simulation = simulate(
-            workload, shape=shape, dtype=dtype, spec=spec, configs=configs or Survey.considered(space or own),
+            workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
             calibration=Calibration.load(folder_of(asked.cache_dir), spec.name), **jitter,
         )  # fmt: skip
         _ = simulation.standings  # while what the user's code and compilers print is kept from stdout
@@ -455,12 +451,10 @@ def _of_target(
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
-        return [_textbook(workload).name]
+        return [_textbook(workload).operation.name]
     if has_options:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
-    if page:
-        return [next(iter(WORKLOADS))]
-    return [] if overlays else list(WORKLOADS)
+    return [next(iter(WORKLOADS))] if page else [] if overlays else list(WORKLOADS)
 
 
 def _textbook(name: str) -> Workload:

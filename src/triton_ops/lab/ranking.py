@@ -318,6 +318,7 @@ def rank(
     """
     spec = device_spec(gpu)
     calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
+    known_machine(spec, calibration)
     question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
     _, answers = expectations(question, spec, calibration, Survey.considered(question.space), top, jobs)

@@ -123,11 +123,12 @@ class PlacedConfig:
     def as_json(self) -> dict[str, Any]:
         """The config in its ranking as plain values."""
         forecast = self.expectation.forecast
-        terms = {} if forecast is None else {"terms": {term.name: term.alone_ms for term in forecast.terms}}
-        figures = {} if forecast is None else asdict(forecast)
+        figures = (
+            {} if forecast is None else {**asdict(forecast), "terms": {x.name: x.alone_ms for x in forecast.terms}}
+        )
         idle = 0.0 if forecast is None else 1 - forecast.waves / max(math.ceil(forecast.waves), 1)
         return {
-            **figures, **terms, "place": self.place or None, "config": dict(self.config),
+            **figures, "place": self.place or None, "config": dict(self.config),
             "expected_ms": self.expectation.finite_ms, "score": self.score, "why_not": self.why_not or None,
             "limited_by": self.limited_by, "occupancy": self.occupancy,
             "idle": idle, "of_shared": self.of_shared, "reasons": self.reasons,
@@ -205,14 +206,10 @@ class Overlay:
     spec: DeviceSpec = field(hash=False)
     inferred: bool  # the work was read from the kernel, and not declared
     kind: str  # `products` or `rows`
+    floor: float  # the correlation that is asked of these
     expectations: Sequence[Expectation] = field(hash=False)  # of each config
-    measured_ms: Sequence[float] = field(hash=False)  # of each config
+    measured: Mapping[Config, float] = field(hash=False)  # milliseconds of each config
     failed: int  # recorded configs that did not run
-
-    @cached_property
-    def expected_ms(self) -> list[float]:
-        """Expected milliseconds of each config; infinite where its block would not fit, NaN without a forecast."""
-        return [math.nan if one.expected_ms is None else one.expected_ms for one in self.expectations]
 
     @cached_property
     def standings(self) -> list[PlacedConfig]:
@@ -220,14 +217,10 @@ class Overlay:
         return ranking_of([PlacedConfig(config=it.config, expectation=it, spec=self.spec) for it in self.expectations])
 
     @cached_property
-    def measured(self) -> dict[Config, float]:
-        """Measured milliseconds by config."""
-        return {one.config: ms for one, ms in zip(self.expectations, self.measured_ms, strict=True)}
-
-    @cached_property
     def pairs(self) -> list[tuple[float, float]]:
         """Expected and measured milliseconds, configs without a forecast left out."""
-        return [pair for pair in zip(self.expected_ms, self.measured_ms, strict=True) if not math.isnan(pair[0])]
+        expected = [(one.expected_ms, self.measured[one.config]) for one in self.expectations]
+        return [(ms, measured_ms) for ms, measured_ms in expected if ms is not None]
 
     @cached_property
     def spearman(self) -> float:
@@ -237,12 +230,7 @@ class Overlay:
     @property
     def first_share(self) -> float:
         """The best measured time over that of the config that is expected to win."""
-        return min(self.measured_ms) / min(self.pairs, key=lambda pair: pair[0])[1]
-
-    @property
-    def floor(self) -> float:
-        """The correlation that is asked of such a kernel."""
-        return FLOORS[self.kind]
+        return min(self.measured.values()) / min(self.pairs, key=lambda pair: pair[0])[1]
 
     @property
     def verdict(self) -> str:
@@ -261,13 +249,13 @@ class Overlay:
 
     def as_json(self) -> dict[str, Any]:
         """The correlation, and both times of each config, as plain values."""
-        pairs = zip(self.expectations, self.measured_ms, strict=True)
         return {
             "file": self.file, "title": self.title, "device": table_name(self.spec),
             "source": "inferred" if self.inferred else "declared", "spearman": self.spearman, "asked": self.floor,
             "first_share": self.first_share, "failed": self.failed,
             "configs": [
-                {"config": dict(one.config), "expected_ms": one.finite_ms, "measured_ms": ms} for one, ms in pairs
+                {"config": dict(one.config), "expected_ms": one.finite_ms, "measured_ms": self.measured[one.config]}
+                for one in self.expectations
             ],
         }  # fmt: skip
 
@@ -294,11 +282,12 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     assert expecter.model is not None
     own = expecter.model.work
     is_rows = own.flops == 0 if readings is not None else isinstance(own.tiles, (RowTiles, ElementTiles))
+    kind = "rows" if is_rows else "products"
     times = {config: trial.median_ms for config, trial in recording.trials.items() if trial.ok}
     overlay = Overlay(
         file=path.name, title=recording.title, spec=spec, inferred=readings is not None,
-        kind="rows" if is_rows else "products", expectations=[expecter.of(config) for config in times],
-        measured_ms=list(times.values()), failed=len(recording.trials) - len(times),
+        kind=kind, floor=FLOORS[kind], expectations=[expecter.of(config) for config in times],
+        measured=times, failed=len(recording.trials) - len(times),
     )  # fmt: skip
     if len(overlay.pairs) < 2:
         raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")

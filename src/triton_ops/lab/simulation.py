@@ -16,9 +16,8 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Calibration, DeviceSpec, device_spec
+from triton_ops.device import Calibration, DeviceSpec
 from triton_ops.exceptions import (
-    EmptySpaceError,
     SettingsError,
     ShapeMismatchError,
     SpaceError,
@@ -86,7 +85,6 @@ def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
     return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]
 
 
-DEVICE = "NVIDIA H200"
 MOST_CONFIGS = 20_000  # ranked within two or three seconds
 LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
 SHAPES = 13  # of a series: a table of them is no wider than a page
@@ -105,22 +103,12 @@ class Workload:
     others: tuple[str, ...] = ()  # tunables that its configs may have beside those of its space
     rule: str = ""  # what wins such work, as the beginning of a sentence
 
-    @property
-    def name(self) -> str:
-        """Its name as it is typed."""
-        return self.operation.name
-
-    @property
-    def sizes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes that have names."""
-        return {name: shape for name, (shape, _) in self.operation.problems.items()}
-
     def axis(self, extent: str) -> int:
         """The place of an extent; `ShapeMismatchError` for an unknown one."""
         names = self.operation.extents
         if extent in names:
             return names.index(extent)
-        message = f"{self.name} has no extent {extent!r}; it has {', '.join(names)}"
+        message = f"{self.operation.name} has no extent {extent!r}; it has {', '.join(names)}"
         raise ShapeMismatchError(message, names, extent, hint="name one of them")
 
 
@@ -135,11 +123,6 @@ class Simulation:
     configs: Sequence[Config] = field(hash=False)
     calibration: Calibration | None = field(default=None, hash=False)
     factors: Sequence[float] = ()  # on the expected times, if the ranking is disturbed on purpose
-
-    @property
-    def device(self) -> str:
-        """The name of the device in the table."""
-        return table_name(self.spec)
 
     @property
     def problem(self) -> str:
@@ -204,11 +187,6 @@ class Simulation:
         """One sentence on what wins."""
         return advice(self.standings, self.workload.rule)
 
-    @property
-    def dials(self) -> list[Dial]:
-        """The winner with each knob turned alone; empty if no config can run."""
-        return self.dials_of(self.standings[0])
-
     def dials_of(self, one: PlacedConfig) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
         turned = self._turned(one.config) if one.place else {}
@@ -263,29 +241,26 @@ class Simulation:
             readings = question.readings(self.compared, pool, known_machine(self.spec, self.calibration))
             return Expecter(question, self.spec, self.calibration, readings)
 
-    def as_json(self, over: str | None = None) -> dict[str, Any]:
-        """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
-        plain: dict[str, Any] = {
-            "workload": self.workload.name, "shape": list(self.shape), "dtype": self.dtype, "device": self.device,
+    def as_json(self) -> dict[str, Any]:
+        """Every config's place and reasons as plain values."""
+        return {
+            "workload": self.workload.operation.name, "shape": list(self.shape), "dtype": self.dtype,
+            "device": table_name(self.spec),
             "source": "model", "advice": self.advice,
             "configs": [one.as_json() for one in self.standings],
-            "knobs": [asdict(dial) for dial in self.dials],
+            "knobs": [asdict(dial) for dial in self.dials_of(self.standings[0])],
         }  # fmt: skip
-        if over is not None:
-            plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
-        return plain
 
 
 def simulate(
-    workload: Workload, *, shape: Sequence[int] | None = None, dtype: str | None = None,
-    spec: DeviceSpec | None = None, configs: Sequence[Mapping[str, Any]] | None = None, jitter: float = 0.0,
-    seed: int = 0, calibration: Calibration | None = None,
+    workload: Workload, spec: DeviceSpec, *, shape: Sequence[int] | None = None, dtype: str | None = None,
+    configs: Sequence[Mapping[str, Any]] | None = None, jitter: float = 0.0, seed: int = 0,
+    calibration: Calibration | None = None,
 ) -> Simulation:  # fmt: skip
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
-    Each None takes the workload's own extents and dtype, an H200, or the five configs of the lesson. `jitter` is the
-    standard deviation of a random factor on each expected time, by which places are found; the same seed gives the same
-    factors.
+    Each None takes the workload's own extents and dtype, or the five configs of the lesson. `jitter` is the standard
+    deviation of a random factor on each expected time, by which places are found; the same seed gives the same factors.
 
     Raises:
         ShapeMismatchError: The shape has another number of extents, or one that is out of range.
@@ -297,7 +272,8 @@ def simulate(
 
     Cost: 0.1 ms per config; of a TARGET as `rank`.
     """
-    whole = tuple(shape or workload.sizes.get("medium", ())) or workload.operation.full_shape(None)
+    medium, _ = workload.operation.problems["medium"] if workload.least else ((), None)
+    whole = tuple(shape or medium) or workload.operation.full_shape(None)
     if faults := [extent for extent in whole if extent > LARGEST]:
         hint = f"give {'x'.join(workload.operation.extents)} as whole numbers"
         raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole, hint=hint)
@@ -305,15 +281,13 @@ def simulate(
     taken = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
         _check_configs(workload, taken)
-    spec = device_spec(DEVICE) if spec is None else spec
     known_machine(spec)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
-        workload=workload, shape=whole, configs=taken, calibration=calibration,
+        workload=workload, spec=spec, shape=whole, configs=taken, calibration=calibration,
         dtype=dtype_name(dtype) if dtype else next(iter(workload.operation.dtypes), None),
-        spec=spec,
         factors=[math.exp(rng.gauss(0, jitter)) for _ in taken] if jitter else (),
     )  # fmt: skip
 
@@ -345,15 +319,12 @@ def parse_configs(text: str, workload: Workload) -> list[Config]:
 
 
 def _check_configs(workload: Workload, configs: Sequence[Config]) -> None:
-    if not configs:
-        raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
     if len(configs) > MOST_CONFIGS:
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
-    names = (*_COMMON, *workload.others)
+    own, names = workload.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *workload.others)
     if unknown := dict.fromkeys(name for config in configs for name in config if name not in names):
-        raise UnknownTunableError(
-            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(names)}", hint="correct the name"
-        )
+        message = f"{own} has no tunable {', '.join(unknown)}; it has {', '.join(names)}"
+        raise UnknownTunableError(message, hint="correct the name")
     if missing := dict.fromkeys(name for config in configs for name in workload.least if name not in config):
         raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")
 
@@ -386,9 +357,6 @@ def ill_formed(config: Mapping[str, Any], least: Mapping[str, int]) -> str:
 
 def _is_count(value: Any, least: int = 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= 2**31
-
-
-_COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
 
 
 def _textbook(
@@ -430,7 +398,7 @@ _gemm = partial(
     others=("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES"),
 )  # fmt: skip
 WORKLOADS = {
-    workload.name: workload
+    workload.operation.name: workload
     for workload in (
         _gemm(
             "gemm",

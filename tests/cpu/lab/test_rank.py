@@ -448,7 +448,7 @@ def test_configs_of_a_target_are_typed_with_any_values_and_refused_ones_say_why(
         ([f"{target}:plain", "--config", "BX=1"], "BX"),
         ([f"{target}:plain", "--serve"], "--serve is for gemm"),
         ([f"{target}:lost"], "its grid cannot be told: ZeroDivisionError"),
-        (["gemm", "--arg", "x=1"], "--arg is for a TARGET"),
+        (["gemm", "--arg", "x=1"], "a workload takes one shape and no --arg"),
     ):
         ran = cli("simulate", *words)
         assert (ran.code, ran.out) == (2, "")

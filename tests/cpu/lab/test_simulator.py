@@ -10,6 +10,7 @@ import pytest
 
 from tests.runs import begun
 from triton_ops.cost_model import Model
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
 from triton_ops.lab.simulated_ranking import overlay_of, table_name
@@ -18,6 +19,7 @@ from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
 
+H200 = DeviceSpec.called("H200")
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
 ASKED = {"products": 0.8, "rows": 0.6}
 
@@ -48,12 +50,12 @@ def test_all_workloads_as_json(cli):
     [("skinny-gemm", {"BM": 64, "BN": 64, "BK": 64}), ("attention", {"BM": 128, "BN": 128})],
 )
 def test_the_winner_depends_on_the_workload(workload, best):
-    first = simulate(WORKLOADS[workload]).standings[0]
+    first = simulate(WORKLOADS[workload], H200).standings[0]
     assert best.items() <= dict(first.config).items()
 
 
 def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
-    found = simulate(WORKLOADS["gemm"], configs=whole_space(WORKLOADS["gemm"])).standings
+    found = simulate(WORKLOADS["gemm"], H200, configs=whole_space(WORKLOADS["gemm"])).standings
     assert found[0].config == Config(BM=128, BN=256, BK=64, num_warps=8, num_stages=4)
     assert {one.place == 0 for one in found[-5:]} == {True}
 
@@ -77,19 +79,19 @@ def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
 )
 def test_a_config_that_cannot_run_is_last_and_says_why(changed, reason):
     fine = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
-    found = simulate(WORKLOADS["gemm"], configs=[{**fine, **changed}, fine]).standings
+    found = simulate(WORKLOADS["gemm"], H200, configs=[{**fine, **changed}, fine]).standings
     assert [one.place for one in found] == [1, 0]
     assert (found[1].why_not, found[1].limited_by, found[1].score) == (reason, reason, 0)
 
 
 def test_jitter_disturbs_places_by_its_seed_alone():
     def order(**how):
-        return [tuple(one.config.values()) for one in simulate(WORKLOADS["gemm"], **how).standings]
+        return [tuple(one.config.values()) for one in simulate(WORKLOADS["gemm"], H200, **how).standings]
 
     assert order(jitter=0.2, seed=1) == order(jitter=0.2, seed=1)
     assert order() == order(seed=1)
     assert len({tuple(order(jitter=0.2, seed=seed)) for seed in range(8)}) > 1
-    assert simulate(WORKLOADS["gemm"], jitter=0.2).standings[0].score == 100
+    assert simulate(WORKLOADS["gemm"], H200, jitter=0.2).standings[0].score == 100
 
 
 def test_no_config_that_can_run_is_said_in_the_advice(cli):
@@ -109,7 +111,7 @@ def test_no_config_that_can_run_is_said_in_the_advice(cli):
         (["gemm", "--shape", "0x1x1"], 2, "not made of whole numbers of 1 or more"),
         (["gemm", "--shape", "1e9x1x1"], 2, "not made of whole numbers of 1 or more"),
         (["gemm", "--shape", "99999999999x1x1"], 2, "an extent of 99999999999 is out of range"),
-        (["gemm", "--shape", "1x1,1"], 2, "a workload takes one shape"),
+        (["gemm", "--shape", "1x1,1"], 2, "a workload takes one shape and no --arg"),
         (["gemm", "--dtype", "int4"], 2, "dtype 'int4' is not known"),
         (["gemm", "--dtype", "fp8", "--gpu", "A100-SXM4-80GB"], 2, "no known matrix rate for float8_e4m3fn"),
         (["gemm", "--config", "BM=128"], 2, "a config has no BN, BK"),

@@ -29,7 +29,7 @@ from .test_simulator import RECORDINGS
 
 
 def simulate(name, gpu="H200", **asked):
-    return simulate_workload(WORKLOADS[name], spec=DeviceSpec.called(gpu), **asked)
+    return simulate_workload(WORKLOADS[name], DeviceSpec.called(gpu), **asked)
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
@@ -173,13 +173,14 @@ def test_the_first_page_is_what_the_terminal_shows(kind, request):
 def test_a_file_has_what_the_model_says_of_every_workload_device_and_size(grid):
     assert list(grid) == list(WORKLOADS)
     for name, workload in WORKLOADS.items():
+        shapes = {size: shape for size, (shape, _) in workload.operation.problems.items()}
         assert list(grid[name]) == list(known_devices())
         for at, (device, sizes) in enumerate(grid[name].items()):
-            assert list(sizes) == list(workload.sizes)
+            assert list(sizes) == list(shapes)
             for size, shown in sizes.items():
-                has_places(shown, simulate(name, shape=workload.sizes[size], gpu=device))
+                has_places(shown, simulate(name, shape=shapes[size], gpu=device))
             size = list(sizes)[at % len(sizes)]
-            agrees(sizes[size], simulate(name, shape=workload.sizes[size], gpu=device))
+            agrees(sizes[size], simulate(name, shape=shapes[size], gpu=device))
 
 
 def has_places(shown, simulation):
@@ -197,7 +198,7 @@ def has_places(shown, simulation):
 def agrees(shown, simulation):
     """A ranking of the page is that of the model, with its knobs and its other shapes."""
     has_places(shown, simulation)
-    for knob, dial in zip(shown["knobs"], simulation.dials, strict=True):
+    for knob, dial in zip(shown["knobs"], simulation.dials_of(simulation.standings[0]), strict=True):
         assert (knob["name"], knob["range"]) == (dial.name, pytest.approx(dial.range, rel=1e-4))
         for turned, turn in zip(knob["turns"], dial.turns, strict=True):
             assert turned == {**asdict(turn), "expected_ms": pytest.approx(turn.expected_ms, rel=1e-4)}
