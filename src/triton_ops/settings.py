@@ -5,8 +5,8 @@
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
 | `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order, `:` between them (Windows: `;`) | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
-| `TRITON_OPS_EFFORT`    | effort of a tune that names none: race, quick, full, exhaustive | quick                 |
-| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, race, default, error, queue | `tune` |
+| `TRITON_OPS_EFFORT`    | effort of a tune that names none: expected, race, quick, full, exhaustive | quick       |
+| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, race, expected, default, error, queue | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
@@ -22,6 +22,7 @@
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
 | `PTXAS_OPTIONS`, `TRITON_DEBUG` | Triton's; part of a key                    | not set                           |
 | `TRITON_INSTRUMENTATION_MODE`, `TRITON_KERNEL_OVERRIDE` | Triton's; part of a key | not set                      |
+| `TEARDOWN_CUPTI`       | torch's; set to 0 before its profiler runs          | not set                           |
 | `RANK`, `LOCAL_RANK`   | set by launchers of distributed programs: no process is started early | not set   |
 | `TRITON_OPS_FAMILY`    | set for the processes that this package starts: whose they are | not set                |
 
@@ -47,16 +48,20 @@ def _temporary(name: str) -> Path:
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else _temporary("triton-ops-locks")
 FAMILY = "TRITON_OPS_FAMILY"
-_OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
+_BY_LIBRARIES = frozenset({
+    ("CUDA_MODULE_LOADING", "LAZY"),  # torch, when it first uses a GPU
+    ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"),  # threadpoolctl and scikit-learn, when imported
+    ("TEARDOWN_CUPTI", "0"),  # this package, and torch's compiler
+})  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
     "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
-ON_MISS = ("tune", "race", "default", "error", "queue")
+ON_MISS = ("tune", "race", "expected", "default", "error", "queue")
 RANKS = ("agree", "off")
-EFFORTS = ("race", "quick", "full", "exhaustive")
+EFFORTS = ("expected", "race", "quick", "full", "exhaustive")
 HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."
 
 
@@ -211,9 +216,25 @@ def set_folder(variable: str, folder: str) -> None:
     os.environ[variable] = folder
 
 
+def keep_cupti() -> None:
+    """Have torch's profiler leave CUPTI as it is when it ends: a process with CUDA graphs may crash where it is gone.
+
+    Source: `torch.profiler.profiler` does the same where torch's compiler uses CUDA graphs.
+    """
+    os.environ.setdefault("TEARDOWN_CUPTI", "0")
+
+
 def environment(*but: str) -> frozenset[tuple[str, str]]:
     """All of the environment, which a process that is started now inherits, but these variables."""
     return frozenset((name, value) for name, value in os.environ.items() if name not in but)
+
+
+def users_environment(*but: str) -> frozenset[tuple[str, str]]:
+    """The environment but for these variables, and but for what libraries set by themselves in the midst of a program.
+
+    A program that has imported them has the same environment as it had before.
+    """
+    return environment(*but) - _BY_LIBRARIES
 
 
 class _Recorded(dict[bytes, bytes]):
@@ -241,16 +262,11 @@ def record_variables() -> Callable[[], frozenset[str]]:
     return lambda: frozenset(map(os.fsdecode, recorded.names))
 
 
-def environment_but_cudas() -> dict[str, str]:
-    """All of the environment but what CUDA's start may add."""
-    return dict(environment(*_OF_CUDA))
-
-
 def restore_environment(before: Mapping[str, str]) -> None:
-    """Make the environment what it was, except for what CUDA's start has added."""
-    additions = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
+    """Make the environment what it was, except for what libraries have set by themselves."""
+    additions = environment() & _BY_LIBRARIES
     os.environ.clear()
-    os.environ.update({**additions, **before})
+    os.environ.update({**dict(additions), **before})
 
 
 def one_of_several() -> bool:

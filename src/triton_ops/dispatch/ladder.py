@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -198,14 +199,18 @@ class Ladder:
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
-        pinned = self.lockfile.find(question.asked)
-        if pinned is not None:
-            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=str(pinned), record=pinned.entry.origin.record)
-        problems = [entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel]
-        for key in _loosened(question, problems):
-            if (pinned := self.lockfile.find(key)) is not None:
-                why = f"{pinned}; borrowed, since it differs in {_said(question.asked.differences(key))}"
-                yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
+        problems = (entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel)
+        for key in chain([question.asked], _loosened(question, problems)):
+            if (pinned := self.lockfile.find(key)) is None:
+                continue
+            if pinned.drift:
+                warn_once(
+                    f"the lockfile is used beyond the versions that it was confirmed for ({'; '.join(pinned.drift)}): "
+                    "`triton-ops lock verify --repair` races its entries again"
+                )
+            differs = _said(question.asked.differences(key))
+            why = f"{pinned}; borrowed, since it differs in {differs}" if differs else str(pinned)
+            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
     def _exact(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
@@ -286,7 +291,8 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
-    return f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
+    why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
+    return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why
 
 
 def _said(differences: list[str]) -> str:
@@ -465,8 +471,8 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, RACE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
-MEASURING = (TUNE, RACE)
+TUNE, RACE, EXPECTED, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE, EXPECTED)
 
 
 @contextmanager
@@ -477,7 +483,8 @@ def on_miss(policy: str) -> Iterator[None]:
 
     Args:
         policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
-            default, which takes about a second, `default` runs the kernel's default config, `error` raises
+            default, which takes about a second, `expected` compares the one that it expects to be the fastest where it
+            is sure of a gain, and does as `queue` elsewhere, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:

@@ -274,11 +274,9 @@ def _as_json(portfolio: Portfolio) -> dict[str, Any]:
         }
         for each in portfolio.served
     ]  # fmt: skip
+    plain = {name: value for name, value in vars(portfolio).items() if name != "served"}
     return {
-        "kernel": portfolio.kernel, "device": portfolio.device,
-        "configs": [dict(config) for config in portfolio.configs], "problems": problems,
-        "objective": portfolio.objective, "worst": portfolio.worst, "mean": portfolio.mean, "bound": portfolio.bound,
-        "exact": portfolio.exact, "noise": portfolio.noise, "measured": portfolio.measured, "cells": portfolio.cells,
+        **plain, "configs": [dict(config) for config in portfolio.configs], "problems": problems,
         "unmeasured": [{"config": dict(config), "problems": list(at)} for config, at in portfolio.unmeasured.items()],
         "left_out": dict(portfolio.left_out),
     }  # fmt: skip

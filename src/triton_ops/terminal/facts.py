@@ -123,6 +123,12 @@ class Facts:
         """The same as Markdown, in which no text of somebody is a link, a mention or markup."""
         return "\n".join(line for part in self._parts for line in part.markdown())
 
+    @property
+    def as_markdown(self) -> Facts:
+        """The same, whose lines are Markdown from now on."""
+        lines, self._parts = self.markdown().splitlines(), []
+        return self.lines(*lines, end=None)
+
     def written(self) -> int:
         """Write it for the command that ends, and return its exit code.
 
@@ -149,6 +155,12 @@ class Facts:
             say(*self.printed(width(sys.stdout)))
             for message in self.messages:
                 tell(*message)
+
+    @staticmethod
+    def members(value: Any, *names: str, **renamed: str) -> Any:
+        """Attributes of a value as members of a document, of the same name or renamed; None without a value."""
+        every = {**{name: name for name in names}, **renamed}
+        return None if value is None else {name: getattr(value, attribute) for name, attribute in every.items()}
 
     @staticmethod
     def save(path: Path, content: str | Sequence[str], hint: str) -> None:

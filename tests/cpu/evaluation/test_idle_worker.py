@@ -207,6 +207,20 @@ def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkey
         assert idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name)) is None
 
 
+@pytest.mark.parametrize(
+    ("variable", "by_a_library"), [("CUDA_MODULE_LOADING", "LAZY"), ("KMP_DUPLICATE_LIB_OK", "True")]
+)
+def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable, by_a_library, monkeypatch):
+    """torch sets the first one when it first uses a GPU, and threadpoolctl the other; another value is the user's."""
+    monkeypatch.delenv(variable, raising=False)
+    needs = idle_worker.Needs((), "cpu")
+    idle_worker.start(needs)
+    monkeypatch.setenv(variable, "by the user")
+    assert not idle_worker.waits(needs)
+    monkeypatch.setenv(variable, by_a_library)
+    assert idle_worker.waits(needs)
+
+
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
     """The next tune waits for it, and one that does not give up is ended."""
     rests, go_on = threading.Event(), threading.Event()
