@@ -139,7 +139,6 @@ def _brief(value: Any) -> Any:
 
 Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]
 _ASSETS = Path(str(files("triton_ops.lab"))) / "assets"
-_SCRIPTS = ("charts.js", "views.js", "controls.js")
 _ASKED = "as asked"  # the name of a size that is none of the workload's own
 _SERVED_ROWS = 1000
 _MOST_FIELDS = 16  # of a question
@@ -225,7 +224,7 @@ def page_of(
     return Page(
         title="Config ranking simulator", body=Page.part(_ASSETS, "page.html"),
         style=[Page.part(_ASSETS, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(_ASSETS, name) for name in _SCRIPTS)],
+        scripts=[Page.data("DATA", data), *(Page.part(_ASSETS, f"{it}.js") for it in ("charts", "views", "controls"))],
         asks=grid is None,
     ).html  # fmt: skip
 
