@@ -91,7 +91,7 @@ VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Stateme
 
 def _in_variants(most: int | None) -> Callable[[VariantDecision], Callable[[KernelReading], list[Statement]]]:
     """A decision by what each of the first variants of a kernel does; None for all of them."""
-    return lambda decide: once(lambda kernel: (one for it in kernel.variants[:most] for one in decide(kernel, it)))
+    return lambda decide: once(lambda kernel: (one for each in kernel.variants[:most] for one in decide(kernel, each)))
 
 
 in_each_variant, in_first_variant = _in_variants(None), _in_variants(1)

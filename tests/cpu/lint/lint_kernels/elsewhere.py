@@ -228,3 +228,48 @@ def scores_of_all_and_one_good(x, scores, y, n, stride, B: tl.constexpr):
     for j in range(n + 1):
         total += tl.sum(tl.where(at == j, weight, 0.0), axis=0) * tl.load(x + j * stride)
     tl.store(y + tl.program_id(0), total)
+
+
+@triton.jit
+def last_block_by_a_test(x, y, n, BLOCKS, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    if tl.program_id(0) == BLOCKS - 1:
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+    else:
+        tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
+def rows_of_a_weight(x, weight, y, R, D: tl.constexpr):
+    column = tl.arange(0, D)
+    row = tl.load(x + tl.program_id(0) * D + column)
+    tl.store(y + tl.program_id(0) * D + column, row * tl.load(weight + column))
+
+
+@triton.jit
+def loop_to_a_loaded_end(x, ends, y, B: tl.constexpr):
+    total = tl.zeros((B,), dtype=tl.float32)
+    for first in range(0, tl.load(ends), B):
+        total += tl.load(x + first + tl.arange(0, B)).to(tl.float32)
+    tl.store(y, tl.sum(total, axis=0))
+
+
+@triton.jit
+def nearest_of_valid_rows_good(x, y, n, D, B: tl.constexpr):
+    at, total = tl.arange(0, B), tl.zeros((B,), dtype=tl.float32)
+    for column in range(D):
+        total += (1 - tl.load(x + at * D + column, mask=at < n, other=0.0)).to(tl.float32)
+    tl.store(y, tl.min(tl.where(at < n, total, float("inf")), axis=0))
+
+
+@triton.jit
+def width_beside_rows(x, weight, y, M, N: tl.constexpr, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.program_id(1) * B + tl.arange(0, B)
+    inside = (c < N) & (row < M)
+    scale = tl.load(weight + c, mask=inside, other=0.0)
+    tl.store(y + c * M + row, scale * tl.load(x + c * M + row, mask=inside, other=0.0), mask=inside)
+
+
+def launch_weight(x, weight, y):
+    M, N = x.shape[0], weight.shape[0]
+    width_beside_rows[(M, triton.cdiv(N, 64))](x, weight, y, M, N, 64)
