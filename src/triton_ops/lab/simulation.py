@@ -274,9 +274,7 @@ def simulate(
     medium, _ = workload.operation.problems["medium"] if workload.least else ((), None)
     whole = tuple(shape or medium) or workload.operation.full_shape(None)
     if faults := [extent for extent in whole if extent > LARGEST]:
-        raise ShapeMismatchError(
-            f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole, hint="give less"
-        )
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole)
     workload.operation.problem(whole, dtype)  # which refuses what is not one
     taken = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
