@@ -128,7 +128,7 @@ class Simulation:
         """The extents by name and the dtype; of a TARGET without extents its arguments."""
         names = self.workload.operation.extents
         shape = [f"{name}={extent}" for name, extent in zip(names, self.shape, strict=True)]
-        return " ".join([*shape, self.dtype or ""]).strip() or str(self.workload.operation.problem())
+        return " ".join([*shape, self.dtype or ""]).strip() or self.workload.operation.problem().label
 
     @property
     def note(self) -> str:
