@@ -329,7 +329,7 @@ def _lanes_carried(
     for one in (one for term in inputs for one in term.named("after") if one not in masked):
         places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
         carried = facts.carried.get(one.operands[:2])
-        if carried is not None and carried.after.name == "after" and len(places) == 1:
+        if carried is not None and carried.symbol.name == "carried" and len(places) == 1:
             inner = facts.terms.index(places[0])
             for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
                 yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)

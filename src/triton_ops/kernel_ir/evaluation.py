@@ -22,7 +22,6 @@ from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, 
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
     FARTHEST,
-    UNTOLD_ACCESS,
     Access,
     AccessTrace,
     DotTrace,
@@ -260,7 +259,7 @@ class _Evaluation:
         for _, weight in self._visits_along(computation.way):
             assert computation.product is not None
             loops, nothing = computation.way.loops, np.zeros(self._count)
-            dot = DotTrace(computation.product, loops, computation.sources, nothing)
+            dot = DotTrace(computation.product, loops, nothing)
             self.trace.dots.setdefault(computation.number, dot).executions += weight
 
     def count_arithmetic(self) -> None:
@@ -319,8 +318,11 @@ def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
     kind = fact.block or fact.type
     size = kind.item_bytes
-    told = {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
-    figures = Access(**{**UNTOLD_ACCESS, **told})
+    figures = Access(
+        kind=fact.kind, argument=-1, element=kind.element, item_bytes=size, loop=-1, executions=0.0, tile=1,
+        elements=0.0, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=float(size), descriptor=False, still=False,
+        repeats=1.0, known=False, again=-1, shared=(),
+    )  # fmt: skip
     if fact.block is None:
         return figures
     tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size

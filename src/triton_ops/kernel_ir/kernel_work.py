@@ -377,7 +377,7 @@ def _repeats(access: AccessTrace, trace: Trace) -> float:
 
 
 def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
+    left, right = (places.get(number, -1) for number in dot.figures.loads)
     executions = float((exact or dot).executions.mean())
     return replace(dot.figures, loop=_around(dot.loops, loops), executions=executions, loads=(left, right))
 

@@ -405,10 +405,9 @@ def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
     right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
     product = Product(
         batch=kind.shape[0] if len(kind.shape) == 3 else 1, rows=kind.shape[-2], columns=kind.shape[-1], inner=inner,
-        element=left.type.element, loop=-1, executions=0.0, loads=(-1, -1),
+        element=left.type.element, loop=-1, executions=0.0, loads=(left.source, right.source),
     )  # fmt: skip
-    sources = left.source, right.source
-    here.facts.computations.append(Computation(operation.number, here.way, product=product, sources=sources))
+    here.facts.computations.append(Computation(operation.number, here.way, product=product))
 
 
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:

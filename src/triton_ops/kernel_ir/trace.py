@@ -262,11 +262,6 @@ class Reduction:
 Weights: TypeAlias = NDArray[np.float64]
 _LINE_BYTES = 128
 _SECTOR_BYTES = 32
-UNTOLD_ACCESS: dict[str, Any] = {
-    "argument": -1, "loop": -1, "executions": 0.0, "tile": 1, "elements": 0.0, "distinct": 1.0, "lines": 1.0,
-    "sectors": 1.0, "descriptor": False, "still": False, "repeats": 1.0, "known": False, "again": -1, "shared": (),
-}  # fmt: skip
-"""The figures of an access before anything is told of it."""
 
 
 @dataclass
@@ -292,11 +287,10 @@ class AccessTrace:
 
 @dataclass
 class DotTrace:
-    """A product by program; `sources` are the loads that its operands come from, None for what was computed."""
+    """A product by program, whose loads are told by the numbers of their operations."""
 
     figures: Product
     loops: tuple[int, ...]
-    sources: tuple[int | None, int | None]
     executions: Weights
 
 
