@@ -271,8 +271,12 @@ _EXTREMES = ("arith.maximumf", "arith.maxnumf", "arith.minimumf", "arith.minnumf
 _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 
-def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
-    """As `KernelFacts.padded_lanes`."""
+def padded_lanes_of(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
+    """The lanes that take part in reductions and products though a load's mask leaves them out.
+
+    Each with the fact, the condition that leaves it out, or words for why that is not told, and how it changes a
+    result.
+    """
     several: tuple[ReductionFact | ProductFact, ...] = (*facts.reductions, *facts.products)
     for fact in several:
         terms = fact.factors if isinstance(fact, ProductFact) else [value.term for value in fact.inputs]

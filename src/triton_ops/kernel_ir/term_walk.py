@@ -6,11 +6,11 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
-from triton_ops.kernel_ir.draws import Harm, padded_lanes
+from triton_ops.kernel_ir.draws import padded_lanes_of
 from triton_ops.kernel_ir.facts import (
     Computation,
     Fact,
@@ -75,13 +75,7 @@ class KernelFacts(Facts):
         """What a term's operation does to floating point, as the table of operations has it; empty for any other."""
         return meaning_of(term.name).does
 
-    def padded_lanes(self) -> Iterator[tuple[Fact, Term | str, Harm]]:
-        """The lanes that take part in reductions and products though a load's mask leaves them out.
-
-        Each with the fact, the condition that leaves it out, or words for why that is not told, and how it changes a
-        result.
-        """
-        return padded_lanes(self)
+    padded_lanes = padded_lanes_of
 
     def growing(self, bits: int, sizes: Collection[int]) -> list[tuple[Term, Fact]]:
         """The products of so many bits of a place and its stride: an argument, or a multiple of a size."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -217,24 +216,20 @@ class MemoryWatch:
     locked: set[str] = field(default_factory=set)
     stores: dict[int, Any] = field(default_factory=dict)
     last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    _first: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
-    _counts: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
+    _notes: dict[tuple[str, str, str, int], tuple[str, int]] = field(default_factory=dict)
 
     def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
         """Note what happened to some elements in a line; the first time is told in words."""
-        self._first.setdefault((kind, kernel, *line), words)
-        self._counts[(kind, kernel, *line)] += count
+        first, before = self._notes.get((kind, kernel, *line), (words, 0))
+        self._notes[(kind, kernel, *line)] = first, before + count
 
     def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
-            Observation(
-                kind=kind, kernel=kernel, file=file, line=line,
-                evidence=f"{words}; {self._counts[kind, kernel, file, line]} elements in all",
-            )
-            for (kind, kernel, file, line), words in self._first.items()
+            Observation(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{words}; {count} elements in all")
+            for (kind, kernel, file, line), (words, count) in self._notes.items()
             if kind != CONFLICT or kernel not in self.locked
-        ]  # fmt: skip
+        ]
 
     def keep_stores(self, kernel: str, regions: list[Region]) -> None:
         """Keep what a launch has stored that has ended."""
