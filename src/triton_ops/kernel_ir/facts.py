@@ -78,6 +78,11 @@ class Way:
         """The loops around, the outermost first."""
         return () if self.loop is None else (*self.loop.loops, self.loop.number)
 
+    @property
+    def number(self) -> int:
+        """The number of the loop around; 0 outside of loops."""
+        return 0 if self.loop is None else self.loop.number
+
     def under(self, condition: Term, holds: bool, share: float) -> Way:
         """The way on, for those for whom the condition holds, or does not."""
         return Way(self.loop, (Branch(self, condition, holds, share),))
@@ -232,8 +237,8 @@ class Multiplication(Fact):
 class Computation(NamedTuple):
     """An operation on tiles of floating point.
 
-    `elements` are those that it takes or makes, one by one; `product` is what it multiplies, whose loads are told by
-    the numbers of their operations.
+    `elements` are those that it takes or makes, one by one; `product` is what it multiplies, whose loop and loads are
+    told by the numbers of their operations.
     """
 
     number: int

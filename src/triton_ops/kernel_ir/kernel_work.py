@@ -332,15 +332,11 @@ def _summary(
     )
 
 
-def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
-    return loops[around[-1]] if around else -1
-
-
 def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
     loop = trace.loops[number]
     times, (plain, special) = exact.loops.get(number, loop), trace.arithmetic_of(number)
     return replace(
-        loop.figures, parent=_around(loop.loops, loops), entries=float(times.entries.mean()),
+        loop.figures, parent=loops.get(loop.figures.parent, -1), entries=float(times.entries.mean()),
         turns=float(times.turns.mean()), most=float(times.turns.max()), plain=plain, special=special,
     )  # fmt: skip
 
@@ -356,10 +352,10 @@ def _access(
     return replace(
         access.figures,
         argument=-1 if root is None or root < 0 else root,
-        loop=_around(access.loops, loops),
+        loop=loops.get(access.figures.loop, -1),
         executions=executions,
         elements=of_each * executions,
-        still=bool(access.loops) and access.loops[-1] in access.still,
+        still=access.figures.loop in access.still,
         repeats=_repeats(access, whole),
         known=access.pointer.known,
         again=places.get(_fullest(beside, number), -1),
@@ -379,7 +375,7 @@ def _repeats(access: AccessTrace, trace: Trace) -> float:
 def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
     left, right = (places.get(number, -1) for number in dot.figures.loads)
     executions = float((exact or dot).executions.mean())
-    return replace(dot.figures, loop=_around(dot.loops, loops), executions=executions, loads=(left, right))
+    return replace(dot.figures, loop=loops.get(dot.figures.loop, -1), executions=executions, loads=(left, right))
 
 
 def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:

@@ -266,7 +266,7 @@ _SECTOR_BYTES = 32
 
 @dataclass
 class AccessTrace:
-    """An access by program, without those of its figures that only the whole trace tells.
+    """An access by program, whose loop is told by its number, without the figures that only the whole trace tells.
 
     Attributes:
         pointer: Where it went when it was first reached, in the argument `root`, None if that is unknown.
@@ -279,7 +279,6 @@ class AccessTrace:
     root: int | None
     pointer: Value
     rank: int
-    loops: tuple[int, ...]
     executions: Weights
     elements: Weights
     still: set[int] = field(default_factory=set)
@@ -287,19 +286,17 @@ class AccessTrace:
 
 @dataclass
 class DotTrace:
-    """A product by program, whose loads are told by the numbers of their operations."""
+    """A product by program, whose loop and loads are told by the numbers of their operations."""
 
     figures: Product
-    loops: tuple[int, ...]
     executions: Weights
 
 
 @dataclass
 class LoopTrace:
-    """A loop by program; turns are those over all entries."""
+    """A loop by program, whose parent is told by its number; turns are those over all entries."""
 
     figures: LoopWork
-    loops: tuple[int, ...]
     entries: Weights
     turns: Weights
 
