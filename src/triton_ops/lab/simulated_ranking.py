@@ -33,17 +33,9 @@ def table_name(spec: DeviceSpec) -> str:
     return next((name for name, known in known_devices().items() if known == spec), spec.name)
 
 
-def percent(share: float) -> str:
-    """A share in whole percents."""
-    return f"{100 * share:.0f} %"
-
-
 def config_text(config: Mapping[str, Any]) -> str:
     """A config as it is typed."""
     return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-_LEFT_OUT = ("pipeline", "read: work")  # which is drawn, and which of a declared work's kernel is not read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +59,7 @@ class PlacedConfig:
         if self.why_not:
             return {"cannot run": self.why_not}
         rows = explained_rows(self.spec, self.expectation, self.image)
-        return {name: text for name, text in rows.items() if name not in _LEFT_OUT}
+        return {name: text for name, text in rows.items() if name not in ("pipeline", "read: work")}  # drawn, not read
 
     @property
     def why_not(self) -> str:
@@ -111,12 +103,12 @@ class PlacedConfig:
     @property
     def cells(self) -> list[str]:
         """A line of a ranking: place, expected time, score, waves, occupancy, shared memory, limit, config."""
-        forecast, shared = self.expectation.forecast, percent(self.of_shared) if self.of_shared else "-"
+        forecast, shared = self.expectation.forecast, f"{100 * self.of_shared:.0f} %" if self.of_shared else "-"
         if forecast is None or self.why_not:
             return [*["-"] * 5, shared, self.why_not, self.text]
         return [
             f"{self.place} *" if self.place == 1 else f"{self.place}  ", f"{forecast.expected_ms:.4g} ms",
-            f"{self.score:.1f}", f"{forecast.waves:.2f}", percent(self.occupancy), shared,
+            f"{self.score:.1f}", f"{forecast.waves:.2f}", f"{100 * self.occupancy:.0f} %", shared,
             self.limited_by, self.text,
         ]  # fmt: skip
 

@@ -1,7 +1,6 @@
-"""Simulations: the configs of a workload in the order of their expected times, or of a recording.
+"""Simulations: the configs of a workload in the order of their expected times.
 
-Nothing runs. The ranking of a textbook's workload is the model's, by datasheet figures alone, so that it is the same on
-every computer. That of a TARGET is the one of `rank`.
+Of a textbook's workload it is by datasheet figures alone, the same on every computer; of a TARGET it is that of `rank`.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class Simulation:
         """The extents by name and the dtype; of a TARGET without extents its arguments."""
         names = self.workload.operation.extents
         shape = [f"{name}={extent}" for name, extent in zip(names, self.shape, strict=True)]
-        return " ".join([*shape, self.dtype or ""]).strip() or str(self.workload.operation.problem())
+        return " ".join([*shape, self.dtype or ""]).strip() or self.workload.operation.problem().label
 
     @property
     def note(self) -> str:
@@ -275,8 +274,7 @@ def simulate(
     medium, _ = workload.operation.problems["medium"] if workload.least else ((), None)
     whole = tuple(shape or medium) or workload.operation.full_shape(None)
     if faults := [extent for extent in whole if extent > LARGEST]:
-        hint = f"give {'x'.join(workload.operation.extents)} as whole numbers"
-        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole, hint=hint)
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole)
     workload.operation.problem(whole, dtype)  # which refuses what is not one
     taken = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
@@ -465,11 +465,34 @@ def _run(module: ModuleType, statements: list[ast.stmt], path: Path) -> Iterator
         try:
             code = compile(ast.Module([statement], []), str(path.resolve()), "exec", flags, dont_inherit=True)
             flags |= code.co_flags & _FUTURE
-            exec(code, vars(module))
+            _execute(code, module, path)
         except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 - whatever the user's code raises
             yield _Failure(str(path), statement.lineno, frozenset(_bound(statement)), error)
             if isinstance(error, SystemExit):
                 return
+
+
+def _execute(code: CodeType, module: ModuleType, path: Path) -> None:
+    """Run a file's code; where an import fails, once more within its packages, of which an `__init__` may fail."""
+    try:
+        exec(code, vars(module))
+    except ImportError:
+        root = path.resolve().parent
+        while (root / "__init__.py").is_file():
+            root = root.parent
+        names = path.resolve().parent.relative_to(root).parts
+        if not names:
+            raise
+        _importable_from(root)
+        for name in (".".join(names[:count]) for count in range(1, len(names) + 1)):
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001 - whatever the package's code raises
+                sys.modules[name] = package = ModuleType(name)
+                package.__path__ = [str(root.joinpath(*name.split(".")))]
+                tell(f"{path}: the __init__ of {name} is left out, since it fails: {error}", "note", "yellow")
+            module.__spec__, module.__package__ = None, name
+        exec(code, vars(module))
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
@@ -512,22 +535,10 @@ def _import_error(name: str, error: BaseException) -> TargetError:
         if name == missing or name.startswith(f"{missing}."):
             return TargetError(f"there is no module {missing}", hint=TargetError.FORMS)
         return TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}")
-    package = _in_package(Path(name)) if "no known parent package" in str(error) else None
     return TargetError(
         f"{name} cannot be imported: {type(error).__name__}: {error}",
-        hint=f"name it as a part of its package: {package}"
-        if package
-        else "import it in Python to try; -v shows the trace",
+        hint="import it in Python to try; -v shows the trace",
     )
-
-
-def _in_package(path: Path) -> str:
-    """The name of a file of a package: its module, and the folder from which that is found."""
-    path = path.resolve()
-    root = path.parent
-    while (root / "__init__.py").is_file():
-        root = root.parent
-    return f"{'.'.join(path.relative_to(root).with_suffix('').parts)}:NAME, in {root}"
 
 
 def _offers(module: ModuleType) -> str:

@@ -72,7 +72,7 @@ def export_command(
             said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(said, hint="check the facts")
     named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
-    if not named and (doubt := form.doubt(table.facts)):
+    if doubt := form.doubt(folder, table.facts, named=named):
         tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")

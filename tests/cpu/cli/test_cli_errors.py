@@ -263,14 +263,23 @@ def test_a_target_that_cannot_be_imported(cli, tmp_path, source, message):
     assert_refused(cli("tune", f"{path}:f", *SPACE), 2, message)
 
 
-def test_a_file_of_a_package_is_named_by_its_module(cli, tmp_path):
+def test_a_file_of_a_package_imports_from_it_where_the_package_itself_cannot_be_imported(cli, tmp_path):
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
-    for folder in (inner, inner.parent):
-        (folder / "__init__.py").touch()
-    (inner / "ops.py").write_text("from .. import nothing")
-    ran = cli("tune", f"{inner / 'ops.py'}:f", *SPACE)
-    assert_refused(ran, 2, f"(hint: name it as a part of its package: outer.inner.ops:NAME, in {tmp_path})")
+    (inner / "__init__.py").touch()
+    (inner.parent / "__init__.py").write_text("import a_package_that_is_not_there")
+    (inner / "beside.py").write_text("from outer.inner.values import ONE\nTWO = 2 * ONE")
+    (inner / "values.py").write_text("ONE = 1")
+    (inner / "ops.py").write_text("from outer.inner.beside import TWO\nfrom .values import ONE\ndef f(n): return TWO")
+    ran = cli("tune", f"{inner / 'ops.py'}:g", *SPACE)
+    assert (ran.code, ran.out) == (2, "")
+    note, error = ran.err.splitlines()
+    assert note.endswith(
+        "the __init__ of outer is left out, since it fails: No module named 'a_package_that_is_not_there'"
+    )
+    assert "has no 'g'; it has f" in error
+    (inner / "ops.py").write_text("from .nowhere import nothing")
+    assert "needs outer.inner.nowhere, which is not installed" in cli("tune", f"{inner / 'ops.py'}:f", *SPACE).err
 
 
 @pytest.mark.triton
