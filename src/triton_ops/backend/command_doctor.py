@@ -35,15 +35,11 @@ def doctor_command(context: typer.Context, cache_dir: CacheDir = None) -> Facts:
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
-    version = str(context.find_root().obj)
-    parts = [_python(version), *_system(), _torch(), _triton(), _ptxas(), *_gpu(), _cache(cache_dir)]
+    system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    python = CheckedPart("Python", system, True, f"triton-ops {context.find_root().obj}")
+    parts = [python, *_system(), _torch(), _triton(), _ptxas(), *_gpu(), _cache(cache_dir)]
     rows = [("ok" if part.ok else "--", part.name, f"{part.found}; {part.means}") for part in parts]
     return Facts("doctor", list(map(asdict, parts))).table(("", "", ""), rows)
-
-
-def _python(program: str) -> CheckedPart:
-    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return CheckedPart("Python", version, True, f"triton-ops {program}")
 
 
 def _system() -> list[CheckedPart]:

@@ -30,11 +30,6 @@ from triton_ops.values import Resources
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
 
 
-def overrides_of(configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The files that the configs put in the place of compiled code."""
-    return tuple(sorted({str(config[OVERRIDE]) for config in configs if config.get(OVERRIDE)}))
-
-
 def hook_of(configs: Sequence[Any]) -> Hook | None:
     """The hook of the configs, each with its own if they differ; None if no config has one."""
     hooks = [(config, config.pre_hook) for config in configs if is_triton_config(config) and config.pre_hook]
@@ -320,7 +315,8 @@ class TritonKernel(CompiledByTriton):
         """
         all_configs = list(configs)
         hook = both_hooks(hook_of(all_configs), self.pre_hook)
-        return replace(self, pre_hook=hook, overrides=overrides_of(map(TritonKernel.values_of, all_configs)))
+        overrides = {str(one[OVERRIDE]) for one in map(TritonKernel.values_of, all_configs) if one.get(OVERRIDE)}
+        return replace(self, pre_hook=hook, overrides=tuple(sorted(overrides)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched."""

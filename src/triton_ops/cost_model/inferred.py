@@ -26,7 +26,7 @@ from triton_ops.cost_model.inferred_rows import (
     walk_of,
     why_silent,
 )
-from triton_ops.cost_model.prediction import Model
+from triton_ops.cost_model.prediction import Model, ModelPrior
 from triton_ops.cost_model.product_tiles import (
     TileBlock,
     TileLoop,
@@ -44,7 +44,7 @@ from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
-from triton_ops.values import Compiled, Footprint, Schedule, TilePlan, Trial, UnknownTileError, Work, warps_and_stages
+from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
 
 DramBytes: TypeAlias = "Callable[[Machine, int], float]"
 """From a machine and the programs of a wave to the bytes that DRAM delivers for one program."""
@@ -551,21 +551,21 @@ _ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
 _MOST_FITTED = 4_000
 
 
-class InferredPrior:
+class InferredPrior(ModelPrior):
     """Expected times by the work that was read, and by a fit of them for other configs; none if `silent`."""
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
-        self._model = readings.model(machine).prior
+        super().__init__(readings.model(machine))
         self.readings = readings
         some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
-        pairs = zip(some, self._model.score(some), strict=True)
+        pairs = zip(some, super().score(some), strict=True)
         self._samples = [(config, ms) for config, ms in pairs if math.isfinite(ms) and ms > 0]
         self._fit: Any = None
         self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds, once in 0.1 ms each: NaN for one without a forecast, infinite if it does not fit."""
-        times = self._model.score(configs)
+        times = super().score(configs)
         gaps = [
             at
             for at, ms in enumerate(times)
@@ -578,14 +578,6 @@ class InferredPrior:
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        """Keep the resources that the compiler gave the tried configs."""
-        self._model.tell(trials)
-
-    def take_previews(self, found: Sequence[Compiled]) -> None:
-        """Keep what no guess can tell of configs that are not tried yet."""
-        self._model.take_previews(found)
 
 
 def _why_useless(times: Sequence[float]) -> str:

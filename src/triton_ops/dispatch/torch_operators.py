@@ -192,7 +192,9 @@ def compilable(
             if training is not None and _recorded(torch, (*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             if torch is None or not torch.compiler.is_compiling():
-                _take_options(kwargs)
+                _check_options(kwargs)
+                if kwargs.get("config") is not None:
+                    kwargs["config"] = _plain(kwargs["config"])
                 output = function(*args, **kwargs)
                 return operator.attached(args, kwargs, output)  # type: ignore[no-any-return]
             ready()
@@ -230,12 +232,6 @@ def _plain(config: Any) -> Mapping[str, Any]:
     values = TritonKernel.values_of(config)
     left_open = {name for name, value in _OPEN.items() if name in values and values[name] == value}
     return {name: value for name, value in values.items() if name not in left_open} if left_open else values
-
-
-def _take_options(options: dict[str, Any]) -> None:
-    _check_options(options)
-    if options.get("config") is not None:
-        options["config"] = _plain(options["config"])
 
 
 def _told(config: Any) -> str:

@@ -288,7 +288,8 @@ class Lockfile:
         where = expanded(path)
         try:
             content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
-            lock = _build(_reseal(content))
+            entries = [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]]
+            lock = _build({**content, "entries": entries})
         except LockfileError as error:
             raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
         return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
@@ -427,14 +428,6 @@ def _damage(content: Mapping[str, Any]) -> str | None:
     except DamagedError as error:
         return str(error)
     return None
-
-
-def _reseal(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content in which entries that were edited say so."""
-    return {
-        **content,
-        "entries": [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]],
-    }
 
 
 def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,11 +63,6 @@ def page_of(reports: Sequence[Report]) -> str:
     })  # fmt: skip
 
 
-def live_page(run: dict[str, Any], version: int) -> str:
-    """The page of a run that goes on: it asks the server that it came from for what is new since `version`."""
-    return _page({"runs": [run], "comparisons": [], "map": None, "version": version}, _FOLLOWS)
-
-
 def _page(data: dict[str, Any], *further: str) -> str:
     folder = Path(__file__).parent / "assets"
     return Page(
@@ -243,7 +238,10 @@ class GrowingReport:
         """The page as it is now; None while the file cannot be read as a run log."""
         with self._lock:
             self._refresh()
-            return live_page(self._run, self._version) if self._version else None
+            if not self._version:
+                return None
+            data = {"runs": [self._run], "comparisons": [], "map": None, "version": self._version}
+            return _page(data, _FOLLOWS)  # which asks the server that it came from for what is new since the version
 
     def newer(self, shown_version: int, most_s: float) -> str | None:
         """The run as JSON, as soon as it has another version than the one shown; the last has `over`. None: no news."""

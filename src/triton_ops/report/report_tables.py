@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from triton_ops.base import gain_text
 from triton_ops.cost_model import Model
-from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
+from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.space import Config
 from triton_ops.terminal import Facts
 from triton_ops.timing import Interval
@@ -68,11 +68,6 @@ def gap_text(gap: Interval | None) -> str:
     if gap is None:
         return "-"
     return f"{gap.centre:+.2%} ({gap.low:+.2%} to {gap.high:+.2%})"
-
-
-def place_cells(report: Report, row: TrialRow) -> list[str]:
-    """One line of the list of trials: time, gain over the default with its interval, outcome, config."""
-    return [ms_text(row.trial), gain_text(*report.gain_of(row.trial)), row.fate, str(row.trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
@@ -329,7 +324,10 @@ def _add_map(facts: Facts, problems: Sequence[ProblemRow]) -> None:
 def _add_trials(facts: Facts, report: Report, top: int) -> None:
     if rows := report.fastest_first:
         header = ("ms", "vs default", "outcome", "config")
-        cells = [place_cells(report, row) for row in rows[:top]]
+        cells = [
+            [ms_text(row.trial), gain_text(*report.gain_of(row.trial)), row.fate, str(row.trial.config)]
+            for row in rows[:top]
+        ]
         more = f"{len(rows) - top} more" if len(rows) > top else ""
         facts.table(header, cells, header[:2], title="Trials", note=more)
 

@@ -69,15 +69,12 @@ class KnownCalls(dict[Any, V], Generic[V]):
         super().__init__()
         self._decide, self._modes, self._plain = decide, modes, plain
         self._patterns: dict[Any, _Pattern] = {}
-        self._begin()
-        self.call: Callable[..., Any] = self._any
-
-    def _begin(self) -> None:
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+        self.call: Callable[..., Any] = self._any
 
     def begin_anew(self) -> None:
         """Forget every call and every lock, in a forked child, whose other threads are gone."""
-        self._begin()
+        self._locks = defaultdict(threading.RLock)
         self.clear()
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
