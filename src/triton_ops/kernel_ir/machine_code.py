@@ -137,8 +137,8 @@ _MMA = {
     "ptx": {"tcgen05": "tcgen05.mma", "wgmma": "wgmma.mma_async", "mma.sync": "mma.sync"},
     "amdgcn": {"mfma": "v_mfma_", "wmma": "v_wmma_"},
 }
-PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
-PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
     "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
@@ -164,8 +164,8 @@ def load_widths(language: str, assembly: str) -> Counter[int]:
     """
     if language != "ptx":
         return Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in PTX_LOAD.findall(assembly))
-    widths.update(int(width, 0) for width in PTX_COPY.findall(assembly))
+    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(assembly))
+    widths.update(int(width, 0) for width in _PTX_COPY.findall(assembly))
     return widths
 
 

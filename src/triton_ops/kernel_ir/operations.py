@@ -95,10 +95,6 @@ def _split(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(terms.change(operand.term, {last: terms.number(k)}), kind) for k in (0, 1)]
 
 
-_SMALL = {"eq": "eq", "ne": "ne", "slt": "<", "ult": "<", "sle": "<=", "ule": "<=", "sgt": ">", "ugt": ">", "sge": ">=",
-          "uge": ">="}  # fmt: skip
-
-
 def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermValue:
     """A value of which only its making is known."""
     if not (here.facts.data or kind.whole or kind.pointer):
@@ -244,8 +240,8 @@ def _compare(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = here.all(operation.operands)
     terms = here.terms
     kind = Type(operation.result_type.shape, "i1")
-    how = _SMALL.get(operation.predicate)
-    if one.type.pointer or one.type.truth or how is None:
+    how = operation.predicate[-2:]
+    if one.type.pointer or one.type.truth or how not in COMPARISONS:
         return [symbolic(here, kind, "compared", operation.predicate, one.term, other.term)]
     a, b = one.term, other.term
     if (inner := _as_condition(a, b)) is not None and how in ("eq", "ne"):
@@ -253,8 +249,8 @@ def _compare(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     if how in ("eq", "ne"):
         condition = terms.zero(terms.add((1, a), (-1, b)))
         return [TermValue(condition if how == "eq" else terms.refuse(condition), kind)]
-    low, high = (a, b) if how in ("<", "<=") else (b, a)
-    strict = 1 if how in ("<", ">") else 0
+    low, high = (a, b) if how in ("lt", "le") else (b, a)
+    strict = 1 if how in ("lt", "gt") else 0
     condition = terms.at_least_zero(terms.add((1, high), (-1, low), (-strict, terms.number(1))))
     return [TermValue(condition, kind)]
 

@@ -251,13 +251,14 @@ def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
     match = _THREADS.search(ptx)
     if match is None:
         raise ValueError("the PTX does not say how many threads a block has")
-    instructions = list(_instructions(ptx))
+    instructions = list(instructions_of(ptx))
     registers = Registers(int(match[1]))
     settled = _settle(instructions, registers)
     return instructions, registers if settled else Registers(registers.threads)
 
 
-def _instructions(ptx: str) -> Iterator[Instruction]:
+def instructions_of(ptx: str) -> Iterator[Instruction]:
+    """The instructions of a kernel, in the order of the text."""
     places = Places(ptx)
     whole = ptx.splitlines()
     lines = [line.partition("//")[0] for line in whole]

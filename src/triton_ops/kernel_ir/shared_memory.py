@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.kernel_ir.machine_code import PTX_COPY, PTX_LOAD
-from triton_ops.kernel_ir.ptx import Instruction, Places, Registers, RegisterValue, read_ptx
+from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, instructions_of, read_ptx
 
 BANKS = 32
 _WORD_BYTES = 4
@@ -98,7 +97,6 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
 _WARP = 32
 _ROW_BYTES = 16  # of a matrix of 8 rows
 _WIDTH = re.compile(r"(?:\.v([248]))?\.[bfsu](8|16|32|64|128)$")
-_PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _MATRICES = re.compile(r"\.x([124])\b")
 _KINDS = {"ld": "load", "st": "store", "ldmatrix": "load", "stmatrix": "store", "atom": "atomic", "red": "atomic"}
 
@@ -207,15 +205,10 @@ class Traffic:
         Copies by the tensor memory accelerator move whole tiles and are left out.
         """
         by_line: dict[tuple[str, str, int], list[int]] = {}
-        places = Places(ptx)
-        for line in ptx.splitlines():
-            if places.follow(line):
-                continue
-            for kind, pattern in (("load", PTX_LOAD), ("store", _PTX_STORE)):
-                if (match := pattern.search(line)) is not None:
-                    by_line.setdefault((kind, *places.here), []).append(int(match[2]) // 8 * int(match[1] or 1))
-            if (copied := PTX_COPY.search(line)) is not None:
-                by_line.setdefault(("load", *places.here), []).append(int(copied[1], 0))
+        for one in instructions_of(ptx):
+            if width := _global_bytes(one):
+                kind = "store" if one.name.startswith("st") else "load"
+                by_line.setdefault((kind, *one.place), []).append(width)
         return by_line
 
     @property
@@ -231,6 +224,7 @@ class Traffic:
 
 
 def _global_bytes(one: Instruction) -> int:
+    """Bytes that one thread moves by an instruction from or to global memory; 0 for any other instruction."""
     if one.name.startswith("cp.async.c"):
         return int(one.operands[2], 0)
     if not one.name.startswith(("ld.global", "st.global")) or (width := _WIDTH.search(one.name)) is None:
