@@ -30,7 +30,6 @@ from triton_ops.kernel_ir.ttir_syntax import (
     Module,
     TtirBlock,
     TtirOperation,
-    Type,
     UnreadableError,
     UntoldError,
     parsed_module,
@@ -115,16 +114,14 @@ def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -
 
 
 def _sizes(operation: TtirOperation) -> list[float]:
-    if meaning_of(operation.name).registers == "none":
-        return [0.0] * len(operation.results)
-    return [_words_of(kind) for kind in operation.kinds]
-
-
-def _words_of(kind: Type) -> float:
     """Registers of all threads together; whole numbers, truth values and pointers are made anew where they are used."""
-    if kind.whole or kind.pointer or kind.descriptor:
-        return 0.0
-    return prod(kind.shape) * kind.item_bytes / _WORD_BYTES if kind.shape else 0.0
+    made_anew = meaning_of(operation.name).registers == "none"
+    return [
+        0.0
+        if made_anew or kind.whole or kind.pointer or kind.descriptor or not kind.shape
+        else prod(kind.shape) * kind.item_bytes / _WORD_BYTES
+        for kind in operation.kinds
+    ]
 
 
 @dataclass(frozen=True)

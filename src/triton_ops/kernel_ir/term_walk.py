@@ -82,10 +82,6 @@ class KernelFacts(Facts):
         several = [one for one in self.multiplications if one.bits == bits and one.grows(sizes)]
         return [(self.terms.multiply(one.one, one.other), one) for one in several]
 
-    def factors(self, bits: int) -> list[Term]:
-        """What is multiplied in so many bits."""
-        return [term for one in self.multiplications if one.bits == bits for term in (one.one, one.other)]
-
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
         others = {one.number for one in self.products if one.loops == product.loops and one is not product}
@@ -128,6 +124,7 @@ class _TermWalk:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._budget = _MOST_OPERATIONS
+        self._control = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
 
     def call(self, function: Function, arguments: Sequence[TermValue], here: TermScope) -> list[TermValue]:
         """The values that a function returns; raises UntoldError, with the reason, if it cannot be walked through."""
@@ -150,14 +147,8 @@ class _TermWalk:
         return last
 
     def _results(self, operation: TtirOperation, here: TermScope) -> Sequence[TermValue]:
-        if operation.name == "scf.for":
-            return self._for(operation, here)
-        if operation.name == "scf.while":
-            return self._while(operation, here)
-        if operation.name == "scf.if":
-            return self._if(operation, here)
-        if operation.name == "tt.call":
-            return self._call(operation, here)
+        if (control := self._control.get(operation.name)) is not None:
+            return control(operation, here)
         meaning = meaning_of(operation.name)
         here.facts.rearranges |= meaning.rearranges
         if meaning.counts and (operation.types or operation.result_types) and operation.results:

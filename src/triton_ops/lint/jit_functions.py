@@ -411,14 +411,37 @@ class _LaunchReader:
             return
         expressions = (one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem)))
         for call in (inner for one in expressions for inner in ast.walk(one) if isinstance(inner, ast.Call)):
-            if (grid := _launch_grid(call, self._kernel, scope)) is not None:
-                yield _launch(call, grid[0], scope.branched(), self._parameters)
+            yield from self._launch(call, scope)
         if isinstance(node, (ast.With, ast.AsyncWith)):
             yield from self._block(node.body, scope)
         elif isinstance(node, _BRANCHING):
             yield from self._branches(node, scope)
         else:
             scope.run(node)
+
+    def _launch(self, call: ast.Call, scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        """The launch that a call is; nothing for a call of anything else."""
+        func = call.func
+        if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
+            func = value if isinstance(value := scope.resolved(func), ast.Subscript) else func
+        if isinstance(func, ast.Attribute) and func.attr not in ("run", "warmup"):
+            return
+        if not isinstance(func, (ast.Subscript, ast.Attribute)) or self._kernel not in _named_by(func.value, scope):
+            return
+        values: list[ast.expr] = []
+        for one in call.args:
+            parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
+            if parts is None:
+                break
+            values += parts
+        arguments = dict(zip(self._parameters, values, strict=False))
+        for keyword in call.keywords:
+            arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
+        named_grid = next((keyword.value for keyword in call.keywords if keyword.arg == "grid"), None)
+        grid = func.slice if isinstance(func, ast.Subscript) else named_grid
+        grid = None if grid is None else scope.resolved(grid)
+        names = scope.branched().names
+        yield SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=names, around=scope.around)
 
     def _branches(self, node: ast.stmt, scope: _FunctionScope) -> Iterator[SourceLaunch]:
         """Each way through a statement by itself; what names hold after any of those that go on is joined."""
@@ -469,17 +492,6 @@ def _functions_in(node: ast.AST) -> Iterator[Any]:
             yield from _functions_in(inner)
 
 
-def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
-    func = call.func
-    if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
-        func = value if isinstance(value := scope.resolved(func), ast.Subscript) else func
-    if isinstance(func, ast.Subscript) and kernel in _named_by(func.value, scope):
-        return (func.slice,)
-    if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and kernel in _named_by(func.value, scope):
-        return (next((k.value for k in call.keywords if k.arg == "grid"), None),)
-    return None
-
-
 def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
     """The names that an expression may stand for: through other names, choices, and tables by their values."""
     inner: Iterable[ast.AST] = ()
@@ -493,20 +505,6 @@ def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -
         inner = [node.value]
     names = {dotted_name(node).rpartition(".")[2]} if isinstance(node, ast.expr) else set()
     return names.union(*(_named_by(one, scope, depth - 1) for one in inner if depth))
-
-
-def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
-    values: list[ast.expr] = []
-    for one in call.args:
-        parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
-        if parts is None:
-            break
-        values += parts
-    arguments = dict(zip(parameters, values, strict=False))
-    for keyword in call.keywords:
-        arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
-    grid = None if grid is None else scope.resolved(grid)
-    return SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=scope.names, around=scope.around)
 
 
 def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:

@@ -307,6 +307,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
     products = {product for product, _ in _growing(variant, 32)}
+    factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         if not accesses or (kernel.place(one), product.words) in chosen - own:
@@ -316,7 +317,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         heads = {one for one in beside if any(part.operands[1].arguments for part in one.named("remainder"))}
         orders = {_is_outer(kernel, product, term) for term in beside - heads}  # few, and not widened for their number
         widened = any(_has(term, product) for term in facts.widenings)
-        counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
+        counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
         if product in wide and not counts and any(one.name == "argument" for m in product.parts for one in m):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
