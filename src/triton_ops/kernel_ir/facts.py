@@ -140,11 +140,6 @@ class AccessFact(Fact):
     at: tuple[Term | None, ...] = ()  # the coordinates of the block, None for several
     extents: tuple[Term, ...] = ()  # of the tensor that it is placed in
 
-    @property
-    def locks(self) -> bool:
-        """Check whether programs may wait for each other by it."""
-        return self.does in ("exch", "tt.atomic_cas")
-
 
 @dataclass(frozen=True, eq=False)
 class ReductionFact(Fact):

@@ -15,6 +15,7 @@ from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
 _AXES = "xyz"
+_WAITING = ("exch", "tt.atomic_cas")  # atomic operations by which programs may wait for each other
 _WIDE_ROW = 64  # elements, from which on rows may be as many as make 2^31
 
 
@@ -100,7 +101,7 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
 
 def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
-    locked = any(access.locks for access in facts.accesses)
+    locked = any(access.does in _WAITING for access in facts.accesses)
     for access in facts.accesses:
         if access.kind != "store":
             continue
