@@ -316,7 +316,10 @@ def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
     if before.registers is not None:
         full = ", all that there are" if before.registers >= before.most_registers else ""
         rows["registers"] = f"{before.registers} of {before.most_registers} per thread{full}"
-        rows["frame"] = f"{before.stack_bytes:,} bytes per thread, {_spilled(before)}"
+        spilled = f"{before.spill_bytes:,} of them spilled registers"
+        if (before.spill_bytes or 0) > (before.stack_bytes or 0):  # LLVM counts each register that it has spilled
+            spilled = f"where {before.spill_bytes:,} bytes of spilled registers take turns"
+        rows["frame"] = f"{before.stack_bytes:,} bytes per thread, {spilled}"
         rows["local memory"] = _local(before)
     if before.accumulator is not None:
         across = "x".join(map(str, before.accumulator))
@@ -328,12 +331,6 @@ def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
     if before.median_ms is not None:
         rows["measured"] = f"{before.median_ms:.4g} ms"
     return rows | {f"note {number}": note for number, note in enumerate(report.notes, 1)}
-
-
-def _spilled(step: SpillEvidence) -> str:
-    if (step.spill_bytes or 0) > (step.stack_bytes or 0):  # LLVM counts each register that it has spilled
-        return f"where {step.spill_bytes:,} bytes of spilled registers take turns"
-    return f"{step.spill_bytes:,} of them spilled registers"
 
 
 def _local(step: SpillEvidence) -> str:

@@ -61,15 +61,6 @@ def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) ->
     return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}
 
 
-def _pipeline_lines(image: Portrait) -> list[str]:
-    """The drawing of the pipeline for one to five stages; empty for a kernel without products in a loop."""
-    if not image.timelines:
-        return []
-    source = "as the model expects" if image.load_known else "assumed"
-    lead = f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}"
-    return [lead, *pipeline_lines(image.timelines, image.stages, "this config")]
-
-
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
     members, residents, tile = Facts.members, image.residents, image.accumulator
     return {
@@ -175,21 +166,18 @@ def _advice(image: Portrait) -> dict[str, str]:
         rows[f"begin with {habit.option}"] = f"{span}{outside}: {habit.why}"
     if image.accumulator is not None:
         across = "x".join(map(str, image.accumulator))
-        rows["accumulator"] = f"{across} takes {image.accumulator_bytes:,} bytes of registers: {_by_warps(image)}"
+        by_warps = ", ".join(
+            f"{choice.accumulator_registers:g} per thread with {choice.warps} warps{'' if choice.fits else ' (spills)'}"
+            for choice in image.warp_choices
+            if image.warps // 2 <= choice.warps <= image.warps * 2
+        )
+        rows["accumulator"] = f"{across} takes {image.accumulator_bytes:,} bytes of registers: {by_warps}"
     if image.timelines:
         busy = ", ".join(f"{timeline.busy:.0%}" for timeline in image.timelines)
         rows["pipeline"] = (
             f"one block alone computes {busy} of the time with 1 to {len(image.timelines)} stages; --pipeline draws it"
         )
     return rows
-
-
-def _by_warps(image: Portrait) -> str:
-    return ", ".join(
-        f"{choice.accumulator_registers:g} per thread with {choice.warps} warps{'' if choice.fits else ' (spills)'}"
-        for choice in image.warp_choices
-        if image.warps // 2 <= choice.warps <= image.warps * 2
-    )
 
 
 def explain_command(
@@ -232,7 +220,11 @@ def explain_command(
     unit = spec.vendor.units if spec.vendor else "multiprocessors"
     rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
     facts = Facts("explain", data).listing({**rows, **explained_rows(spec, explained, image)})
-    return facts.lines(*_pipeline_lines(image)) if pipeline else facts
+    if pipeline and image.timelines:
+        source = "as the model expects" if image.load_known else "assumed"
+        facts.lines(f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}")
+        facts.lines(*pipeline_lines(image.timelines, image.stages, "this config"))
+    return facts
 
 
 def _asked(
@@ -291,20 +283,16 @@ def rank_command(
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
-    rows = [
-        _ranked_row(by_config[config], others)
-        for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]
-    ]
+    rows = []
+    for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]:
+        one = by_config[config]
+        expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if _runs(one) else "-"
+        rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{config}{others}"])
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
 
 def _runs(one: RankedConfig) -> bool:
     return math.isfinite(one.expected_ms)
-
-
-def _ranked_row(one: RankedConfig, others: str) -> list[str]:
-    expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if _runs(one) else "-"
-    return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{one.config}{others}"]
 
 
 def cliffs_command(

@@ -30,7 +30,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
-from triton_ops.lab.ptxas_log import Assembled, read_ptxas
+from triton_ops.lab.ptxas_log import read_ptxas
 from triton_ops.request import TuneProblem, TypedProblem
 from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
@@ -351,19 +351,17 @@ def ptxas_command(
         tell(note, "warning", "yellow")
     data = [{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels]
     facts = Facts("explain profile ptxas", data)
-    facts.table(_ASSEMBLED, list(map(_assembled_row, kernels)), _ASSEMBLED[2:6])
+    rows = []
+    for one in kernels:
+        sizes = (one.registers, one.stack_bytes, one.store_bytes, one.load_bytes)
+        figures = ["-" if size is None else f"{size:,}" for size in sizes]
+        rows.append([one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", *figures, one.verdict])
+    facts.table(_ASSEMBLED, rows, _ASSEMBLED[2:6])
     for one in kernels:
         if one.refused or one.next:
             text = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
             facts.text(text, f"{one.kernel or 'a kernel'}: ")
     return facts
-
-
-def _assembled_row(one: Assembled) -> list[str]:
-    registers = "-" if one.registers is None else str(one.registers)
-    figures = (one.stack_bytes, one.store_bytes, one.load_bytes)
-    sizes = ["-" if size is None else f"{size:,}" for size in figures]
-    return [one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", registers, *sizes, one.verdict]
 
 
 def command_command(
@@ -382,9 +380,7 @@ def run_command(
     """Profile a program here, and say what limits its kernels."""
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
     tell(f"the profile is in {path}")
-    report = read_profile(path, tried=tried or [])
-    about = _About(gpu, flops, dtype_name(dtype) if dtype else "")
-    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
+    return read_command(path, gpu=gpu, flops=flops, dtype=dtype, tried=tried)
 
 
 def call_command(
@@ -407,7 +403,11 @@ def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:
     labels = [_label(one.judgement.profile, names) for one in report.kernels]
     facts.table(_HEADER, [_row(*pair) for pair in zip(labels, report.kernels, strict=True)], _NUMBERS)
     for label, one in zip(labels, report.kernels, strict=True):
-        _add_words(facts.lines(""), label, one, about)
+        facts.lines("").text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
+        if place := _place_in_words(one.judgement.profile, about):
+            facts.text(place, "  ")
+        for step in one.judgement.steps:
+            facts.text(f"{step.what} ({step.why})", "  next: ")
     if report.advice is not None:
         facts.lines("").text("; ".join(report.advice.reasons), f"{report.advice.way}  ", bold=True)
     return facts
@@ -431,14 +431,6 @@ def _row(label: str, one: ProfiledKernel) -> list[str]:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0f}%"
-
-
-def _add_words(facts: Facts, label: str, one: ProfiledKernel, about: _About) -> None:
-    facts.text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
-    if place := _place_in_words(one.judgement.profile, about):
-        facts.text(place, "  ")
-    for step in one.judgement.steps:
-        facts.text(f"{step.what} ({step.why})", "  next: ")
 
 
 def _place_in_words(profile: KernelProfile, about: _About) -> str:

@@ -37,7 +37,6 @@ from triton_ops.lab.simulation import (
     LARGEST,
     LESSON,
     WORKLOADS,
-    Dial,
     Simulation,
     SizePoint,
     Workload,
@@ -275,20 +274,17 @@ def _add_simulation(facts: Facts, result: Simulation, top: int, why: int) -> Non
     facts.lines("").text(result.advice).lines("").text(f"Why {standing.text}:")
     facts.listing({f"  {name}": text for name, text in standing.reasons.items()})
     if dials := result.dials_of(standings[0]):
-        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), dials)
+        rows = []
+        for dial in sorted(dials, key=lambda dial: -dial.range):
+            turns = [
+                f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
+                for turn in dial.turns
+            ]
+            rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
+        facts.lines("", "The winner with one knob turned, in milliseconds:")
+        facts.table(("  knob", "range", "expected at each value"), rows)
         if lines := pipeline_lines(standings[0].image.timelines, standings[0].image.stages, "the winner", "  "):
             facts.lines("", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines)
-
-
-def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
-    rows = []
-    for dial in sorted(dials, key=lambda dial: -dial.range):
-        turns = [
-            f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
-            for turn in dial.turns
-        ]
-        rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
-    facts.table(("  knob", "range", "expected at each value"), rows)
 
 
 def _add_sizes(facts: Facts, result: Simulation, extent: str, points: Sequence[SizePoint]) -> None:
