@@ -252,16 +252,13 @@ def _recording(path: Path, content: bytes) -> Recording:
         return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
         Sealed.check_size(content)
-        return _of_cache(path.name, _cache_content(content.decode()))
+        text = content.decode()
+        try:
+            return _of_cache(path.name, json.loads(text))
+        except json.JSONDecodeError:  # Kernel Tuner closes the JSON only at the very end
+            return _of_cache(path.name, json.loads(text.rstrip().rstrip(",") + "}}"))
     plain = Sealed.parsed(content)
     return _of_rows(path.name, Sealed.opened(plain) if Sealed.CHECKSUM in plain else plain)
-
-
-def _cache_content(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
@@ -295,7 +292,9 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
         finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
         ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
         return Trial(row.config, Status.OK, _measurement(ms), **fields)
-    return Trial(row.config, _row_failure(row.status), error=row.status, **fields)
+    word = row.status.partition(":")[0]
+    status = next((each for each in Status if each.value == word), Status.RUNTIME)
+    return Trial(row.config, Status.RESOURCES if word == "OutOfResources" else status, error=row.status, **fields)
 
 
 def _compilation(trial: Trial) -> Compiled:
@@ -303,13 +302,6 @@ def _compilation(trial: Trial) -> Compiled:
     was_known = trial.status.facts.refused or trial.status is Status.DEFERRED
     status, reason = (trial.status, trial.error) if was_known else (Status.OK, "")
     return Compiled(trial.config, status, reason, trial.resources, compile_s=trial.compile_s)
-
-
-def _row_failure(status: str) -> Status:
-    word = status.partition(":")[0]
-    if word == "OutOfResources":
-        return Status.RESOURCES
-    return Status(word) if word in {member.value for member in Status} else Status.RUNTIME
 
 
 def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
