@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from triton_ops.backend import Compiler, Kernel, Operation
+from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, probe
 from triton_ops.exceptions import ConfigValueError, TargetError

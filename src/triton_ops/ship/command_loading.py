@@ -177,7 +177,14 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
         objects += load_kernels(kernels).values()
         misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
         outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
-    facts = Facts("tune misses", list(map(_miss_outcome_json, outcomes)))
+    plain = [
+        {
+            **each.miss.as_json, "result": None if each.result is None else each.result.as_json, "outcome": each.word,
+            **Facts.members(each, "stored", "reason"),
+        }
+        for each in outcomes
+    ]  # fmt: skip
+    facts = Facts("tune misses", plain)
     facts.table(_MISS_HEADER, list(map(_miss_row, outcomes)), _MISS_NUMBERS)
     if not outcomes:
         facts.tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
@@ -191,23 +198,11 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     return facts
 
 
-def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
-    result = None if outcome.result is None else outcome.result.as_json
-    facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
-    return {**outcome.miss.as_json, "result": result, **facts}
-
-
-def _word(outcome: MissOutcome) -> str:
-    if not outcome.loaded:
-        return "not loaded"
-    return "not tuned" if outcome.result is None else "tuned"
-
-
 def _miss_row(outcome: MissOutcome) -> list[str]:
     key, result = outcome.miss.key, outcome.result
     head = [str(outcome.miss.count), key.kernel, key.label or "-"]
     if result is None:
-        return [*head, "-", "-", f"{_word(outcome)}: {outcome.reason}"]
+        return [*head, "-", "-", f"{outcome.word}: {outcome.reason}"]
     gain = gain_text(result.gain, result.gain_interval, result.unproven)
     config = str(Config(result.best_config)) + (f"; {outcome.reason}" if outcome.reason else "")
     return [*head, f"{result.metrics.latency_ms:.4g}", gain, config]
@@ -222,6 +217,11 @@ class MissOutcome:
     reason: str = ""  # why it was not tuned, or in what its record's key differs from what was missed
     stored: bool = False  # there is a record now; the miss is off the list then
     loaded: bool = True  # not so where only the file names its kernel
+
+    @property
+    def word(self) -> str:
+        """The outcome in words."""
+        return "not loaded" if not self.loaded else "not tuned" if self.result is None else "tuned"
 
 
 def tune_misses(
