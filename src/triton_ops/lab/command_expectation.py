@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from triton_ops.backend import Operation
@@ -62,9 +62,14 @@ def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) ->
 
 
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
-    members, residents, tile = Facts.members, image.residents, image.accumulator
+    members, residents, tile, forecast = Facts.members, image.residents, image.accumulator, explained.forecast
+    said = {  # where there is no forecast, by the compiler
+        "lower_bound_ms": image.roofline.least_ms, "terms": [], "blocks_per_unit": residents and residents.blocks,
+        "waves": image.waves and image.waves.waves, "compiled": image.compiled,
+        **members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
+    }  # fmt: skip
     return {
-        **(_no_forecast(image) if explained.forecast is None else asdict(explained.forecast)),
+        **(said if forecast is None else vars(forecast)),
         **members(explained, "limited_by", "stages", "silent", "differences", expected_ms="finite_ms", inferred="work"),
         **members(image, "remarks", warps="warp_choices"), "roofline": _roofline_json(image),
         "compiler": members(explained.compiled, "status", "reason"),
@@ -72,19 +77,9 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         "grid": members(image.waves, "at_once", "waves", "full", "tail_blocks", "used", blocks="grid"),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "accumulator": None if tile is None else {"tile": tile, "bytes": image.accumulator_bytes},
-        "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
-        "pipeline": {"timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
+        "advice": [{**vars(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
+        "pipeline": {"timelines": [{**vars(timeline), "busy": timeline.busy} for timeline in image.timelines],
                      **members(image, "load_steps", known="load_known")},
-    }  # fmt: skip
-
-
-def _no_forecast(image: Portrait) -> dict[str, Any]:
-    """The fields of a forecast where there is none, with what the compiler says."""
-    return {
-        "lower_bound_ms": image.roofline.least_ms, "terms": [],
-        "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "compiled": image.compiled,
-        **Facts.members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
     }  # fmt: skip
 
 
@@ -278,7 +273,7 @@ def rank_command(
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
-    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:most]])
+    facts = Facts("explain rank", lambda: ranking[:most])
     if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")

@@ -244,12 +244,6 @@ class Flow:
     profile: Path | None = None  # the file with the third step's counters
     missing: str = ""  # why there is none
 
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), self.times.quantiles_ms, strict=True))
-        time = {**quantiles_ms, **Facts.members(self.times, "mode", "confidence", "notes")}
-        return {"time": time, "parts": self.parts, "idle": self.idle, "missing": self.missing or None}
-
 
 def _flow_of(called: Called, request: NcuRequest) -> Flow:
     function, arguments, device = called.loaded()
@@ -321,7 +315,12 @@ def flow_command(
     about = _About(None, 0.0, "")
     report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
     counters = None if report is None else _as_json(report, about)
-    facts = add_flow(Facts("explain profile flow", {**result.as_json(), "counters": counters}), result)
+    quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), result.times.quantiles_ms, strict=True))
+    data = {
+        "time": {**quantiles_ms, **Facts.members(result.times, "mode", "confidence", "notes")},
+        **Facts.members(result, "parts", "idle"), "missing": result.missing or None, "counters": counters,
+    }  # fmt: skip
+    facts = add_flow(Facts("explain profile flow", data), result)
     return facts if report is None else _add_report(facts.lines(""), report, about)
 
 

@@ -405,7 +405,7 @@ def simulate_command(
         points = [one.over(over) if over is not None else [] for one in simulations]
     facts = Facts("simulate", lambda: {
         "simulations": [
-            one.as_json() | ({"over": {"extent": over, "shapes": list(map(asdict, sizes))}} if sizes else {})
+            one.as_json() | ({"over": {"extent": over, "shapes": sizes}} if sizes else {})
             for one, sizes in zip(simulations, points, strict=True)
         ],
         "recordings": [one.as_json() for one in overlays],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -105,12 +105,10 @@ class PlacedConfig:
     def as_json(self) -> dict[str, Any]:
         """The config in its ranking as plain values."""
         forecast = self.expectation.forecast
-        figures = (
-            {} if forecast is None else {**asdict(forecast), "terms": {x.name: x.alone_ms for x in forecast.terms}}
-        )
+        figures = forecast and {**vars(forecast), "terms": {term.name: term.alone_ms for term in forecast.terms}}
         idle = 0.0 if forecast is None else 1 - forecast.waves / max(math.ceil(forecast.waves), 1)
         return {
-            **figures, "place": self.place or None, "config": dict(self.config),
+            **(figures or {}), "place": self.place or None, "config": dict(self.config),
             "expected_ms": self.expectation.finite_ms, "score": self.score, "why_not": self.why_not or None,
             "limited_by": self.limited_by, "occupancy": self.occupancy,
             "idle": idle, "of_shared": self.of_shared, "reasons": self.reasons,

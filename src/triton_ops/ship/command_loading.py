@@ -131,7 +131,16 @@ def _kept(verdict: Verdict, lock: Lockfile, path: Path) -> Verdict:
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
-    facts = Facts("verify", list(map(_verdict_json, verdicts)))
+    plain = [
+        {
+            **Facts.members(one, "outcome", "reason", "at", "regret"),
+            "entry": msgspec.to_builtins(one.entry, enc_hook=Config.encode),
+            "result": None if one.result is None else one.result.as_json,
+            "becomes": msgspec.to_builtins(one.becomes, enc_hook=Config.encode),
+        }
+        for one in verdicts
+    ]
+    facts = Facts("verify", plain)
     if not verdicts:
         return facts.lines("0 entries")
     outcomes = Counter(verdict.outcome for verdict in verdicts)
@@ -149,15 +158,6 @@ def _verdict_row(verdict: Verdict) -> list[str]:
     new = entry.config if verdict.becomes is None else verdict.becomes.config
     config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
     return [verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"]
-
-
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "outcome": verdict.outcome, "reason": verdict.reason, "at": verdict.at, "regret": verdict.regret,
-        "entry": msgspec.to_builtins(verdict.entry, enc_hook=Config.encode),
-        "result": None if verdict.result is None else verdict.result.as_json,
-        "becomes": msgspec.to_builtins(verdict.becomes, enc_hook=Config.encode),
-    }  # fmt: skip
 
 
 def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str]) -> Facts:
