@@ -1,4 +1,4 @@
-"""Configs drawn from a space without repetition, at random or evenly, which every other searcher must beat.
+"""Configs drawn at random from a space without repetition, which every other searcher must beat.
 
 The order is random for two reasons: a clock that drifts during the run would otherwise favour one end of the space, and
 a run that is cut short has tried a fair sample. The configs are sorted by their text before they are shuffled, so that
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -171,50 +170,6 @@ class OneByOne(ABC):
     @abstractmethod
     def _next(self) -> Config | None:
         """Take the next config; None ends the search."""
-
-
-_CANDIDATES = 100  # configs compared for each proposal
-
-
-class LatinSearch(OneByOne):
-    """The searcher `latin`, a Latin hypercube with constraints: values occur equally often, as far as possible.
-
-    Of 100 random configs, the next is the one whose values were proposed least often so far.
-    """
-
-    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._candidates: list[Config] = []
-        self._proposals: set[Config] = set()
-        self._counts: Counter[tuple[str, type, object]] = Counter()
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        """Count the values of configs that others proposed, too."""
-        for trial in self._remaining.note(trials):
-            if trial.config in self._candidates:
-                self._candidates.remove(trial.config)
-            self._count(trial.config)
-
-    def _next(self) -> Config | None:
-        while len(self._candidates) < _CANDIDATES and (config := self._remaining.any()) is not None:
-            self._candidates.append(config)
-        if not self._candidates:
-            return None
-        freshest = min(
-            self._candidates, key=lambda config: sorted((self._counts[v] for v in _values(config)), reverse=True)
-        )
-        self._candidates.remove(freshest)
-        self._count(freshest)
-        return freshest
-
-    def _count(self, config: Config) -> None:
-        if config not in self._proposals:
-            self._proposals.add(config)
-            self._counts.update(_values(config))
-
-
-def _values(config: Config) -> list[tuple[str, type, object]]:
-    return [(name, type(value), value) for name, value in config.items()]
 
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
