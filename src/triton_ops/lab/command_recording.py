@@ -125,7 +125,13 @@ def _replay(
         tunes = list(_announce(replay_live(plan, level, conditions, processes, followed)))
         facts = Facts("replay", {"effort": level.name, "spaces": [summary.as_json() for summary in tunes]})
         header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
-        return facts.table(header, list(map(_live_row, tunes)), header[1:-2])
+        rows = []
+        for one in tunes:
+            regrets = [f"{regret:.2%}" for regret in (one.regret_mean, one.regret_worst)]
+            ends = ", ".join(f"{count} {reason}" for reason, count in sorted(one.stopped.items()))
+            figures = [f"{one.within_1pct:.2f}", *regrets, f"{one.trials:.1f}", f"{one.seconds:.1f}"]
+            rows.append([one.search, *figures, ends, one.file])
+        return facts.table(header, rows, header[1:-2])
     summaries = list(_announce(replay_all(plan, processes, followed)))
     facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
     return facts.table(*_replay_table(summaries, plan))
@@ -136,13 +142,6 @@ def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
     for summary in summaries:
         tell(f"{summary.search} on {summary.file}: done")
         yield summary
-
-
-def _live_row(summary: LiveSummary) -> list[str]:
-    regrets = [f"{regret:.2%}" for regret in (summary.regret_mean, summary.regret_worst)]
-    ends = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.stopped.items()))
-    times = [f"{summary.trials:.1f}", f"{summary.seconds:.1f}"]
-    return [summary.search, f"{summary.within_1pct:.2f}", *regrets, *times, ends, summary.file]
 
 
 def _files(paths: list[Path]) -> list[Path]:

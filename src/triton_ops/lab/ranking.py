@@ -268,16 +268,13 @@ def roof_of(
         flops = {dtype: work.flops}
     products = any(flops.values())
     moved = work.bytes if work is not None and work.bytes else sum(map(Readings.least_bytes, launches))
+    single = sum(  # operations on single elements
+        one.programs * (one.plain + one.special + sum(loop.plain + loop.special for loop in one.loops))
+        for one in launches
+    )
     return Roofline.of(
-        spec, flops=flops if products else sum(map(_single, launches)), bytes_=moved, products=products,
-        calibration=calibration,
-    )  # fmt: skip
-
-
-def _single(launch: LaunchWork) -> float:
-    """Operations of a launch on single elements."""
-    each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
-    return launch.programs * each
+        spec, flops=flops if products else single, bytes_=moved, products=products, calibration=calibration
+    )
 
 
 def rank(

@@ -306,7 +306,13 @@ def _compilation(trial: Trial) -> Compiled:
 
 def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
     names = content["tune_params_keys"]
-    trials = [_cache_trial(names, row) for row in content["cache"].values()]
+    trials = []
+    for row in content["cache"].values():
+        config, time = Config.from_json({name: row[name] for name in names}), row["time"]
+        if isinstance(time, str):
+            trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time))
+        else:
+            trials.append(Trial(config, Status.OK, _measurement(time)))
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
@@ -315,13 +321,6 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
         space=_space({key: content["tune_params"][key] for key in names}, trials),
         trials={trial.config: trial for trial in trials},
     )  # fmt: skip
-
-
-def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
-    config, time = Config.from_json({name: row[name] for name in names}), row["time"]
-    if isinstance(time, str):
-        return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
-    return Trial(config, Status.OK, _measurement(time))
 
 
 def recording_of(run: Run) -> Recording:

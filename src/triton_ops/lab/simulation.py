@@ -219,17 +219,15 @@ class Simulation:
 
     def over(self, extent: str) -> list[SizePoint]:
         """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
-        return [self._at(shape) for shape in series(self.shape, self.workload.axis(extent), SHAPES)]
-
-    def _at(self, shape: Sequence[int]) -> SizePoint:
-        """The configs at another shape, where one that wins here may be slow; nothing more is compiled."""
-        question = replace(self, shape=tuple(shape)).question
-        expecter, (_, answers) = self._expecter(question), self._expected
+        answers, points = self._expected[1], []
         known = [answers.get(config) for config in self.compared]  # None for one that Triton would not compile
-        times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
-        best = min((time for time in times if time), default=0.0)
-        winner = times.index(best) if best else -1
-        return SizePoint(shape, best, winner, [time / best if time else 0.0 for time in times])
+        for shape in series(self.shape, self.workload.axis(extent), SHAPES):
+            expecter = self._expecter(replace(self, shape=tuple(shape)).question)  # nothing more is compiled
+            times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
+            best = min((time for time in times if time), default=0.0)
+            winner = times.index(best) if best else -1
+            points.append(SizePoint(shape, best, winner, [time / best if time else 0.0 for time in times]))
+        return points
 
     def _expecter(self, question: ModelQuestion) -> Expecter:
         """What makes expectations at another shape, for which a kernel that declares no work is read anew."""

@@ -185,7 +185,16 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
         for each in outcomes
     ]  # fmt: skip
     facts = Facts("tune misses", plain)
-    facts.table(_MISS_HEADER, list(map(_miss_row, outcomes)), _MISS_NUMBERS)
+    rows = []
+    for each in outcomes:
+        key, best = each.miss.key, each.result
+        end = ["-", "-", f"{each.word}: {each.reason}"]
+        if best is not None:
+            config = f"{Config(best.best_config)}; {each.reason}" if each.reason else str(Config(best.best_config))
+            gain = gain_text(best.gain, best.gain_interval, best.unproven)
+            end = [f"{best.metrics.latency_ms:.4g}", gain, config]
+        rows.append([str(each.miss.count), key.kernel, key.label or "-", *end])
+    facts.table(_MISS_HEADER, rows, _MISS_NUMBERS)
     if not outcomes:
         facts.tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
     if result.stopped == "interrupted":
@@ -196,16 +205,6 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     elif outcomes and not any(each.result for each in outcomes):
         facts.code = ExitCode.NONE_RAN
     return facts
-
-
-def _miss_row(outcome: MissOutcome) -> list[str]:
-    key, result = outcome.miss.key, outcome.result
-    head = [str(outcome.miss.count), key.kernel, key.label or "-"]
-    if result is None:
-        return [*head, "-", "-", f"{outcome.word}: {outcome.reason}"]
-    gain = gain_text(result.gain, result.gain_interval, result.unproven)
-    config = str(Config(result.best_config)) + (f"; {outcome.reason}" if outcome.reason else "")
-    return [*head, f"{result.metrics.latency_ms:.4g}", gain, config]
 
 
 @dataclass(frozen=True, kw_only=True)
