@@ -14,7 +14,7 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, RankedConfig, expected_of, rank, same_programs
+from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, expected_of, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -68,10 +68,17 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         "waves": image.waves and image.waves.waves, "compiled": image.compiled,
         **members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
     }  # fmt: skip
+    roof = image.roofline
+    limits = {
+        name: members(limit, "name", "peak", "measured", "unit")
+        for name, limit in (("memory", roof.memory), ("units", roof.units))
+    }
     return {
         **(said if forecast is None else vars(forecast)),
         **members(explained, "limited_by", "stages", "silent", "differences", expected_ms="finite_ms", inferred="work"),
-        **members(image, "remarks", warps="warp_choices"), "roofline": _roofline_json(image),
+        **members(image, "remarks", warps="warp_choices"),
+        "roofline": {**members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown"),
+                     "limit": roof.limit and roof.limit.name, **limits, **members(image, "expected", "measured")},
         "compiler": members(explained.compiled, "status", "reason"),
         "occupancy": members(residents, "blocks", "warps", "most_warps", "limited_by", "by", share="occupancy"),
         "grid": members(image.waves, "at_once", "waves", "full", "tail_blocks", "used", blocks="grid"),
@@ -81,17 +88,6 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         "pipeline": {"timelines": [{**vars(timeline), "busy": timeline.busy} for timeline in image.timelines],
                      **members(image, "load_steps", known="load_known")},
     }  # fmt: skip
-
-
-def _roofline_json(image: Portrait) -> dict[str, Any]:
-    roof = image.roofline
-    limits = {
-        name: Facts.members(limit, "name", "peak", "measured", "unit")
-        for name, limit in (("memory", roof.memory), ("units", roof.units))
-    }
-    figures = Facts.members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown")
-    named = {"limit": roof.limit.name if roof.limit else None}
-    return {**figures, **named, **limits, **Facts.members(image, "expected", "measured")}
 
 
 def _expected(explained: Expectation, image: Portrait) -> str:
@@ -274,20 +270,20 @@ def rank_command(
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: ranking[:most])
-    if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
+    if guesses := [
+        one
+        for one in ranking
+        if not one.compiled and (math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE)
+    ]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
     rows = []
     for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]:
         one = by_config[config]
-        expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if _runs(one) else "-"
+        expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
         rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{config}{others}"])
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
-
-
-def _runs(one: RankedConfig) -> bool:
-    return math.isfinite(one.expected_ms)
 
 
 def cliffs_command(

@@ -449,17 +449,14 @@ def _place_in_words(profile: KernelProfile, about: _About) -> str:
 
 
 def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
-    advice = Facts.members(report.advice, "way", "reasons")
-    return {"kernels": [_kernel_json(one, about) for one in report.kernels], "advice": advice, "notes": report.notes}
-
-
-def _kernel_json(one: ProfiledKernel, about: _About) -> dict[str, Any]:
-    profile, roofline = one.judgement.profile, None
-    if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
-        roof, place = roof_and_place
-        roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
-    figures = asdict(profile)
-    return {
-        "kernel": figures.pop("kernel"), **Facts.members(one, "launches", "share"),
-        **Facts.members(one.judgement, "verdict", "reasons", next="steps"), "figures": figures, "roofline": roofline,
-    }  # fmt: skip
+    kernels = []
+    for one in report.kernels:
+        profile, roofline = one.judgement.profile, None
+        if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
+            roof, place = roof_and_place
+            roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
+        judgement = Facts.members(one.judgement, "verdict", "reasons", next="steps")
+        row = {"kernel": profile.kernel, **Facts.members(one, "launches", "share"), **judgement}
+        figures = {name: value for name, value in asdict(profile).items() if name != "kernel"}
+        kernels.append({**row, "figures": figures, "roofline": roofline})
+    return {"kernels": kernels, "advice": Facts.members(report.advice, "way", "reasons"), "notes": report.notes}

@@ -394,13 +394,11 @@ def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, 
     groups: dict[str, list[Config]] = {}
     for config, program in programs:
         groups.setdefault(program or f"of {config} alone", []).append(config)
-    return [(first, _others(first, others)) for first, *others in groups.values()]
-
-
-def _others(first: Config, others: Sequence[Config]) -> str:
-    """The values by which configs differ from one whose program they share; empty without any."""
-    changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
-    return f" (the same program with {', '.join(changes)})" if changes else ""
+    rows = []
+    for first, *others in groups.values():
+        changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
+        rows.append((first, f" (the same program with {', '.join(changes)})" if changes else ""))
+    return rows
 
 
 def expected_of(

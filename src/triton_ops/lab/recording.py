@@ -39,7 +39,6 @@ from triton_ops.values import (
     Argument,
     Compiled,
     Measurement,
-    Problem,
     Resources,
     Status,
     Tile,
@@ -74,11 +73,14 @@ def record(
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
+    # Shapes, dtypes, words and flags decide the distance to other problems (`search/place.py`).
+    tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
+    choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {
         "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
         "kind": operation.name, "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
         "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
-        "arguments": _arguments(problem), "gpu": results[0].device, **Host.versions(), "unit": "ms",
+        "arguments": {**tensors, **choices}, "gpu": results[0].device, **Host.versions(), "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
@@ -119,13 +121,6 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
         raise RecordingError(
             f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
         ) from error
-
-
-def _arguments(problem: Problem) -> dict[str, Any]:
-    """The arguments that decide the distance to other problems (`search/place.py`): shapes, dtypes, words and flags."""
-    tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
-    choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
-    return {**tensors, **choices}
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:

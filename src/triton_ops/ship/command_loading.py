@@ -148,16 +148,14 @@ def _verdict_facts(verdicts: list[Verdict]) -> Facts:
     summary = f"{counted(len(verdicts), 'entry')}: {counts}"
     regrets = [verdict.regret for verdict in verdicts if verdict.at and verdict.regret is not None]
     held_out = [f"largest regret at {len(regrets)} held-out sizes: {max(regrets):.1%}"] if regrets else []
-    return facts.table(_VERDICT_HEADER, list(map(_verdict_row, verdicts))).lines(summary, *held_out)
-
-
-def _verdict_row(verdict: Verdict) -> list[str]:
-    entry = verdict.entry
-    why = f": {verdict.reason}" if verdict.reason else ""
-    label = " at ".join(filter(None, (entry.label or "-", verdict.at)))
-    new = entry.config if verdict.becomes is None else verdict.becomes.config
-    config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
-    return [verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"]
+    rows = []
+    for verdict in verdicts:
+        entry, why = verdict.entry, f": {verdict.reason}" if verdict.reason else ""
+        label = " at ".join(filter(None, (entry.label or "-", verdict.at)))
+        new = entry.config if verdict.becomes is None else verdict.becomes.config
+        config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
+        rows.append([verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"])
+    return facts.table(_VERDICT_HEADER, rows).lines(summary, *held_out)
 
 
 def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str]) -> Facts:
