@@ -16,7 +16,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -163,8 +163,7 @@ class TritonAutoTuner:
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
         subject = Subject.on(arguments, shared_timer.sets)
-        gradients = _Gradients(arguments)
-        try:
+        with _restored(subject):
             if label is not None and (hit := self._cached(label)) is not None:
                 (trial,), _ = self._measure([hit], subject, shared_timer)
                 if trial.ok:
@@ -174,9 +173,6 @@ class TritonAutoTuner:
                     )  # fmt: skip
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
             trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer)
-        finally:
-            subject.first.restore()
-            gradients.restore()
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
@@ -241,24 +237,25 @@ class TritonAutoTuner:
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
     def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared_timer: SharedTimer) -> Timer:
-        """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
+        """Choose the timer by the first config that works, and prepare the samplers of all; graphs for all or none."""
         if self.timer is not None:
             shared_timer.timer = self.timer
-        working = _starting(shared_timer, arms, launches)
-        if working is None:
-            return HostTimer()  # nothing is timed
-        return shared_timer.prepare_all(working, lambda timer: self._prepare_with(timer, arms, launches))
 
-    def _prepare_with(self, timer: Timer, arms: Sequence[Arm], launches: Sequence[Launch]) -> Timer:
-        each = None if timer.mode.startswith("graph") else 1
+        def prepared(timer: Timer) -> Timer:
+            each = None if timer.mode.startswith("graph") else 1
+            for arm, launch in zip(arms, launches, strict=True):
+                if arm.error is None:
+                    with _empty_fails(arm):
+                        arm.sampler = timer.prepare(launch, each)
+            return timer
+
         for arm, launch in zip(arms, launches, strict=True):
-            if arm.error is not None:
-                continue
-            try:
-                arm.sampler = timer.prepare(launch, each)
-            except EmptyCaptureError as error:
-                arm.error = error
-        return timer
+            if arm.error is None:
+                with _empty_fails(arm):
+                    shared_timer.start(launch)
+            if arm.error is None:
+                return shared_timer.prepare_all(launch, prepared)
+        return HostTimer()  # nothing is timed
 
     def _time(self, arms: Sequence[Arm], timer: Timer) -> None:
         """Exactly `benchmark_runs` timed calls of every arm, spread over rounds."""
@@ -281,16 +278,16 @@ class TritonAutoTuner:
         return None
 
 
-class _Gradients:
-    """Sums in the gradients of arguments, to which a config that goes backward adds."""
-
-    def __init__(self, arguments: Arguments) -> None:
-        leaves = [tensor for tensor in arguments.tensors() if tensor.is_leaf and tensor.requires_grad]
-        self._saved = [(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.detach().clone()) for leaf in leaves]
-
-    def restore(self) -> None:
-        """Give every argument the gradient that it had."""
-        for leaf, grad, content in self._saved:
+@contextlib.contextmanager
+def _restored(subject: Subject) -> Iterator[None]:
+    """Give the arguments back their content, and their gradients, to which a config that goes backward adds."""
+    leaves = [tensor for tensor in subject.arguments.tensors() if tensor.is_leaf and tensor.requires_grad]
+    saved = [(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.detach().clone()) for leaf in leaves]
+    try:
+        yield
+    finally:
+        subject.first.restore()
+        for leaf, grad, content in saved:
             if grad is not None:
                 grad.detach().copy_(content)
             leaf.grad = grad
@@ -318,18 +315,13 @@ def _shared_timer(arguments: Arguments, device: str | None) -> SharedTimer:
     return SharedTimer(probe(name), name)
 
 
-def _starting(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> Launch | None:
-    """The first config that works, which chooses the timer; one whose work a graph would miss fails here."""
-    for arm, launch in zip(arms, launches, strict=True):
-        if arm.error is not None:
-            continue
-        try:
-            shared_timer.start(launch)
-        except EmptyCaptureError as error:
-            arm.error = error
-        else:
-            return launch
-    return None
+@contextlib.contextmanager
+def _empty_fails(arm: Arm) -> Iterator[None]:
+    """Let a config fail whose work a graph would miss."""
+    try:
+        yield
+    except EmptyCaptureError as error:
+        arm.error = error
 
 
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:

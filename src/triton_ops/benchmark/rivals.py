@@ -76,11 +76,22 @@ def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
     return gradients
 
 
-def plain_attention(torch: Any) -> Rival:
-    """`scaled_dot_product_attention` with the backend that torch chooses."""
+def plain_attention(torch: Any, mask: Any = None) -> Rival:
+    """`scaled_dot_product_attention` with the backend that torch chooses, where the last query sees all keys.
+
+    `mask` says which keys the others see; None takes torch's own mask for that.
+    """
 
     def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
-        return _attended(torch, q, k, v, scale, CAUSAL)
+        queries, keys = q.shape[2], k.shape[2]
+        seen = None
+        if CAUSAL and queries not in (1, keys):
+            bias = require("torch.nn.attention.bias", "comparing kernels")
+            seen = bias.causal_lower_right(queries, keys) if mask is None else mask
+        square = CAUSAL and queries == keys and queries > 1
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, seen, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
 
     return attention
 
@@ -90,26 +101,8 @@ def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Rival:
     if values["CAUSAL"] and "FLASH" not in str(backend):
         queries, keys = values["q"].shape[2], values["k"].shape[2]
         mask = torch.ones(queries, keys, dtype=torch.bool, device=values["q"].device).tril(keys - queries)
-
-    def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
-        with torch.nn.attention.sdpa_kernel(backend):
-            return _attended(torch, q, k, v, scale, CAUSAL, mask)
-
-    return attention
-
-
-def _attended(torch: Any, q: Any, k: Any, v: Any, scale: float, causal: bool, mask: Any = None) -> Any:
-    """Torch's attention with the mask in which the last query sees all keys."""
-    queries, keys = q.shape[2], k.shape[2]
-    square = causal and queries == keys and queries > 1
-    if causal and queries not in (1, keys):
-        bias = require("torch.nn.attention.bias", "comparing kernels")
-        mask = bias.causal_lower_right(queries, keys) if mask is None else mask
-    else:
-        mask = None
-    return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, mask, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
+    call: Rival = torch.nn.attention.sdpa_kernel(backend)(plain_attention(torch, mask))
+    return call
 
 
 _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own

@@ -324,7 +324,7 @@ class BenchmarkSuite:
             tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
             return tensors, PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
 
-        return self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, _problems(sizes, 4, device), case)
+        return self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, sizes, 4, device, case)
 
     def benchmark_gated_mlp(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
@@ -339,7 +339,7 @@ class BenchmarkSuite:
             tensors = GatedMLPInput.from_shapes(batch, seq, hidden, inner, dtype).create_tensors(device)
             return tensors, PerformanceProfile.gated_mlp(batch * seq, inner, hidden, tensors["x"].element_size())
 
-        return self._beside("fused_gated_mlp", plain_gated_mlp, _problems(sizes, 4, device), case)
+        return self._beside("fused_gated_mlp", plain_gated_mlp, sizes, 4, device, case)
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
         """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K).
@@ -353,7 +353,7 @@ class BenchmarkSuite:
             tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
             return tensors, PerformanceProfile.gemm(M, N, K, 1)
 
-        return self._beside("fp8_gemm", scaled_product, _problems(sizes, 3, device), case)
+        return self._beside("fp8_gemm", scaled_product, sizes, 3, device, case)
 
     def generate_report(self, format: str = "text") -> str:
         """The report as `text` or `json`.
@@ -373,11 +373,16 @@ class BenchmarkSuite:
         self.report.save(filepath, format)
 
     def _beside(
-        self, name: str, plain: Callable[..., Any], sizes: list[tuple[int, ...]], case: Callable[..., _Case]
+        self, name: str, plain: Callable[..., Any], sizes: Any, extents: int, device: str, case: Callable[..., _Case]
     ) -> list[ComparisonResult]:
-        """The public function of a shipped kernel beside a plain one, at each problem."""
+        """The public function of a shipped kernel beside a plain one, at each problem of so many extents."""
+        problems = list(sizes) if isinstance(sizes, Iterable) else None
+        if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
+            raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
+        if problems:
+            probe(device)
         kernel, comparisons = getattr(triton_ops, name), []
-        for size in sizes:
+        for size in problems:
             tensors, profile = case(*size)
             comparisons.append(
                 self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
@@ -422,13 +427,3 @@ def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tup
     if compute is not None and not callable(compute):
         raise SettingsError(f"compute_metrics_fn is {compute!r}; it must be a function from milliseconds to metrics")
     return tuple(problem_size)
-
-
-def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
-    """The problems of a family, if they have so many extents and there is such a device."""
-    problems = list(sizes) if isinstance(sizes, Iterable) else None
-    if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
-        raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
-    if problems:
-        probe(device)
-    return [tuple(each) for each in problems]

@@ -271,8 +271,12 @@ _EXTREMES = ("arith.maximumf", "arith.maxnumf", "arith.minimumf", "arith.minnumf
 _ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
 
 
-def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
-    """As `KernelFacts.padded_lanes`."""
+def padded_lanes_of(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
+    """The lanes that take part in reductions and products though a load's mask leaves them out.
+
+    Each with the fact, the condition that leaves it out, or words for why that is not told, and how it changes a
+    result.
+    """
     several: tuple[ReductionFact | ProductFact, ...] = (*facts.reductions, *facts.products)
     for fact in several:
         terms = fact.factors if isinstance(fact, ProductFact) else [value.term for value in fact.inputs]
@@ -329,7 +333,7 @@ def _lanes_carried(
     for one in (one for term in inputs for one in term.named("after") if one not in masked):
         places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
         carried = facts.carried.get(one.operands[:2])
-        if carried is not None and carried.after.name == "after" and len(places) == 1:
+        if carried is not None and carried.symbol.name == "carried" and len(places) == 1:
             inner = facts.terms.index(places[0])
             for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
                 yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)

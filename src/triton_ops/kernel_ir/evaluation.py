@@ -22,7 +22,6 @@ from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, 
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
     FARTHEST,
-    UNTOLD_ACCESS,
     Access,
     AccessTrace,
     DotTrace,
@@ -174,11 +173,11 @@ class _Evaluation:
     def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
         operation = loop.operation
         figures = LoopWork(
-            parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
+            parent=loop.way.number, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
             flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
             by_data=False, plain=0.0, special=0.0, written=True,
         )  # fmt: skip
-        nothing = LoopTrace(figures, loop.loops, np.zeros(self._count), np.zeros(self._count))
+        nothing = LoopTrace(figures, np.zeros(self._count), np.zeros(self._count))
         trace = self.trace.loops.setdefault(loop.number, nothing)
         trace.entries += weight
         trace.turns += weight * count.turns
@@ -232,7 +231,7 @@ class _Evaluation:
             figures = measured_lines(figures, pointer, fact.type.shape, mask, elements)
         still = {loop for loop in visit.repeated if self._whole and self._stands_still(fact, visit, loop)}
         rank, nothing = len(fact.type.shape), np.zeros(self._count)
-        return AccessTrace(figures, root, pointer, rank, fact.loops, nothing, nothing.copy(), still)
+        return AccessTrace(figures, root, pointer, rank, nothing, nothing.copy(), still)
 
     def _address(self, fact: AccessFact, visit: _Visit) -> tuple[int | None, Value]:
         return self._numbers.address(fact.root, fact.offset, visit, fact.type.shape)
@@ -259,8 +258,7 @@ class _Evaluation:
         """Count a product of tiles."""
         for _, weight in self._visits_along(computation.way):
             assert computation.product is not None
-            loops, nothing = computation.way.loops, np.zeros(self._count)
-            dot = DotTrace(computation.product, loops, computation.sources, nothing)
+            dot = DotTrace(computation.product, np.zeros(self._count))
             self.trace.dots.setdefault(computation.number, dot).executions += weight
 
     def count_arithmetic(self) -> None:
@@ -271,9 +269,8 @@ class _Evaluation:
             counts[int(one.special)] += one.elements
             counts[2] += one.reduces
         for way, (plain, special, reductions) in by_way.items():
-            number = way.loops[-1] if way.loops else 0
             for _, weight in self._visits_along(way):
-                arithmetic = self.trace.arithmetic.setdefault(number, np.zeros((2, self._count)))
+                arithmetic = self.trace.arithmetic.setdefault(way.number, np.zeros((2, self._count)))
                 arithmetic += weight * np.array([[plain], [special]])
                 self.trace.reductions += weight * reductions
 
@@ -319,8 +316,11 @@ def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
     kind = fact.block or fact.type
     size = kind.item_bytes
-    told = {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
-    figures = Access(**{**UNTOLD_ACCESS, **told})
+    figures = Access(
+        kind=fact.kind, argument=-1, element=kind.element, item_bytes=size, loop=fact.way.number, executions=0.0,
+        tile=1, elements=0.0, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=float(size), descriptor=False,
+        still=False, repeats=1.0, known=False, again=-1, shared=(),
+    )  # fmt: skip
     if fact.block is None:
         return figures
     tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size

@@ -78,6 +78,11 @@ class Way:
         """The loops around, the outermost first."""
         return () if self.loop is None else (*self.loop.loops, self.loop.number)
 
+    @property
+    def number(self) -> int:
+        """The number of the loop around; 0 outside of loops."""
+        return 0 if self.loop is None else self.loop.number
+
     def under(self, condition: Term, holds: bool, share: float) -> Way:
         """The way on, for those for whom the condition holds, or does not."""
         return Way(self.loop, (Branch(self, condition, holds, share),))
@@ -96,7 +101,7 @@ class TermValue:
 
     term: Term
     type: Type
-    source: int | None = None  # the operation that loaded the elements, if they were only moved since
+    source: int = -1  # the operation that loaded the elements, -1 if they were not only moved since
     strides: tuple[Term, ...] = ()  # of a descriptor: how far apart neighbours along each axis are, in elements
     extents: tuple[Term, ...] = ()  # of a descriptor: those of the whole tensor
 
@@ -232,8 +237,8 @@ class Multiplication(Fact):
 class Computation(NamedTuple):
     """An operation on tiles of floating point.
 
-    `elements` are those that it takes or makes, one by one; `product` is what it multiplies, with the loads that its
-    operands come from.
+    `elements` are those that it takes or makes, one by one; `product` is what it multiplies, whose loop and loads are
+    told by the numbers of their operations.
     """
 
     number: int
@@ -242,7 +247,6 @@ class Computation(NamedTuple):
     special: bool = False
     reduces: bool = False
     product: Product | None = None
-    sources: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(eq=False)

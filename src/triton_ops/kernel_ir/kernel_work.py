@@ -228,16 +228,10 @@ _PRODUCTS = ("tt.dot", "tt.dot_scaled")
 _LOOPS = ("scf.for", "scf.while")
 
 
-@dataclass(frozen=True)
-class _Dependencies:
-    """The products that a value had to wait for in this turn, and whether floating point was computed to make it."""
-
-    after: frozenset[int] = frozenset()
-    computed: bool = False
-
-
-_NO_DEPENDENCIES = _Dependencies()
-_ByName: TypeAlias = "dict[str, _Dependencies]"
+_COMPUTED = 0  # stands for arithmetic of floating point; operations are counted from 1
+_Dependencies: TypeAlias = frozenset[int]
+"""The products that a value had to wait for in this turn, by their numbers, and `_COMPUTED`."""
+_ByName: TypeAlias = dict[str, _Dependencies]
 
 
 def product_dependencies(module: Module) -> dict[int, _Dependencies]:
@@ -256,7 +250,7 @@ def _block_dependencies(
     blocks: Iterable[TtirBlock], values: _ByName, by_product: dict[int, _Dependencies]
 ) -> _Dependencies:
     """Look at blocks in order; how the operands of the last operation were made, together."""
-    last = _NO_DEPENDENCIES
+    last: _Dependencies = frozenset()
     for block in blocks:
         for operation in block.operations:
             last = _dependencies_of(operation.operands, values)
@@ -270,26 +264,19 @@ def _operation_dependencies(
 ) -> _Dependencies:
     inputs = _dependencies_of(operation.operands, values)
     if operation.name in _PRODUCTS:
-        operands = _dependencies_of(operation.operands[:2], values)
-        by_product[operation.number] = operands
-        return _Dependencies(frozenset((operation.number,)), True)
+        by_product[operation.number] = _dependencies_of(operation.operands[:2], values)
+        return frozenset((operation.number, _COMPUTED))
     inner = [
         _block_dependencies(region, {} if operation.name in _LOOPS else values, by_product)
         for region in operation.regions
     ]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
     computed = not whole and not operation.regions and not meaning_of(operation.name).moves
-    return _join([inputs, *inner, _Dependencies(computed=computed)])
+    return inputs.union(*inner, (_COMPUTED,) if computed else ())
 
 
 def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
-    return _join([values[name] for name in names if name in values and values[name] is not _NO_DEPENDENCIES])
-
-
-def _join(several: Sequence[_Dependencies]) -> _Dependencies:
-    if len(several) < 2:
-        return several[0] if several else _NO_DEPENDENCIES
-    return _Dependencies(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
+    return frozenset().union(*(values[name] for name in names if name in values))
 
 
 _LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
@@ -330,8 +317,8 @@ def _summary(
         products=tuple(
             replace(
                 _product(whole.dots[number], exact.dots.get(number), loops, places),
-                after=tuple(sorted(dots[earlier] for earlier in by_product[number].after if earlier in dots)),
-                computed=by_product[number].computed,
+                after=tuple(sorted(dots[earlier] for earlier in by_product[number] if earlier in dots)),
+                computed=_COMPUTED in by_product[number],
             )
             for number in sorted(whole.dots)
         ),
@@ -345,15 +332,11 @@ def _summary(
     )
 
 
-def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
-    return loops[around[-1]] if around else -1
-
-
 def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
     loop = trace.loops[number]
     times, (plain, special) = exact.loops.get(number, loop), trace.arithmetic_of(number)
     return replace(
-        loop.figures, parent=_around(loop.loops, loops), entries=float(times.entries.mean()),
+        loop.figures, parent=loops.get(loop.figures.parent, -1), entries=float(times.entries.mean()),
         turns=float(times.turns.mean()), most=float(times.turns.max()), plain=plain, special=special,
     )  # fmt: skip
 
@@ -369,10 +352,10 @@ def _access(
     return replace(
         access.figures,
         argument=-1 if root is None or root < 0 else root,
-        loop=_around(access.loops, loops),
+        loop=loops.get(access.figures.loop, -1),
         executions=executions,
         elements=of_each * executions,
-        still=bool(access.loops) and access.loops[-1] in access.still,
+        still=access.figures.loop in access.still,
         repeats=_repeats(access, whole),
         known=access.pointer.known,
         again=places.get(_fullest(beside, number), -1),
@@ -390,9 +373,9 @@ def _repeats(access: AccessTrace, trace: Trace) -> float:
 
 
 def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
+    left, right = (places.get(number, -1) for number in dot.figures.loads)
     executions = float((exact or dot).executions.mean())
-    return replace(dot.figures, loop=_around(dot.loops, loops), executions=executions, loads=(left, right))
+    return replace(dot.figures, loop=loops.get(dot.figures.loop, -1), executions=executions, loads=(left, right))
 
 
 def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:

@@ -68,9 +68,8 @@ def binary_facts(language: str, binary: bytes, assembly: str) -> dict[str, Any]:
     Raises as `cubin_usage` and `amdgcn_usage`.
     """
     usage = cubin_usage(binary) if language == "ptx" else amdgcn_usage(assembly)
-    features = ptx_features(assembly) if language == "ptx" else amdgcn_features(assembly)
     serialised = serialised_products(binary, assembly) if language == "ptx" else None
-    return {**vars(usage), "mma": features.mma, "load_bytes": features.load_bytes, "serialised": serialised}
+    return {**vars(usage), **features(language, assembly), "serialised": serialised}
 
 
 def cubin_usage(cubin: bytes) -> Usage:
@@ -134,8 +133,10 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
-_PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
-_AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
+_MMA = {
+    "ptx": {"tcgen05": "tcgen05.mma", "wgmma": "wgmma.mma_async", "mma.sync": "mma.sync"},
+    "amdgcn": {"mfma": "v_mfma_", "wmma": "v_wmma_"},
+}
 PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
@@ -145,41 +146,27 @@ _AMD_BYTES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Features:
+def features(language: str, assembly: str) -> dict[str, Any]:
     """The instructions that matter for speed.
 
-    Attributes:
-        mma: Instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        loads: Bytes that one thread loads at once from global memory, the widest first, each with the number of such
-            instructions; without copies by the tensor memory accelerator, which move whole tiles.
+    `mma` is the instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`;
+    `load_bytes` the width of the most frequent load, of equally frequent loads the narrower, None without loads.
     """
-
-    mma: str
-    loads: tuple[tuple[int, int], ...]
-
-    @property
-    def load_bytes(self) -> int | None:
-        """The width of the most frequent load, of equally frequent loads the narrower; None without loads."""
-        return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
+    mma = next((kind for kind, mark in _MMA[language].items() if mark in assembly), "none")
+    widths = load_widths(language, assembly)
+    return {"mma": mma, "load_bytes": min(widths, key=lambda width: (-widths[width], width), default=None)}
 
 
-def ptx_features(ptx: str) -> Features:
-    """The features of PTX text."""
-    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in PTX_LOAD.findall(ptx))
-    widths.update(int(width, 0) for width in PTX_COPY.findall(ptx))
-    return _features(ptx, _PTX_MMA, widths)
+def load_widths(language: str, assembly: str) -> Counter[int]:
+    """Bytes that one thread loads at once from global memory, each with the number of such instructions.
 
-
-def amdgcn_features(assembly: str) -> Features:
-    """The features of amdgcn assembly text."""
-    widths = Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    return _features(assembly, _AMD_MMA, widths)
-
-
-def _features(text: str, kinds: tuple[tuple[str, str], ...], widths: Counter[int]) -> Features:
-    mma = next((kind for kind, mark in kinds if mark in text), "none")
-    return Features(mma, tuple(sorted(widths.items(), reverse=True)))
+    Copies by the tensor memory accelerator, which move whole tiles, are left out.
+    """
+    if language != "ptx":
+        return Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
+    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in PTX_LOAD.findall(assembly))
+    widths.update(int(width, 0) for width in PTX_COPY.findall(assembly))
+    return widths
 
 
 _LOCAL = re.compile(r"\b(?P<sass>LDL|STL)(?P<parts>(?:\.\w+)*)\s|;\s*(?P<bytes>\d+)-byte Folded (?P<amd>Spill|Reload)")

@@ -344,22 +344,16 @@ def _make_descriptor(here: TermScope, operation: TtirOperation) -> list[TermValu
     return [TermValue(base.term, kind, strides=strides, extents=extents)]
 
 
-def _descriptor_load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    kind = operation.result_type
-    _record_block(here, operation, "load", kind)
-    value = symbolic(here, kind, "block", operation.number, *axis_symbols(here.terms, kind))
-    return [replace(value, source=operation.number)]
+_BLOCKS = {
+    "tt.descriptor_load": "load", "tt.descriptor_gather": "load", "tt.descriptor_store": "store",
+    "tt.descriptor_scatter": "store", "tt.descriptor_reduce": "atomic",
+}  # fmt: skip
 
 
-def _descriptor_store(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    kind = "atomic" if operation.name == "tt.descriptor_reduce" else "store"
-    _record_block(here, operation, kind, operation.types[-1])
-    return []
-
-
-def _record_block(here: TermScope, operation: TtirOperation, kind: str, block: Type) -> None:
-    """Record an access of a block of a tensor whose place the coordinates tell."""
-    described, terms = here.value(operation.operands[0]), here.terms
+def _access_block(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    """An access of a block of a tensor whose place the coordinates tell."""
+    described, terms, kind = here.value(operation.operands[0]), here.terms, _BLOCKS[operation.name]
+    block = operation.result_type if kind == "load" else operation.types[-1]
     at = here.all(_NAME.findall(_COORDINATES.findall(operation.text)[0]))
     root, offset = described.term.operands if described.term.name == "pointer" else (described.term, terms.number(0))
     for axis, one in enumerate(at):
@@ -374,6 +368,10 @@ def _record_block(here: TermScope, operation: TtirOperation, kind: str, block: T
         at=tuple(None if one.type.shape else one.term for one in at),
     )  # fmt: skip
     here.facts.blocks.append(access)
+    if kind != "load":
+        return []
+    value = symbolic(here, block, "block", operation.number, *axis_symbols(terms, block))
+    return [replace(value, source=operation.number)]
 
 
 def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -405,10 +403,9 @@ def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
     right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
     product = Product(
         batch=kind.shape[0] if len(kind.shape) == 3 else 1, rows=kind.shape[-2], columns=kind.shape[-1], inner=inner,
-        element=left.type.element, loop=-1, executions=0.0, loads=(-1, -1),
+        element=left.type.element, loop=here.way.number, executions=0.0, loads=(left.source, right.source),
     )  # fmt: skip
-    sources = left.source, right.source
-    here.facts.computations.append(Computation(operation.number, here.way, product=product, sources=sources))
+    here.facts.computations.append(Computation(operation.number, here.way, product=product))
 
 
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -537,8 +534,6 @@ _WITHOUT_EFFECT = (
 )  # fmt: skip
 
 _RIGHT_SHIFT = Meaning(_shift(Terms.quotient), lambda x, by: x >> np.clip(by, 0, 62))
-_BLOCK_LOAD = Meaning(_descriptor_load, counts=False, moves=True)
-_BLOCK_STORE = Meaning(_descriptor_store, counts=False)
 OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
     **{name: Meaning(numbers=work, does=_DOES.get(name, "")) for name, work in _PLAIN_NUMBERS.items()},
@@ -584,8 +579,7 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.store": Meaning(_store, counts=False),
     **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), Meaning(_atomic, counts=False)),
     "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
-    **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _BLOCK_LOAD),
-    **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"), _BLOCK_STORE),
+    **{name: Meaning(_access_block, counts=False, moves=kind == "load") for name, kind in _BLOCKS.items()},
     "tt.dot": Meaning(_dot, counts=False, gathers=True, rearranges=True),
     "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True, rearranges=True),
     "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),

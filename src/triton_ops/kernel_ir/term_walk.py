@@ -6,11 +6,11 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
-from triton_ops.kernel_ir.draws import Harm, padded_lanes
+from triton_ops.kernel_ir.draws import padded_lanes_of
 from triton_ops.kernel_ir.facts import (
     Computation,
     Fact,
@@ -75,13 +75,7 @@ class KernelFacts(Facts):
         """What a term's operation does to floating point, as the table of operations has it; empty for any other."""
         return meaning_of(term.name).does
 
-    def padded_lanes(self) -> Iterator[tuple[Fact, Term | str, Harm]]:
-        """The lanes that take part in reductions and products though a load's mask leaves them out.
-
-        Each with the fact, the condition that leaves it out, or words for why that is not told, and how it changes a
-        result.
-        """
-        return padded_lanes(self)
+    padded_lanes = padded_lanes_of
 
     def growing(self, bits: int, sizes: Collection[int]) -> list[tuple[Term, Fact]]:
         """The products of so many bits of a place and its stride: an argument, or a multiple of a size."""
@@ -235,7 +229,7 @@ class _TermWalk:
         for k, (first, symbol, then) in enumerate(zip(begin, symbols, results, strict=True)):
             if (by := _step(terms, operation.number, symbol, then)) is not None:
                 loop.moving[k] = _offset(first), by
-            loop.carried.append(_carried(operation, k, (symbol, symbol, first, then)))
+            loop.carried.append(_carried(operation, k, symbol, first, then))
         loop.ends.extend((condition.term, *map(_offset, values)))
         here.facts.whiles.append(loop)
         return outcomes
@@ -264,11 +258,8 @@ class _TermWalk:
             _after_turns(terms, value, by, turns) if by is not None else _symbol(here, "after", operation, k, value)
             for k, (value, by) in enumerate(zip(begin, steps, strict=True))
         ]
-        loop.carried.extend(
-            _carried(operation, k, (symbols[k], outcomes[k], begin[k], results[k]))
-            for k, by in enumerate(steps)
-            if by is None
-        )
+        carried = (_carried(operation, k, symbols[k], begin[k], results[k]) for k, by in enumerate(steps) if by is None)
+        loop.carried.extend(carried)
         here.facts.loops.append(loop)
         return outcomes
 
@@ -306,23 +297,21 @@ def _merged(ways: list[tuple[TermScope, list[TermValue]]]) -> list[TermValue]:
 
 
 def _chosen(terms: Terms, condition: Term, one: TermValue, other: TermValue) -> TermValue:
-    source = one.source if one.term is other.term and one.source == other.source else None
+    source = one.source if one.term is other.term and one.source == other.source else -1
     return replace(one, term=terms.choose(condition, one.term, other.term), source=source)
 
 
-def _carried(operation: TtirOperation, place: int, values: Sequence[TermValue]) -> Carried:
-    """What a loop carries at a place: the symbol, what it is after the loop, what it begins with, and its next turn."""
-    symbol, after, begin, then = (value.term for value in values)
-    return Carried(
-        place=(operation.number, place), symbol=symbol, after=after, begin=begin, next=then, type=values[2].type
-    )
+def _carried(operation: TtirOperation, at: int, symbol: TermValue, begin: TermValue, then: TermValue) -> Carried:
+    """What a loop carries at a place: the symbol, what it begins with, and what the next turn gets."""
+    place = operation.number, at
+    return Carried(place=place, symbol=symbol.term, begin=begin.term, next=then.term, type=begin.type)
 
 
 def _symbol(here: TermScope, name: str, operation: TtirOperation, place: int, value: TermValue) -> TermValue:
     """A value of which only is known that a loop carries it, or has carried it."""
     terms, kind = here.terms, value.type
     operands = (operation.number, place, *axis_symbols(terms, kind))
-    source = value.source if name == "carried" else None  # as in its first turn
+    source = value.source if name == "carried" else -1  # as in its first turn
     if not (kind.pointer or kind.descriptor):
         return replace(symbolic(here, kind, name, *operands), source=source)
     offset = terms.whole(terms.make(name, *operands))
@@ -363,5 +352,5 @@ def _after_turns(terms: Terms, begin: TermValue, by: Term, turns: Term) -> TermV
     far = terms.multiply(by, turns)
     if begin.type.pointer:
         root, offset = begin.term.operands
-        return replace(begin, term=terms.make("pointer", root, terms.add((1, offset), (1, far))), source=None)
-    return replace(begin, term=terms.add((1, begin.term), (1, far)), source=None)
+        return replace(begin, term=terms.make("pointer", root, terms.add((1, offset), (1, far))), source=-1)
+    return replace(begin, term=terms.add((1, begin.term), (1, far)), source=-1)

@@ -20,14 +20,13 @@ from triton_ops.kernel_ir.ttir_syntax import Type
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """A value that a loop carries: `symbol` within a turn, which hands on `next`, and `after` the loop.
+    """A value that a loop carries: `symbol` within a turn, which hands on `next`.
 
     Its place is the loop's number, and that among what the loop carries.
     """
 
     place: tuple[int, int]
     symbol: Term
-    after: Term
     begin: Term
     next: Term
     type: Type

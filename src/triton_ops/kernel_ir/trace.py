@@ -262,16 +262,11 @@ class Reduction:
 Weights: TypeAlias = NDArray[np.float64]
 _LINE_BYTES = 128
 _SECTOR_BYTES = 32
-UNTOLD_ACCESS: dict[str, Any] = {
-    "argument": -1, "loop": -1, "executions": 0.0, "tile": 1, "elements": 0.0, "distinct": 1.0, "lines": 1.0,
-    "sectors": 1.0, "descriptor": False, "still": False, "repeats": 1.0, "known": False, "again": -1, "shared": (),
-}  # fmt: skip
-"""The figures of an access before anything is told of it."""
 
 
 @dataclass
 class AccessTrace:
-    """An access by program, without those of its figures that only the whole trace tells.
+    """An access by program, whose loop is told by its number, without the figures that only the whole trace tells.
 
     Attributes:
         pointer: Where it went when it was first reached, in the argument `root`, None if that is unknown.
@@ -284,7 +279,6 @@ class AccessTrace:
     root: int | None
     pointer: Value
     rank: int
-    loops: tuple[int, ...]
     executions: Weights
     elements: Weights
     still: set[int] = field(default_factory=set)
@@ -292,20 +286,17 @@ class AccessTrace:
 
 @dataclass
 class DotTrace:
-    """A product by program; `sources` are the loads that its operands come from, None for what was computed."""
+    """A product by program, whose loop and loads are told by the numbers of their operations."""
 
     figures: Product
-    loops: tuple[int, ...]
-    sources: tuple[int | None, int | None]
     executions: Weights
 
 
 @dataclass
 class LoopTrace:
-    """A loop by program; turns are those over all entries."""
+    """A loop by program, whose parent is told by its number; turns are those over all entries."""
 
     figures: LoopWork
-    loops: tuple[int, ...]
     entries: Weights
     turns: Weights
 

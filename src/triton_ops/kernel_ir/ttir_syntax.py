@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 _AT_END = re.compile(r"loc\((#loc\d*)\)\s*$")
@@ -205,13 +205,10 @@ def parsed_type(text: str) -> Type:
     text = text.strip()
     if text.startswith(_POINTER):
         return Type((), _inside(text).rpartition(",")[0] or _inside(text), pointer=True)
-    if text.startswith(_DESCRIPTOR):
+    if text.startswith((_DESCRIPTOR, "<")):  # or a descriptor's block: `<64x32xbf16>`, or `<tensor<64x32xbf16>>`
         inner = _inside(text)
         block = parsed_type(inner if inner.startswith("tensor<") else f"tensor<{inner}>")
-        return Type(block.shape, block.element, descriptor=True)
-    if text.startswith("<"):  # a descriptor's block: `<64x32xbf16>`, or `<tensor<64x32xbf16>>`
-        inner = _inside(text)
-        return parsed_type(inner if inner.startswith("tensor<") else f"tensor{text}")
+        return replace(block, descriptor=not text.startswith("<"))
     if text.startswith("tensor<"):
         inner = _inside(text)
         extents, element = [], inner

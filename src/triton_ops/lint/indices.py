@@ -81,6 +81,13 @@ class Index:
             result.append(IndexBound(condition, last, fits=factor == 1 and not steps))
         return result + list(self._guards())
 
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The arguments that end it: by a condition, or as the end of a loop that steps it."""
+        fitting = {bound.last.lone_argument[0] for bound in self.bounds if bound.fits} - {""}
+        loops = filter(None, map(self.facts.loop_of, self.stepping))
+        return frozenset(fitting).union(*(loop.limits for loop in loops))
+
     def _guards(self) -> Iterator[IndexBound]:
         """The conditions that the whole block ends before an argument, in which the place along it has no part."""
         terms = self.facts.terms

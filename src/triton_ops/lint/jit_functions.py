@@ -52,6 +52,7 @@ def dotted_name(node: ast.expr) -> str:
 
 
 _DEEPEST = 4
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ELEMENTS = {
     "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float64": "fp64",
     "torch.float8_e4m3fn": "fp8e4nv", "torch.float8_e5m2": "fp8e5", "torch.bool": "i1", "torch.uint8": "u8",
@@ -171,8 +172,54 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
     return {"configs": tuple(configs), "heuristics": heuristics, "key": key, "prunes": prunes}
 
 
+@dataclass(frozen=True, eq=False)
+class _FunctionScope:
+    """A function, or the module, with what its names may hold at one place of it."""
+
+    around: ast.AST
+    names: dict[str, list[ast.expr]]
+
+    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
+        """An expression, with a name that was given one value replaced by that."""
+        values = self.names.get(node.id, []) if depth and isinstance(node, ast.Name) else []
+        return self.resolved(values[0], depth - 1) if len(values) == 1 and values[0] is not node else node
+
+    def branched(self) -> _FunctionScope:
+        """A copy, for a way that not every run takes."""
+        return _FunctionScope(self.around, {name: list(values) for name, values in self.names.items()})
+
+    def assign(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Give a target a value, None for one that is not seen, in place of what it had."""
+        if isinstance(target, ast.Name):
+            self.names[target.id] = [] if value is None else [value]
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for at, inner in enumerate(target.elts):
+                self.assign(inner, None if value is None else _part(value, at, len(target.elts)))
+
+    def define(self, node: ast.stmt) -> None:
+        """Give the name of a function what it returns."""
+        if isinstance(node, _FUNCTIONS):
+            returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
+            self.names[node.name] = [ast.Lambda(node.args, value) for value in returned]
+
+    def run(self, node: ast.stmt) -> None:
+        """Give names what a simple statement assigns."""
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self.names.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self.assign(target, node.value)
+
+    def join(self, others: Iterable[_FunctionScope]) -> None:
+        """Hold what names may hold after any of several ways."""
+        ways = list(others)
+        names = {name: [one for way in ways for one in way.names.get(name, ())] for way in ways for name in way.names}
+        self.names.clear()
+        self.names.update({name: list(dict.fromkeys(values)) for name, values in names.items()})
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SourceLaunch:
+class SourceLaunch(_FunctionScope):
     """One launch by a function, or by the module, with what the names there were given.
 
     The grid is as it is written, with a name replaced by what it was given; None if it is not seen.
@@ -181,12 +228,6 @@ class SourceLaunch:
     line: int
     grid: ast.expr | None
     arguments: dict[str, ast.expr]
-    names: dict[str, list[ast.expr]]
-    around: ast.AST
-
-    def resolved(self, node: ast.expr) -> ast.expr:
-        """An expression, with a name that was given one value replaced by that."""
-        return _FunctionScope(self.around, self.names).resolved(node)
 
     def ways(self, node: ast.expr) -> list[ast.expr]:
         """What a name was given, by each way that leads here; any other expression itself."""
@@ -336,53 +377,7 @@ def _config_key(node: ast.expr) -> str:
     return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
-
-
-class _FunctionScope(NamedTuple):
-    """A function, or the module, with what its names may hold at one place of it."""
-
-    node: ast.AST
-    names: dict[str, list[ast.expr]]
-
-    def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
-        """An expression, with a name that was given one value replaced by that."""
-        values = self.names.get(node.id, []) if depth and isinstance(node, ast.Name) else []
-        return self.resolved(values[0], depth - 1) if len(values) == 1 and values[0] is not node else node
-
-    def branched(self) -> _FunctionScope:
-        """A copy, for a way that not every run takes."""
-        return _FunctionScope(self.node, {name: list(values) for name, values in self.names.items()})
-
-    def assign(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Give a target a value, None for one that is not seen, in place of what it had."""
-        if isinstance(target, ast.Name):
-            self.names[target.id] = [] if value is None else [value]
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for at, inner in enumerate(target.elts):
-                self.assign(inner, None if value is None else _part(value, at, len(target.elts)))
-
-    def define(self, node: ast.stmt) -> None:
-        """Give the name of a function what it returns."""
-        if isinstance(node, _FUNCTIONS):
-            returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-            self.names[node.name] = [ast.Lambda(node.args, value) for value in returned]
-
-    def run(self, node: ast.stmt) -> None:
-        """Give names what a simple statement assigns."""
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            self.names.setdefault(node.target.id, []).append(node.value)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                self.assign(target, node.value)
-
-    def join(self, others: Iterable[_FunctionScope]) -> None:
-        """Hold what names may hold after any of several ways."""
-        ways = list(others)
-        names = {name: [one for way in ways for one in way.names.get(name, ())] for way in ways for name in way.names}
-        self.names.clear()
-        self.names.update({name: list(dict.fromkeys(values)) for name, values in names.items()})
 
 
 def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
@@ -511,7 +506,7 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parame
     for keyword in call.keywords:
         arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
     grid = None if grid is None else scope.resolved(grid)
-    return SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=scope.names, around=scope.node)
+    return SourceLaunch(line=call.lineno, grid=grid, arguments=arguments, names=scope.names, around=scope.around)
 
 
 def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -111,21 +110,22 @@ class Region:
         self.writer = np.full(len(self.own), _NOBODY, dtype=np.int32)
         self.reader = np.full(len(self.own), _NOBODY, dtype=np.int32)
 
-    def note_loads(self, at: Any, program: int) -> int:
-        """Note loads of one program; how many of them are of what another program has stored."""
+    def note_loads(self, at: Any, program: int) -> dict[str, int]:
+        """Note loads of one program; how many of them conflict with other programs, by the conflict in words."""
         others = (self.writer[at] != _NOBODY) & (self.writer[at] != program)
         before = self.reader[at]
         self.reader[at] = np.where((before == _NOBODY) | (before == program), program, _SEVERAL)
-        return int(others.sum())
+        return {f"reads what another program of this launch has written to {self.name}": int(others.sum())}
 
-    def note_stores(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
-        """Note stores of one program; how many change what another has stored, and how many what another has loaded."""
+    def note_stores(self, at: Any, changed: Any, program: int) -> dict[str, int]:
+        """As `note_loads`, of stores, of which some change what is there."""
         overwritten = changed & (self.writer[at] != _NOBODY) & (self.writer[at] != program)
-        races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
+        races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program) & ~overwritten
         self.writer[at] = program
-        for byte in range(width):
-            self.stores[at + byte] = True
-        return int(overwritten.sum()), int((races & ~overwritten).sum())
+        return {
+            f"writes other values to elements of {self.name} that another has written": int(overwritten.sum()),
+            f"changes elements of {self.name} that another program has read": int(races.sum()),
+        }
 
     def where(self, offset: int, width: int) -> str:
         """A place of `width` bytes that is no argument's, in words."""
@@ -216,24 +216,20 @@ class MemoryWatch:
     locked: set[str] = field(default_factory=set)
     stores: dict[int, Any] = field(default_factory=dict)
     last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    _first: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
-    _counts: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
+    _notes: dict[tuple[str, str, str, int], tuple[str, int]] = field(default_factory=dict)
 
     def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
         """Note what happened to some elements in a line; the first time is told in words."""
-        self._first.setdefault((kind, kernel, *line), words)
-        self._counts[(kind, kernel, *line)] += count
+        first, before = self._notes.get((kind, kernel, *line), (words, 0))
+        self._notes[(kind, kernel, *line)] = first, before + count
 
     def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
-            Observation(
-                kind=kind, kernel=kernel, file=file, line=line,
-                evidence=f"{words}; {self._counts[kind, kernel, file, line]} elements in all",
-            )
-            for (kind, kernel, file, line), words in self._first.items()
+            Observation(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{words}; {count} elements in all")
+            for (kind, kernel, file, line), (words, count) in self._notes.items()
             if kind != CONFLICT or kernel not in self.locked
-        ]  # fmt: skip
+        ]
 
     def keep_stores(self, kernel: str, regions: list[Region]) -> None:
         """Keep what a launch has stored that has ended."""
@@ -253,39 +249,41 @@ class _WatchedLaunch:
     builder: Any
     kernel_line: tuple[str, int]
 
-    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> tuple[Any, Any]:
-        """The pointers of loads without shifts, and which of them are within the arguments; all are noted."""
-        line, pointers, _, allowed, accesses = self._judge("reads", pointers, mask, width)
-        for region, at, _ in accesses:
-            if count := region.note_loads(at, self.program):
-                words = f"reads what another program of this launch has written to {region.name}"
-                self._note(CONFLICT, line, count, words)
-        return pointers, allowed
-
-    def allowed_stores(
-        self, pointers: Any, mask: Any, width: int, changed: Callable[[Any, Any], Any]
+    def allowed(
+        self, does: str, pointers: Any, mask: Any, width: int, changed: Callable[[Any, Any], Any] | None = None
     ) -> tuple[Any, Any]:
-        """As `allowed_loads`, of stores; `changed` tells which of those within change what is there."""
-        line, pointers, active, allowed, accesses = self._judge("writes", pointers, mask, width)
-        differ = changed(pointers, allowed)[active]
-        for region, at, members in accesses:
-            overwrites, races = region.note_stores(at, differ[members], width, self.program)
-            self.watch.last_stores[region.origin] = (self.kernel, *line)
-            if overwrites:
-                words = f"writes other values to elements of {region.name} that another has written"
-                self._note(CONFLICT, line, overwrites, words)
-            if races:
-                self._note(CONFLICT, line, races, f"changes elements of {region.name} that another program has read")
+        """The pointers of accesses without shifts, and which of them are within the arguments; all are noted.
+
+        It `reads`, `writes` or `adds to` them; of stores `changed` tells which of those within change what is there.
+        """
+        line, pointers = _line() or self.kernel_line, np.asarray(pointers)
+        active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
+        which, real = _located(self.regions, pointers.astype(np.int64))
+        which, addresses = which[active], real[active]
+        inside = _inside(self.regions, which, addresses, width)
+        if not inside.all():
+            words = self._outside(does, addresses[~inside], which[~inside], width)
+            self._note(OUTSIDE, line, int((~inside).sum()), words)
+        pointers, allowed = real.astype(np.uint64), active.copy()
+        allowed[active] = inside
+        differ = None if changed is None else changed(pointers, allowed)[active]
+        for number, region in enumerate(self.regions):
+            members = (which == number) & inside
+            if members.any():
+                at = addresses[members] - region.start
+                if does != "reads":
+                    region.stores[(at[:, None] + np.arange(width)).reshape(-1)] = True
+                    self.watch.last_stores[region.origin] = (self.kernel, *line)
+                self._note_conflicts(line, region, at, None if differ is None else differ[members], does)
         return pointers, allowed
 
-    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> tuple[Any, Any]:
-        """As `allowed_loads`, of atomic operations."""
-        line, pointers, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
-        for region, at, _ in accesses:
-            for byte in range(width):
-                region.stores[at + byte] = True
-            self.watch.last_stores[region.origin] = (self.kernel, *line)
-        return pointers, allowed
+    def _note_conflicts(self, line: tuple[str, int], region: Region, at: Any, differ: Any, does: str) -> None:
+        conflicts = region.note_loads(at, self.program) if does == "reads" else {}
+        if differ is not None:
+            conflicts = region.note_stores(at, differ, self.program)
+        for words, count in conflicts.items():
+            if count:
+                self._note(CONFLICT, line, count, words)
 
     def shifted(self, argument: Any, value: Any) -> Any:
         """An argument as the interpreter holds it, a tensor with an address of which no other tensor is in reach."""
@@ -304,24 +302,6 @@ class _WatchedLaunch:
     def _note(self, kind: str, line: tuple[str, int], count: int, words: str) -> None:
         program = tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES])
         self.watch.note(kind, self.kernel, line, count, f"program {program} {words}")
-
-    def _judge(
-        self, does: str, pointers: Any, mask: Any, width: int
-    ) -> tuple[tuple[str, int], Any, Any, Any, list[tuple[Region, Any, Any]]]:
-        """The line of accesses, their pointers, which are made, which are within the arguments, and these by region."""
-        line, pointers = _line() or self.kernel_line, np.asarray(pointers)
-        active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
-        which, real = _located(self.regions, pointers.astype(np.int64))
-        which, addresses = which[active], real[active]
-        inside = _inside(self.regions, which, addresses, width)
-        if not inside.all():
-            words = self._outside(does, addresses[~inside], which[~inside], width)
-            self._note(OUTSIDE, line, int((~inside).sum()), words)
-        allowed = active.copy()
-        allowed[active] = inside
-        by_region = ((region, (which == number) & inside) for number, region in enumerate(self.regions))
-        accesses = [(region, addresses[one] - region.start, one) for region, one in by_region if one.any()]
-        return line, real.astype(np.uint64), active, allowed, accesses
 
     def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
         if not self.regions:
@@ -360,27 +340,27 @@ class _Native:
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         if self.launch is not None:
-            pointers, mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
+            pointers, mask = self.launch.allowed("reads", pointers, mask, np.dtype(dtype).itemsize)
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
         if self.launch is not None:
             changed = partial(self._differences, value)
-            pointers, mask = self.launch.allowed_stores(pointers, mask, value.dtype.itemsize, changed)
+            pointers, mask = self.launch.allowed("writes", pointers, mask, value.dtype.itemsize, changed)
         return self.native.store(pointers, value, mask)
 
     def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
         if self.launch is not None:
             if value.dtype.kind != "f":
                 self.launch.watch.locked.add(self.launch.kernel)
-            pointers, mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
+            pointers, mask = self.launch.allowed("adds to", pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
         if self.launch is not None:
             self.launch.watch.locked.add(self.launch.kernel)
             whole = np.ones(np.asarray(pointers).shape, dtype=bool)
-            pointers, allowed = self.launch.allowed_sums(pointers, whole, value.dtype.itemsize)
+            pointers, allowed = self.launch.allowed("adds to", pointers, whole, value.dtype.itemsize)
             if not allowed.all():
                 return np.zeros_like(value)  # it cannot be left out for some elements
         return self.native.atomic_cas(pointers, expected, value, order)

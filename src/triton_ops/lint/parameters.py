@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -328,13 +328,18 @@ class Guess:
         return types, {**self.constants, **dict.fromkeys(self.ones, 1)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SourceValues:
-    """The sources of values of parameters in a file; heuristics are functions from arguments to a value."""
+    """The sources of values of parameters in a file.
 
-    configs: Sequence[Mapping[str, Any]] = ()
+    Attributes:
+        configs: Tunables and launch options of each config of a decorator.
+        heuristics: Functions from arguments to a value.
+    """
+
+    configs: tuple[Mapping[str, Any], ...] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
-    launches: Sequence[SourceLaunch] = ()
+    launches: tuple[SourceLaunch, ...] = ()
 
     @cached_property
     def ones(self) -> frozenset[str]:

@@ -23,7 +23,6 @@ from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
-from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.space import Config, ConfigSpace
@@ -156,16 +155,13 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelReading:
+class KernelReading(SourceValues):
     """A kernel with all that can be read of it."""
 
     name: str
     file: str
     function: KernelSource
     tree: ast.Module
-    launches: tuple[SourceLaunch, ...] = ()
-    configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
-    heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
@@ -184,11 +180,6 @@ class KernelReading:
         return uses_of(self.function)
 
     @cached_property
-    def source_values(self) -> SourceValues:
-        """The values of its parameters that the source shows."""
-        return SourceValues(self.configs, self.heuristics, self.launches)
-
-    @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:
         """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
         variants = tuple(filter(None, map(self._read, self.guesses[:_MOST_VARIANTS])))
@@ -203,7 +194,7 @@ class KernelReading:
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
         complaints: list[str] = []
-        for guess in guesses(self.function, self.source_values, extra):
+        for guess in guesses(self.function, self, extra):
             if guess.element != FLOATS[0] and len(complaints) > len(FLOATS) and len({*complaints}) == 1:
                 continue  # other elements changed nothing with the first blocks, nor did these blocks
             variant = self._variant(guess)
@@ -279,7 +270,7 @@ class KernelReading:
 
     def with_element(self, element: str) -> Variant | None:
         """The first variant with tensors of this element; None if there is none that can be read."""
-        candidates = guesses(self.function, self.source_values, self._deciders)
+        candidates = guesses(self.function, self, self._deciders)
         return next(filter(None, (self._read(one) for one in candidates if one.element == element)), None)
 
     @cached_property

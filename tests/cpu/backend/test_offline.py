@@ -19,7 +19,7 @@ from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel,
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernel_ir.machine_code import Usage, amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402
+from triton_ops.kernel_ir.machine_code import Usage, amdgcn_usage, cubin_usage, features, load_widths  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -219,13 +219,12 @@ def test_loads_are_counted_by_width():
     st.global.v4.b32 [ %rd1 + 0 ], { %r1, %r2, %r3, %r4 };
     cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];
     """
-    found = ptx_features(ptx)
-    assert found.loads == ((16, 3), (4, 1), (2, 1))
-    assert (found.load_bytes, found.mma) == (16, "none")
+    assert load_widths("ptx", ptx) == {16: 3, 4: 1, 2: 1}
+    assert features("ptx", ptx) == {"load_bytes": 16, "mma": "none"}
     amd = "global_load_dwordx4 v[0:3], v4, s[0:1]\nbuffer_load_ushort v1, v2\nbuffer_load_ushort v1, v2\nv_wmma_f32"
-    found = amdgcn_features(amd)
-    assert (found.loads, found.load_bytes, found.mma) == (((16, 1), (2, 2)), 2, "wmma")
-    assert ptx_features("ret;").load_bytes is None
+    assert load_widths("amdgcn", amd) == {16: 1, 2: 2}
+    assert features("amdgcn", amd) == {"load_bytes": 2, "mma": "wmma"}
+    assert features("ptx", "ret;")["load_bytes"] is None
 
 
 OTHER_PROCESS = """

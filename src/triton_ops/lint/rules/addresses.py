@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
@@ -227,15 +226,6 @@ never_written = rule(
 )(partial(_observed, UNWRITTEN))
 
 
-@dataclass(frozen=True, eq=False)
-class _Use:
-    """An index with the argument that it is multiplied by, and the arguments that end it."""
-
-    index: Index
-    stride: str | None
-    ends: frozenset[str]
-
-
 @rule(
     "stride-order",
     symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
@@ -246,12 +236,11 @@ def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
     """Launches that give an index the stride of another axis."""
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
-        uses = [_use(variant, index) for index in indices(variant.facts, access)]
-        strided = [use for use in uses if use.stride is not None]
-        root = root_name(access)
-        yield from _pitch(access, uses)
-        for use in strided:
-            verdict = _by_launch(kernel, root, use, strided)
+        along, root = indices(variant.facts, access), root_name(access)
+        strided = [(index, name) for index in along if (name := index.stride.lone_argument[0])]
+        yield from _pitch(access, along, strided)
+        for index, name in strided:
+            verdict = _by_launch(kernel, root, index, name, strided)
             if verdict:
                 yield Seen(access, verdict)
             elif verdict is None and len(strided) > 1:
@@ -261,28 +250,24 @@ def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         yield f"which axis each stride of {', '.join(open_roots)} belongs to {why}"
 
 
-def _use(variant: Variant, index: Index) -> _Use:
-    ends = {bound.last.lone_argument[0] for bound in index.bounds if bound.fits} - {""}
-    loops = filter(None, map(variant.facts.loop_of, index.stepping))
-    return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends).union(*(loop.limits for loop in loops)))
-
-
-def _by_launch(kernel: KernelReading, root: str, use: _Use, others: list[_Use]) -> str | None:
+def _by_launch(
+    kernel: KernelReading, root: str, index: Index, name: str, strided: list[tuple[Index, str]]
+) -> str | None:
     """Words for what a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
     verdict: str | None = None
     for launch in kernel.launches:
         tensor = tensor_of(launch, root)
-        stride = launch.strides.get(use.stride or "")
+        stride = launch.strides.get(name)
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
-        for end in sorted(use.ends):
+        for end in sorted(index.ends):
             extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            alike = {launch.strides.get(one.stride or "") for one in others if end in one.ends}
+            alike = {launch.strides.get(stride_name) for one, stride_name in strided if end in one.ends}
             if extents and all(_different(stride, one, rank) and one not in alike for one in extents):
                 where = " or ".join(str(one.axis) for one in extents)
                 return (
-                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
+                    f"line {launch.line} gives {name} the stride of axis {stride.axis} of {tensor}; the index "
                     f"that it multiplies ends at {end}, the extent of axis {where}"
                 )
             verdict = "" if extents else verdict
@@ -295,16 +280,16 @@ def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
     return rank is not None and one.axis % rank != other.axis % rank
 
 
-def _pitch(access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
+def _pitch(access: AccessFact, along: Iterable[Index], strided: list[tuple[Index, str]]) -> Iterator[Statement]:
     """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
-    inner = [use for use in uses if use.index.stride.constant == 1 and len(use.ends) == 1]
-    for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
-        for use in inner:
-            if use.ends != outer.ends and len(outer.ends) == 1:
-                (width,) = use.ends
+    inner = [one for one in along if one.stride.constant == 1 and len(one.ends) == 1]
+    for outer, pitch in (pair for pair in strided if pair[0].ends == {pair[1]}):
+        for one in inner:
+            if one.ends != outer.ends:
+                (width,) = one.ends
                 yield Seen(
                     access,
-                    f"rows are {outer.stride} elements apart, which is the number of rows; a row has {width}",
+                    f"rows are {pitch} elements apart, which is the number of rows; a row has {width}",
                     fix=f"multiply the row by {width}",
                 )  # fmt: skip
 

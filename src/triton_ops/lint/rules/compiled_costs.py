@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from triton_ops.backend import CandidateError
 from triton_ops.base import counted
@@ -140,15 +140,7 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
     stride = along[0].stride.lone_argument[0] if len(along) == 1 else ""
     steps = [m[0] for m, c in access.offset.parts.items() if len(m) == 1 and abs(c) == 1]
     chosen = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
-    return stride if stride and chosen and stride not in kernel.source_values.ones else None
-
-
-class _Suspect(NamedTuple):
-    """An access that may be narrow; its neighbours lie `gap` elements apart."""
-
-    access: AccessFact
-    cause: str
-    gap: int = 1
+    return stride if stride and chosen and stride not in kernel.ones else None
 
 
 @rule(
@@ -177,25 +169,25 @@ def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement
     with _compiling(kernel, config):
         widths = Traffic.widths(compile_variant(kernel, with_tiles, config).assembly)
     files = {file for _, file, _ in widths}
-    for one in _suspects(with_tiles):
-        place = kernel.place(one.access)
+    for access, cause, gap in _suspects(with_tiles):
+        place = kernel.place(access)
         own = place.file.rpartition("/")[2]  # Triton's cache answers with the binary of equal code in another file
         file = own if own in files or len(files) != 1 else min(files)
-        line_widths = widths.get((one.access.kind, file, place.line))
+        line_widths = widths.get((access.kind, file, place.line))
         if not line_widths:
-            yield f"line {place.line}: {one.cause}; no load or store of PTX names the line"
+            yield f"line {place.line}: {cause}; no load or store of PTX names the line"
             continue
-        item = one.access.type.item_bytes
-        room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
-        if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
-            usage = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
+        item = access.type.item_bytes
+        room = min(_WIDEST_BYTES, prod(access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
+        if (gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
+            usage = f"; {min(1.0, 1 / gap):.0%} of what is moved is used" if gap > 1 else ""
             moves = f"a thread moves {counted(max(line_widths), 'byte')} at a time, of {_WIDEST_BYTES} at most{usage}"
             compiled = f"compiled for {kernel.target.arch} with {in_words(config)}"
-            yield Seen(one.access, f"{one.cause}: {compiled}, {moves}")
+            yield Seen(access, f"{cause}: {compiled}, {moves}")
 
 
-def _suspects(variant: Variant) -> Iterator[_Suspect]:
-    """The accesses of the kernel's largest blocks whose address or mask keeps them narrow."""
+def _suspects(variant: Variant) -> Iterator[tuple[AccessFact, str, int]]:
+    """The accesses of the largest blocks that may be narrow: the cause, and how many elements apart neighbours lie."""
     accesses = [one for one in variant.facts.accesses if one.kind in ("load", "store") and prod(one.type.shape) > 1]
     largest = max((prod(one.type.shape) for one in accesses), default=0)
     for access in accesses:
@@ -208,11 +200,11 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
             continue  # one of them is 1 for contiguous tensors
         gap = min(abs(stride) for stride in strides if stride is not None)
         if gap > 1 and not _is_guessed(variant, gap):
-            yield _Suspect(access, f"neighbours lie {counted(gap, 'element')} apart in memory", gap)
+            yield access, f"neighbours lie {counted(gap, 'element')} apart in memory", gap
         elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
             cause = _misalignment(variant, access, along[[abs(s or 0) for s in strides].index(1)])
             if cause:
-                yield _Suspect(access, cause)
+                yield access, cause, gap
 
 
 def _is_guessed(variant: Variant, gap: int) -> bool:
