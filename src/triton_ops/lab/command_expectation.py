@@ -270,11 +270,8 @@ def rank_command(
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: ranking[:most])
-    if guesses := [
-        one
-        for one in ranking
-        if not one.compiled and (math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE)
-    ]:
+    guessed = [one for one in ranking if not one.compiled]
+    if guesses := [one for one in guessed if math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
