@@ -219,9 +219,9 @@ class Simulation:
 
     def over(self, extent: str) -> list[SizePoint]:
         """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
-        answers, points = self._expected[1], []
-        known = [answers.get(config) for config in self.compared]  # None for one that Triton would not compile
-        for shape in series(self.shape, self.workload.axis(extent), SHAPES):
+        shapes, points = series(self.shape, self.workload.axis(extent), SHAPES), []
+        known = [self._expected[1].get(one) for one in self.compared]  # None for one that Triton would not compile
+        for shape in shapes:
             expecter = self._expecter(replace(self, shape=tuple(shape)).question)  # nothing more is compiled
             times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
             best = min((time for time in times if time), default=0.0)
