@@ -250,22 +250,17 @@ def _add_compiled(
     by_config = {one.config: one.compiled for one in expectations if one.compiled}
     times = {config: one.finite_ms for config, one in by_program(expectations).items()}
     results = sorted(by_config.values(), key=lambda result: result.status.facts.listed)
-    rows = [
-        _compiled_row(by_config[config], times.get(config), others)
-        for config, others in same_programs((one.config, one.launch or "") for one in results)
-    ]
+    rows = []
+    for config, others in same_programs((one.config, one.launch or "") for one in results):
+        result, ms = by_config[config], times.get(config)
+        resources = result.resources or Resources()
+        figures = map(_figure, (resources.registers, resources.spill_bytes, resources.shared_bytes))
+        load, expected = _figure(resources.load_bytes), "-" if ms is None else f"{ms:.4g} ms"
+        seconds = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
+        what = f"{config}{others}: {result.reason}" if result.reason else f"{config}{others}"
+        rows.append([result.status.value, *figures, resources.mma or "-", load, expected, seconds, what])
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
     return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
-
-
-def _compiled_row(result: Compiled, expected_ms: float | None, others: str) -> list[str]:
-    resources = result.resources or Resources()
-    figures = [_figure(number) for number in (resources.registers, resources.spill_bytes, resources.shared_bytes)]
-    what = f"{result.config}{others}: {result.reason}" if result.reason else f"{result.config}{others}"
-    seconds = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
-    expected = "-" if expected_ms is None else f"{expected_ms:.4g} ms"
-    load = _figure(resources.load_bytes)
-    return [result.status.value, *figures, resources.mma or "-", load, expected, seconds, what]
 
 
 def _figure(number: int | None) -> str:
@@ -316,7 +311,10 @@ def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
     if before.registers is not None:
         full = ", all that there are" if before.registers >= before.most_registers else ""
         rows["registers"] = f"{before.registers} of {before.most_registers} per thread{full}"
-        rows["frame"] = f"{before.stack_bytes:,} bytes per thread, {_spilled(before)}"
+        spilled = f"{before.spill_bytes:,} of them spilled registers"
+        if (before.spill_bytes or 0) > (before.stack_bytes or 0):  # LLVM counts each register that it has spilled
+            spilled = f"where {before.spill_bytes:,} bytes of spilled registers take turns"
+        rows["frame"] = f"{before.stack_bytes:,} bytes per thread, {spilled}"
         rows["local memory"] = _local(before)
     if before.accumulator is not None:
         across = "x".join(map(str, before.accumulator))
@@ -328,12 +326,6 @@ def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
     if before.median_ms is not None:
         rows["measured"] = f"{before.median_ms:.4g} ms"
     return rows | {f"note {number}": note for number, note in enumerate(report.notes, 1)}
-
-
-def _spilled(step: SpillEvidence) -> str:
-    if (step.spill_bytes or 0) > (step.stack_bytes or 0):  # LLVM counts each register that it has spilled
-        return f"where {step.spill_bytes:,} bytes of spilled registers take turns"
-    return f"{step.spill_bytes:,} of them spilled registers"
 
 
 def _local(step: SpillEvidence) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from triton_ops.backend import Operation
@@ -14,7 +14,7 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, RankedConfig, expected_of, rank, same_programs
+from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, expected_of, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -61,51 +61,33 @@ def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) ->
     return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}
 
 
-def _pipeline_lines(image: Portrait) -> list[str]:
-    """The drawing of the pipeline for one to five stages; empty for a kernel without products in a loop."""
-    if not image.timelines:
-        return []
-    source = "as the model expects" if image.load_known else "assumed"
-    lead = f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}"
-    return [lead, *pipeline_lines(image.timelines, image.stages, "this config")]
-
-
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
-    members, residents, tile = Facts.members, image.residents, image.accumulator
+    members, residents, tile, forecast = Facts.members, image.residents, image.accumulator, explained.forecast
+    said = {  # where there is no forecast, by the compiler
+        "lower_bound_ms": image.roofline.least_ms, "terms": [], "blocks_per_unit": residents and residents.blocks,
+        "waves": image.waves and image.waves.waves, "compiled": image.compiled,
+        **members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
+    }  # fmt: skip
+    roof = image.roofline
+    limits = {
+        name: members(limit, "name", "peak", "measured", "unit")
+        for name, limit in (("memory", roof.memory), ("units", roof.units))
+    }
     return {
-        **(_no_forecast(image) if explained.forecast is None else asdict(explained.forecast)),
+        **(said if forecast is None else vars(forecast)),
         **members(explained, "limited_by", "stages", "silent", "differences", expected_ms="finite_ms", inferred="work"),
-        **members(image, "remarks", warps="warp_choices"), "roofline": _roofline_json(image),
+        **members(image, "remarks", warps="warp_choices"),
+        "roofline": {**members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown"),
+                     "limit": roof.limit and roof.limit.name, **limits, **members(image, "expected", "measured")},
         "compiler": members(explained.compiled, "status", "reason"),
         "occupancy": members(residents, "blocks", "warps", "most_warps", "limited_by", "by", share="occupancy"),
         "grid": members(image.waves, "at_once", "waves", "full", "tail_blocks", "used", blocks="grid"),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "accumulator": None if tile is None else {"tile": tile, "bytes": image.accumulator_bytes},
-        "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
-        "pipeline": {"timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
+        "advice": [{**vars(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
+        "pipeline": {"timelines": [{**vars(timeline), "busy": timeline.busy} for timeline in image.timelines],
                      **members(image, "load_steps", known="load_known")},
     }  # fmt: skip
-
-
-def _no_forecast(image: Portrait) -> dict[str, Any]:
-    """The fields of a forecast where there is none, with what the compiler says."""
-    return {
-        "lower_bound_ms": image.roofline.least_ms, "terms": [],
-        "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "compiled": image.compiled,
-        **Facts.members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
-    }  # fmt: skip
-
-
-def _roofline_json(image: Portrait) -> dict[str, Any]:
-    roof = image.roofline
-    limits = {
-        name: Facts.members(limit, "name", "peak", "measured", "unit")
-        for name, limit in (("memory", roof.memory), ("units", roof.units))
-    }
-    figures = Facts.members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown")
-    named = {"limit": roof.limit.name if roof.limit else None}
-    return {**figures, **named, **limits, **Facts.members(image, "expected", "measured")}
 
 
 def _expected(explained: Expectation, image: Portrait) -> str:
@@ -175,21 +157,18 @@ def _advice(image: Portrait) -> dict[str, str]:
         rows[f"begin with {habit.option}"] = f"{span}{outside}: {habit.why}"
     if image.accumulator is not None:
         across = "x".join(map(str, image.accumulator))
-        rows["accumulator"] = f"{across} takes {image.accumulator_bytes:,} bytes of registers: {_by_warps(image)}"
+        by_warps = ", ".join(
+            f"{choice.accumulator_registers:g} per thread with {choice.warps} warps{'' if choice.fits else ' (spills)'}"
+            for choice in image.warp_choices
+            if image.warps // 2 <= choice.warps <= image.warps * 2
+        )
+        rows["accumulator"] = f"{across} takes {image.accumulator_bytes:,} bytes of registers: {by_warps}"
     if image.timelines:
         busy = ", ".join(f"{timeline.busy:.0%}" for timeline in image.timelines)
         rows["pipeline"] = (
             f"one block alone computes {busy} of the time with 1 to {len(image.timelines)} stages; --pipeline draws it"
         )
     return rows
-
-
-def _by_warps(image: Portrait) -> str:
-    return ", ".join(
-        f"{choice.accumulator_registers:g} per thread with {choice.warps} warps{'' if choice.fits else ' (spills)'}"
-        for choice in image.warp_choices
-        if image.warps // 2 <= choice.warps <= image.warps * 2
-    )
 
 
 def explain_command(
@@ -232,7 +211,11 @@ def explain_command(
     unit = spec.vendor.units if spec.vendor else "multiprocessors"
     rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
     facts = Facts("explain", data).listing({**rows, **explained_rows(spec, explained, image)})
-    return facts.lines(*_pipeline_lines(image)) if pipeline else facts
+    if pipeline and image.timelines:
+        source = "as the model expects" if image.load_known else "assumed"
+        facts.lines(f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}")
+        facts.lines(*pipeline_lines(image.timelines, image.stages, "this config"))
+    return facts
 
 
 def _asked(
@@ -286,25 +269,18 @@ def rank_command(
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
-    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:most]])
-    if guesses := [one for one in ranking if not one.compiled and (_runs(one) or one.limited_by == GUESSED_TOO_LARGE)]:
+    facts = Facts("explain rank", lambda: ranking[:most])
+    guessed = [one for one in ranking if not one.compiled]
+    if guesses := [one for one in guessed if math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
     by_config = {one.config: one for one in ranking}
-    rows = [
-        _ranked_row(by_config[config], others)
-        for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]
-    ]
+    rows = []
+    for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]:
+        one = by_config[config]
+        expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
+        rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{config}{others}"])
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
-
-
-def _runs(one: RankedConfig) -> bool:
-    return math.isfinite(one.expected_ms)
-
-
-def _ranked_row(one: RankedConfig, others: str) -> list[str]:
-    expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if _runs(one) else "-"
-    return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{one.config}{others}"]
 
 
 def cliffs_command(

@@ -30,7 +30,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
-from triton_ops.lab.ptxas_log import Assembled, read_ptxas
+from triton_ops.lab.ptxas_log import read_ptxas
 from triton_ops.request import TuneProblem, TypedProblem
 from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
@@ -244,12 +244,6 @@ class Flow:
     profile: Path | None = None  # the file with the third step's counters
     missing: str = ""  # why there is none
 
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), self.times.quantiles_ms, strict=True))
-        time = {**quantiles_ms, **Facts.members(self.times, "mode", "confidence", "notes")}
-        return {"time": time, "parts": self.parts, "idle": self.idle, "missing": self.missing or None}
-
 
 def _flow_of(called: Called, request: NcuRequest) -> Flow:
     function, arguments, device = called.loaded()
@@ -321,7 +315,12 @@ def flow_command(
     about = _About(None, 0.0, "")
     report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
     counters = None if report is None else _as_json(report, about)
-    facts = add_flow(Facts("explain profile flow", {**result.as_json(), "counters": counters}), result)
+    quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), result.times.quantiles_ms, strict=True))
+    data = {
+        "time": {**quantiles_ms, **Facts.members(result.times, "mode", "confidence", "notes")},
+        **Facts.members(result, "parts", "idle"), "missing": result.missing or None, "counters": counters,
+    }  # fmt: skip
+    facts = add_flow(Facts("explain profile flow", data), result)
     return facts if report is None else _add_report(facts.lines(""), report, about)
 
 
@@ -351,19 +350,17 @@ def ptxas_command(
         tell(note, "warning", "yellow")
     data = [{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels]
     facts = Facts("explain profile ptxas", data)
-    facts.table(_ASSEMBLED, list(map(_assembled_row, kernels)), _ASSEMBLED[2:6])
+    rows = []
+    for one in kernels:
+        sizes = (one.registers, one.stack_bytes, one.store_bytes, one.load_bytes)
+        figures = ["-" if size is None else f"{size:,}" for size in sizes]
+        rows.append([one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", *figures, one.verdict])
+    facts.table(_ASSEMBLED, rows, _ASSEMBLED[2:6])
     for one in kernels:
         if one.refused or one.next:
             text = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
             facts.text(text, f"{one.kernel or 'a kernel'}: ")
     return facts
-
-
-def _assembled_row(one: Assembled) -> list[str]:
-    registers = "-" if one.registers is None else str(one.registers)
-    figures = (one.stack_bytes, one.store_bytes, one.load_bytes)
-    sizes = ["-" if size is None else f"{size:,}" for size in figures]
-    return [one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", registers, *sizes, one.verdict]
 
 
 def command_command(
@@ -382,9 +379,7 @@ def run_command(
     """Profile a program here, and say what limits its kernels."""
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
     tell(f"the profile is in {path}")
-    report = read_profile(path, tried=tried or [])
-    about = _About(gpu, flops, dtype_name(dtype) if dtype else "")
-    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
+    return read_command(path, gpu=gpu, flops=flops, dtype=dtype, tried=tried)
 
 
 def call_command(
@@ -407,7 +402,11 @@ def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:
     labels = [_label(one.judgement.profile, names) for one in report.kernels]
     facts.table(_HEADER, [_row(*pair) for pair in zip(labels, report.kernels, strict=True)], _NUMBERS)
     for label, one in zip(labels, report.kernels, strict=True):
-        _add_words(facts.lines(""), label, one, about)
+        facts.lines("").text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
+        if place := _place_in_words(one.judgement.profile, about):
+            facts.text(place, "  ")
+        for step in one.judgement.steps:
+            facts.text(f"{step.what} ({step.why})", "  next: ")
     if report.advice is not None:
         facts.lines("").text("; ".join(report.advice.reasons), f"{report.advice.way}  ", bold=True)
     return facts
@@ -433,14 +432,6 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0f}%"
 
 
-def _add_words(facts: Facts, label: str, one: ProfiledKernel, about: _About) -> None:
-    facts.text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
-    if place := _place_in_words(one.judgement.profile, about):
-        facts.text(place, "  ")
-    for step in one.judgement.steps:
-        facts.text(f"{step.what} ({step.why})", "  next: ")
-
-
 def _place_in_words(profile: KernelProfile, about: _About) -> str:
     """Rates beside their shares of the peaks, and the limit, where they are known; else empty."""
     spec = profile.device_spec(about.gpu)
@@ -458,17 +449,14 @@ def _place_in_words(profile: KernelProfile, about: _About) -> str:
 
 
 def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
-    advice = Facts.members(report.advice, "way", "reasons")
-    return {"kernels": [_kernel_json(one, about) for one in report.kernels], "advice": advice, "notes": report.notes}
-
-
-def _kernel_json(one: ProfiledKernel, about: _About) -> dict[str, Any]:
-    profile, roofline = one.judgement.profile, None
-    if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
-        roof, place = roof_and_place
-        roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
-    figures = asdict(profile)
-    return {
-        "kernel": figures.pop("kernel"), **Facts.members(one, "launches", "share"),
-        **Facts.members(one.judgement, "verdict", "reasons", next="steps"), "figures": figures, "roofline": roofline,
-    }  # fmt: skip
+    kernels = []
+    for one in report.kernels:
+        profile, roofline = one.judgement.profile, None
+        if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
+            roof, place = roof_and_place
+            roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
+        judgement = Facts.members(one.judgement, "verdict", "reasons", next="steps")
+        row = {"kernel": profile.kernel, **Facts.members(one, "launches", "share"), **judgement}
+        figures = {name: value for name, value in asdict(profile).items() if name != "kernel"}
+        kernels.append({**row, "figures": figures, "roofline": roofline})
+    return {"kernels": kernels, "advice": Facts.members(report.advice, "way", "reasons"), "notes": report.notes}

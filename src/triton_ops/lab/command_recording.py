@@ -23,7 +23,7 @@ from triton_ops.lab.replayed_search import (
     replay_all,
     replay_live,
 )
-from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
+from triton_ops.lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
 from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
 from triton_ops.terminal import (
@@ -121,7 +121,17 @@ def _replay(
     )  # fmt: skip
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
-        return _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes)
+        level, conditions = Effort.named(effort), LiveConditions(noise=noise, compilers=compilers)
+        tunes = list(_announce(replay_live(plan, level, conditions, processes, followed)))
+        facts = Facts("replay", {"effort": level.name, "spaces": [summary.as_json() for summary in tunes]})
+        header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
+        rows = []
+        for one in tunes:
+            regrets = [f"{regret:.2%}" for regret in (one.regret_mean, one.regret_worst)]
+            ends = ", ".join(f"{count} {reason}" for reason, count in sorted(one.stopped.items()))
+            figures = [f"{one.within_1pct:.2f}", *regrets, f"{one.trials:.1f}", f"{one.seconds:.1f}"]
+            rows.append([one.search, *figures, ends, one.file])
+        return facts.table(header, rows, header[1:-2])
     summaries = list(_announce(replay_all(plan, processes, followed)))
     facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
     return facts.table(*_replay_table(summaries, plan))
@@ -132,20 +142,6 @@ def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
     for summary in summaries:
         tell(f"{summary.search} on {summary.file}: done")
         yield summary
-
-
-def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, processes: int) -> Facts:
-    summaries = list(_announce(replay_live(plan, effort, conditions, processes, followed)))
-    facts = Facts("replay", {"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
-    header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
-    return facts.table(header, list(map(_live_row, summaries)), header[1:-2])
-
-
-def _live_row(summary: LiveSummary) -> list[str]:
-    regrets = [f"{regret:.2%}" for regret in (summary.regret_mean, summary.regret_worst)]
-    ends = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.stopped.items()))
-    times = [f"{summary.trials:.1f}", f"{summary.seconds:.1f}"]
-    return [summary.search, f"{summary.within_1pct:.2f}", *regrets, *times, ends, summary.file]
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -177,19 +173,17 @@ def _previews(text: str) -> PreviewAllowance:
 def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list[str], list[list[str]], list[str]]:
     """The header, the rows, and the columns of numbers."""
     header = ["search", *map(str, plan.budgets), "to 5%", "to 1%", "ms each", "recording"]
-    rows = [_replay_row(summary) for summary in summaries]
+    rows = []
+    for one in summaries:
+        reach = [f"{trials.median or '-'} ({trials.p90 or '-'})" for trials in (one.to_5pct, one.to_1pct)]
+        shares = [f"{share.mean:.3f}" for share in one.budgets.values()]
+        rows.append([one.search, *shares, *reach, f"{one.overhead_ms:.1f}", one.file])
     for name in plan.searches:
         same = [summary for summary in summaries if summary.search == name]
         if len(same) > 1:
             means = [sum(s.budgets[budget].mean for s in same) / len(same) for budget in plan.budgets]
             rows.append([name, *(f"{mean:.3f}" for mean in means), "", "", "", f"mean of {len(same)}"])
     return header, rows, header[1:-1]
-
-
-def _replay_row(summary: SpaceSummary) -> list[str]:
-    reach = [f"{trials.median or '-'} ({trials.p90 or '-'})" for trials in (summary.to_5pct, summary.to_1pct)]
-    means = [f"{share.mean:.3f}" for share in summary.budgets.values()]
-    return [summary.search, *means, *reach, f"{summary.overhead_ms:.1f}", summary.file]
 
 
 def record_command(
@@ -248,17 +242,13 @@ def _add_space(facts: Facts, space: Sensitivity, jumps: list[Cliff]) -> None:
         "fastest": f"{space.best_ms:.4g} ms: {space.best}",
         "explained": f"{space.explained:.0%} of the differences by tunables alone, the rest by tunables together",
     }
-    rows = [_knob_row(knob) for knob in space.knobs]
+    rows = []
+    for knob in space.knobs:
+        figures = [f"{knob.share:.0%}", f"+{knob.span:.0%}", f"+{knob.most_lost:.0%}"]
+        slower = (f"{one.value}: {'none ran' if one.slower is None else f'+{one.slower:.0%}'}" for one in knob.effects)
+        rows.append([knob.name, *figures, str(knob.best.value), ", ".join(slower)])
     facts.listing(listed).table(_KNOBS, rows, _KNOBS[1:4])
     facts.table(_JUMPS, [_jump_row(one) for one in jumps[:_SHOWN]], _JUMPS[1:])
-
-
-def _knob_row(knob: Knob) -> list[str]:
-    by_value = ", ".join(
-        f"{one.value}: {'none ran' if one.slower is None else f'+{one.slower:.0%}'}" for one in knob.effects
-    )
-    figures = [f"{knob.share:.0%}", f"+{knob.span:.0%}", f"+{knob.most_lost:.0%}"]
-    return [knob.name, *figures, str(knob.best.value), by_value]
 
 
 def _jump_row(one: Cliff) -> list[str]:

@@ -25,10 +25,10 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import (
+    FLOORS,
     Overlay,
     PlacedConfig,
     advice,
-    config_text,
     known_devices,
     overlay_of,
     table_name,
@@ -37,7 +37,6 @@ from triton_ops.lab.simulation import (
     LARGEST,
     LESSON,
     WORKLOADS,
-    Dial,
     Simulation,
     SizePoint,
     Workload,
@@ -70,12 +69,12 @@ _TERMS = 8  # resources in the drawing of one config
 def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict[str, Any]:
     """A simulation: its first places, knobs and pipeline of the winner or of a config, and configs at other shapes."""
     standings = simulation.standings
-    subject = next((one for one in standings if one.text == config), standings[0])
+    subject = next((one for one in standings if str(one.config) == config), standings[0])
     extents = simulation.workload.operation.extents if simulation.question.declared else ()  # others would be read anew
     return {
         **_shown(standings, subject, most), "note": simulation.note,
         "advice": simulation.advice, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
-        "compared": list(map(config_text, simulation.compared)),
+        "compared": list(map(str, simulation.compared)),
         "shapes": {extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(extents)},
     }  # fmt: skip
 
@@ -92,7 +91,7 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
         "note": f"Recorded in {overlay.file}; {overlay.failed} further configs did not run.",
         "agreement": f"{overlay.title} on {table_name(overlay.spec)}. {overlay.agreement}",
         "figures": [
-            str(len(overlay.measured)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
+            str(len(overlay.measured)), f"{overlay.spearman:.3f}", str(FLOORS[overlay.kind]), overlay.verdict,
             f"{overlay.first_share:.0%}",
         ],
         "knobs": [], "points": _brief([pair for pair in overlay.pairs if math.isfinite(pair[0])]), "shapes": {},
@@ -102,7 +101,7 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
 def _shown(standings: Sequence[PlacedConfig], subject: PlacedConfig, most: int) -> dict[str, Any]:
     """What every ranking shows: its first places, and the pipeline of one config."""
     return {
-        "count": len(standings), "rows": [_row(one) for one in standings[:most]], "chosen": subject.text,
+        "count": len(standings), "rows": [_row(one) for one in standings[:most]], "chosen": str(subject.config),
         "stages": subject.image.stages if subject.place else 0,
         "pipeline": [
             {"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)}
@@ -115,7 +114,7 @@ def _row(one: PlacedConfig) -> dict[str, Any]:
     forecast = one.expectation.forecast
     terms = [] if forecast is None or one.why_not else forecast.terms[:_TERMS]
     return {
-        "place": one.place, "config": one.text, "cells": one.cells, "score": _brief(one.score),
+        "place": one.place, "config": str(one.config), "cells": one.cells, "score": _brief(one.score),
         "reasons": list(one.reasons.items()), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
     }  # fmt: skip
 
@@ -252,7 +251,7 @@ def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> 
             "workload": own, "shape": first.shape, "dtype": first.dtype,
             "device": table_name(first.spec),
             "size": next(size for size, one in sizes[own].items() if one == first or size == _ASKED),
-            "own": "" if first.configs == LESSON else "\n".join(map(config_text, first.configs)),
+            "own": "" if first.configs == LESSON else "\n".join(map(str, first.configs)),
         },
         "recordings": [recorded_ranking(one) for one in overlays],
         "grid": grid,
@@ -272,28 +271,25 @@ def _add_simulation(facts: Facts, result: Simulation, top: int, why: int) -> Non
     facts.text(result.note).lines("")
     facts.table(_HEADER, [one.cells for one in standings[:top]], _HEADER[:6], note=more)
     standing = standings[min(why, len(standings)) - 1]
-    facts.lines("").text(result.advice).lines("").text(f"Why {standing.text}:")
+    facts.lines("").text(result.advice).lines("").text(f"Why {standing.config}:")
     facts.listing({f"  {name}": text for name, text in standing.reasons.items()})
     if dials := result.dials_of(standings[0]):
-        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), dials)
+        rows = []
+        for dial in sorted(dials, key=lambda dial: -dial.range):
+            turns = [
+                f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
+                for turn in dial.turns
+            ]
+            rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
+        facts.lines("", "The winner with one knob turned, in milliseconds:")
+        facts.table(("  knob", "range", "expected at each value"), rows)
         if lines := pipeline_lines(standings[0].image.timelines, standings[0].image.stages, "the winner", "  "):
             facts.lines("", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines)
 
 
-def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
-    rows = []
-    for dial in sorted(dials, key=lambda dial: -dial.range):
-        turns = [
-            f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
-            for turn in dial.turns
-        ]
-        rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
-    facts.table(("  knob", "range", "expected at each value"), rows)
-
-
 def _add_sizes(facts: Facts, result: Simulation, extent: str, points: Sequence[SizePoint]) -> None:
     """Add the winner at each size of an extent, and how much slower each other config is there."""
-    configs = list(map(config_text, result.compared))
+    configs = list(map(str, result.compared))
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = result.workload.axis(extent)
     rows = [
@@ -319,7 +315,7 @@ def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
         ms = overlay.measured[one.config]
         expected = "-" if one.why_not else f"{one.expected_ms:.4g} ms"
         places = [str(one.place) if one.place else "-", str(by_time.index(ms) + 1)]
-        rows.append([*places, expected, f"{ms:.4g} ms", one.limited_by, one.text])
+        rows.append([*places, expected, f"{ms:.4g} ms", one.limited_by, str(one.config)])
     facts.heading(overlay.title)
     facts.text(f"{overlay.title} on {table_name(overlay.spec)}, recorded in {overlay.file}").lines("")
     facts.table(header, rows, header[:4]).lines("").text(overlay.agreement)
@@ -409,7 +405,7 @@ def simulate_command(
         points = [one.over(over) if over is not None else [] for one in simulations]
     facts = Facts("simulate", lambda: {
         "simulations": [
-            one.as_json() | ({"over": {"extent": over, "shapes": list(map(asdict, sizes))}} if sizes else {})
+            one.as_json() | ({"over": {"extent": over, "shapes": sizes}} if sizes else {})
             for one, sizes in zip(simulations, points, strict=True)
         ],
         "recordings": [one.as_json() for one in overlays],

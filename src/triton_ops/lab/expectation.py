@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -295,8 +296,9 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
     launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
     warps, stages = warps_and_stages(explained.config)
     resources, compiled = _resources(explained)
-    limits, target = spec.limits, _target(spec)
-    residents = None
+    limits, target, residents = spec.limits, None, None
+    with suppress(DeviceError):
+        target = Target.of(spec)
     if limits is not None and resources is not None and resources.registers is not None:
         residents = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
     waves = None
@@ -322,13 +324,6 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
             *([_FLAT] if explained.pipelined is False and launch is not None and launch.loops else []),
         ),
     )  # fmt: skip
-
-
-def _target(spec: DeviceSpec) -> Target | None:
-    try:
-        return Target.of(spec)
-    except DeviceError:
-        return None
 
 
 def _resources(explained: Expectation) -> tuple[Resources | None, bool]:

@@ -171,7 +171,9 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     launches: list[ProfiledLaunch] = []
     strange = 0
     for header, rows in tables:
-        whole = _whole_rows(header, rows)
+        # A row of a metric may end before the columns of rules.
+        length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
+        whole = [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
         strange += len(rows) - len(whole)
         if _KERNEL not in header:
             found, left_out = _of_rocprof(header, whole)
@@ -239,12 +241,6 @@ def _is_header(fields: Sequence[str]) -> bool:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _whole_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
-    length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
-    return [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
 
 
 def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], list[str]]:

@@ -268,16 +268,13 @@ def roof_of(
         flops = {dtype: work.flops}
     products = any(flops.values())
     moved = work.bytes if work is not None and work.bytes else sum(map(Readings.least_bytes, launches))
+    single = sum(  # operations on single elements
+        one.programs * (one.plain + one.special + sum(loop.plain + loop.special for loop in one.loops))
+        for one in launches
+    )
     return Roofline.of(
-        spec, flops=flops if products else sum(map(_single, launches)), bytes_=moved, products=products,
-        calibration=calibration,
-    )  # fmt: skip
-
-
-def _single(launch: LaunchWork) -> float:
-    """Operations of a launch on single elements."""
-    each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
-    return launch.programs * each
+        spec, flops=flops if products else single, bytes_=moved, products=products, calibration=calibration
+    )
 
 
 def rank(
@@ -397,13 +394,11 @@ def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, 
     groups: dict[str, list[Config]] = {}
     for config, program in programs:
         groups.setdefault(program or f"of {config} alone", []).append(config)
-    return [(first, _others(first, others)) for first, *others in groups.values()]
-
-
-def _others(first: Config, others: Sequence[Config]) -> str:
-    """The values by which configs differ from one whose program they share; empty without any."""
-    changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
-    return f" (the same program with {', '.join(changes)})" if changes else ""
+    rows = []
+    for first, *others in groups.values():
+        changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
+        rows.append((first, f" (the same program with {', '.join(changes)})" if changes else ""))
+    return rows
 
 
 def expected_of(

@@ -39,7 +39,6 @@ from triton_ops.values import (
     Argument,
     Compiled,
     Measurement,
-    Problem,
     Resources,
     Status,
     Tile,
@@ -74,11 +73,14 @@ def record(
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
+    # Shapes, dtypes, words and flags decide the distance to other problems (`search/place.py`).
+    tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
+    choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {
         "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
         "kind": operation.name, "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
         "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
-        "arguments": _arguments(problem), "gpu": results[0].device, **Host.versions(), "unit": "ms",
+        "arguments": {**tensors, **choices}, "gpu": results[0].device, **Host.versions(), "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
@@ -119,13 +121,6 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
         raise RecordingError(
             f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
         ) from error
-
-
-def _arguments(problem: Problem) -> dict[str, Any]:
-    """The arguments that decide the distance to other problems (`search/place.py`): shapes, dtypes, words and flags."""
-    tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
-    choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
-    return {**tensors, **choices}
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -252,16 +247,13 @@ def _recording(path: Path, content: bytes) -> Recording:
         return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
         Sealed.check_size(content)
-        return _of_cache(path.name, _cache_content(content.decode()))
+        text = content.decode()
+        try:
+            return _of_cache(path.name, json.loads(text))
+        except json.JSONDecodeError:  # Kernel Tuner closes the JSON only at the very end
+            return _of_cache(path.name, json.loads(text.rstrip().rstrip(",") + "}}"))
     plain = Sealed.parsed(content)
     return _of_rows(path.name, Sealed.opened(plain) if Sealed.CHECKSUM in plain else plain)
-
-
-def _cache_content(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
@@ -295,7 +287,9 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
         finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
         ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
         return Trial(row.config, Status.OK, _measurement(ms), **fields)
-    return Trial(row.config, _row_failure(row.status), error=row.status, **fields)
+    word = row.status.partition(":")[0]
+    status = next((each for each in Status if each.value == word), Status.RUNTIME)
+    return Trial(row.config, Status.RESOURCES if word == "OutOfResources" else status, error=row.status, **fields)
 
 
 def _compilation(trial: Trial) -> Compiled:
@@ -305,16 +299,15 @@ def _compilation(trial: Trial) -> Compiled:
     return Compiled(trial.config, status, reason, trial.resources, compile_s=trial.compile_s)
 
 
-def _row_failure(status: str) -> Status:
-    word = status.partition(":")[0]
-    if word == "OutOfResources":
-        return Status.RESOURCES
-    return Status(word) if word in {member.value for member in Status} else Status.RUNTIME
-
-
 def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
     names = content["tune_params_keys"]
-    trials = [_cache_trial(names, row) for row in content["cache"].values()]
+    trials = []
+    for row in content["cache"].values():
+        config, time = Config.from_json({name: row[name] for name in names}), row["time"]
+        if isinstance(time, str):
+            trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time))
+        else:
+            trials.append(Trial(config, Status.OK, _measurement(time)))
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
@@ -323,13 +316,6 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
         space=_space({key: content["tune_params"][key] for key in names}, trials),
         trials={trial.config: trial for trial in trials},
     )  # fmt: skip
-
-
-def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
-    config, time = Config.from_json({name: row[name] for name in names}), row["time"]
-    if isinstance(time, str):
-        return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
-    return Trial(config, Status.OK, _measurement(time))
 
 
 def recording_of(run: Run) -> Recording:

@@ -12,7 +12,7 @@ which is read in processes without a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from math import ceil
@@ -231,13 +231,15 @@ def cliffs(recording: Recording) -> list[Cliff]:
             by_value.setdefault(code, {})[number - code * places[name]] = trial
         for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
-                pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
+                others = by_value.get(after, {})
+                pairs = [  # trials that differ in this step alone, of which the first ran
+                    (trial, others[rest])
+                    for rest, trial in by_value.get(before, {}).items()
+                    if trial.ok and trial.median_ms > 0 and rest in others
+                ]
                 if (cliff := _cliff(pairs, name, values[before], values[after])) is not None:
                     jumps.append(cliff)
     return sorted(jumps, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
-
-
-_Trials: TypeAlias = "Mapping[int, Trial]"
 
 
 def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
@@ -254,13 +256,6 @@ def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after
         name=name, before=before, after=after, pairs=len(pairs), steep=steep, spills=len(spilled), fails=fails,
         slower=median(ratios) if ratios else None, slower_if_spilled=median(if_spilled) if if_spilled else None,
     )  # fmt: skip
-
-
-def _pairs(first: _Trials, second: _Trials) -> Iterator[tuple[Trial, Trial]]:
-    """Trials that differ in this step alone, of which the first ran."""
-    for rest, trial in first.items():
-        if trial.ok and trial.median_ms > 0 and (other := second.get(rest)) is not None:
-            yield trial, other
 
 
 def _spills(trial: Trial) -> bool:

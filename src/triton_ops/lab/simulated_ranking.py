@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,6 @@ def known_devices() -> dict[str, DeviceSpec]:
 def table_name(spec: DeviceSpec) -> str:
     """The name of a device in the table; its own if that has no such row."""
     return next((name for name, known in known_devices().items() if known == spec), spec.name)
-
-
-def config_text(config: Mapping[str, Any]) -> str:
-    """A config as it is typed."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,31 +91,24 @@ class PlacedConfig:
         return 0.0 if residents is None else residents.occupancy
 
     @property
-    def text(self) -> str:
-        """The config as it is typed."""
-        return config_text(self.config)
-
-    @property
     def cells(self) -> list[str]:
         """A line of a ranking: place, expected time, score, waves, occupancy, shared memory, limit, config."""
         forecast, shared = self.expectation.forecast, f"{100 * self.of_shared:.0f} %" if self.of_shared else "-"
         if forecast is None or self.why_not:
-            return [*["-"] * 5, shared, self.why_not, self.text]
+            return [*["-"] * 5, shared, self.why_not, str(self.config)]
         return [
             f"{self.place} *" if self.place == 1 else f"{self.place}  ", f"{forecast.expected_ms:.4g} ms",
             f"{self.score:.1f}", f"{forecast.waves:.2f}", f"{100 * self.occupancy:.0f} %", shared,
-            self.limited_by, self.text,
+            self.limited_by, str(self.config),
         ]  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         """The config in its ranking as plain values."""
         forecast = self.expectation.forecast
-        figures = (
-            {} if forecast is None else {**asdict(forecast), "terms": {x.name: x.alone_ms for x in forecast.terms}}
-        )
+        figures = forecast and {**vars(forecast), "terms": {term.name: term.alone_ms for term in forecast.terms}}
         idle = 0.0 if forecast is None else 1 - forecast.waves / max(math.ceil(forecast.waves), 1)
         return {
-            **figures, "place": self.place or None, "config": dict(self.config),
+            **(figures or {}), "place": self.place or None, "config": dict(self.config),
             "expected_ms": self.expectation.finite_ms, "score": self.score, "why_not": self.why_not or None,
             "limited_by": self.limited_by, "occupancy": self.occupancy,
             "idle": idle, "of_shared": self.of_shared, "reasons": self.reasons,
@@ -175,7 +163,7 @@ def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
     first = able[0]
     lead = f"{rule[:1].upper()}{rule[1:]}; here " if rule else "Here "
     remedy = _HELP.get(first.limited_by, "")
-    return f"{lead}{first.text} is expected to win, limited by {first.limited_by}{f': {remedy}' if remedy else ''}."
+    return f"{lead}{first.config} is expected to win, limited by {first.limited_by}{f': {remedy}' if remedy else ''}."
 
 
 def _not_launched(**_config: Any) -> None:
@@ -198,7 +186,6 @@ class Overlay:
     spec: DeviceSpec = field(hash=False)
     inferred: bool  # the work was read from the kernel, and not declared
     kind: str  # `products` or `rows`
-    floor: float  # the correlation that is asked of these
     expectations: Sequence[Expectation] = field(hash=False)  # of each config
     measured: Mapping[Config, float] = field(hash=False)  # milliseconds of each config
     failed: int  # recorded configs that did not run
@@ -227,7 +214,7 @@ class Overlay:
     @property
     def verdict(self) -> str:
         """`reached` or `missed`: the correlation beside what is asked."""
-        return "reached" if self.spearman >= self.floor else "missed"
+        return "reached" if self.spearman >= FLOORS[self.kind] else "missed"
 
     @property
     def agreement(self) -> str:
@@ -235,7 +222,7 @@ class Overlay:
         source = "read from the kernel" if self.inferred else "declared"
         return (
             f"Spearman's correlation of expected and measured times is {self.spearman:.3f} over {len(self.measured)} "
-            f"configs; {self.floor} is asked of {self.kind}, and is {self.verdict}. The config that is expected "
+            f"configs; {FLOORS[self.kind]} is asked of {self.kind}, and is {self.verdict}. The config that is expected "
             f"to win has {100 * self.first_share:.1f} % of the best measured speed. The work was {source}."
         )
 
@@ -243,8 +230,8 @@ class Overlay:
         """The correlation, and both times of each config, as plain values."""
         return {
             "file": self.file, "title": self.title, "device": table_name(self.spec),
-            "source": "inferred" if self.inferred else "declared", "spearman": self.spearman, "asked": self.floor,
-            "first_share": self.first_share, "failed": self.failed,
+            "source": "inferred" if self.inferred else "declared", "spearman": self.spearman,
+            "asked": FLOORS[self.kind], "first_share": self.first_share, "failed": self.failed,
             "configs": [
                 {"config": dict(one.config), "expected_ms": one.finite_ms, "measured_ms": self.measured[one.config]}
                 for one in self.expectations
@@ -274,11 +261,10 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     assert expecter.model is not None
     own = expecter.model.work
     is_rows = own.flops == 0 if readings is not None else isinstance(own.tiles, (RowTiles, ElementTiles))
-    kind = "rows" if is_rows else "products"
     times = {config: trial.median_ms for config, trial in recording.trials.items() if trial.ok}
     overlay = Overlay(
         file=path.name, title=recording.title, spec=spec, inferred=readings is not None,
-        kind=kind, floor=FLOORS[kind], expectations=[expecter.of(config) for config in times],
+        kind="rows" if is_rows else "products", expectations=[expecter.of(config) for config in times],
         measured=times, failed=len(recording.trials) - len(times),
     )  # fmt: skip
     if len(overlay.pairs) < 2:

@@ -9,7 +9,7 @@ import inspect
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -188,8 +188,16 @@ class Simulation:
 
     def dials_of(self, one: PlacedConfig) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
-        turned = self._turned(one.config) if one.place else {}
-        return [self._dial(one.config, name, *values) for name, values in turned.items()]
+        dials = []
+        for name, (own, values) in (self._turned(one.config) if one.place else {}).items():
+            outcomes = [self.outcome(Config({**one.config, name: value})) for value in values]
+            turns = [
+                Turn(value=value, expected_ms=turned.expected_ms, why_not=turned.why_not, own=value == own)
+                for value, turned in zip(values, outcomes, strict=True)
+            ]
+            times = [turn.expected_ms for turn in turns if not turn.why_not]
+            dials.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
+        return dials
 
     def _turned(self, config: Config) -> dict[str, tuple[Any, Sequence[Any]]]:
         """The value of each knob, and those that it is given: of a TARGET those of its space."""
@@ -204,15 +212,6 @@ class Simulation:
         }
         return {**sides, "num_warps": (warps, _WARPS), "num_stages": (stages, _STAGES)}
 
-    def _dial(self, config: Config, name: str, own: Value, values: Sequence[Value]) -> Dial:
-        outcomes = [self.outcome(Config({**config, name: value})) for value in values]
-        turns = [
-            Turn(value=value, expected_ms=one.expected_ms, why_not=one.why_not, own=value == own)
-            for value, one in zip(values, outcomes, strict=True)
-        ]
-        times = [turn.expected_ms for turn in turns if not turn.why_not]
-        return Dial(name, turns, max(times) / min(times) if times else 1.0)
-
     @property
     def compared(self) -> Sequence[Config]:
         """The configs that are compared over shapes: all, or the first places of many."""
@@ -220,17 +219,15 @@ class Simulation:
 
     def over(self, extent: str) -> list[SizePoint]:
         """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
-        return [self._at(shape) for shape in series(self.shape, self.workload.axis(extent), SHAPES)]
-
-    def _at(self, shape: Sequence[int]) -> SizePoint:
-        """The configs at another shape, where one that wins here may be slow; nothing more is compiled."""
-        question = replace(self, shape=tuple(shape)).question
-        expecter, (_, answers) = self._expecter(question), self._expected
-        known = [answers.get(config) for config in self.compared]  # None for one that Triton would not compile
-        times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
-        best = min((time for time in times if time), default=0.0)
-        winner = times.index(best) if best else -1
-        return SizePoint(shape, best, winner, [time / best if time else 0.0 for time in times])
+        shapes, points = series(self.shape, self.workload.axis(extent), SHAPES), []
+        known = [self._expected[1].get(one) for one in self.compared]  # None for one that Triton would not compile
+        for shape in shapes:
+            expecter = self._expecter(replace(self, shape=tuple(shape)).question)  # nothing more is compiled
+            times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
+            best = min((time for time in times if time), default=0.0)
+            winner = times.index(best) if best else -1
+            points.append(SizePoint(shape, best, winner, [time / best if time else 0.0 for time in times]))
+        return points
 
     def _expecter(self, question: ModelQuestion) -> Expecter:
         """What makes expectations at another shape, for which a kernel that declares no work is read anew."""
@@ -243,11 +240,9 @@ class Simulation:
     def as_json(self) -> dict[str, Any]:
         """Every config's place and reasons as plain values."""
         return {
-            "workload": self.workload.operation.name, "shape": list(self.shape), "dtype": self.dtype,
-            "device": table_name(self.spec),
-            "source": "model", "advice": self.advice,
-            "configs": [one.as_json() for one in self.standings],
-            "knobs": [asdict(dial) for dial in self.dials_of(self.standings[0])],
+            "workload": self.workload.operation.name, "shape": self.shape, "dtype": self.dtype,
+            "device": table_name(self.spec), "source": "model", "advice": self.advice,
+            "configs": [one.as_json() for one in self.standings], "knobs": self.dials_of(self.standings[0]),
         }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ back costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -80,21 +80,16 @@ def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
         if isinstance(value := config[name], int) and not isinstance(value, bool) and name not in _LAUNCH_OPTIONS
     ]
     for value, _, name in sorted(sides, reverse=True):
-        less = _less(space.tunables[name].values, value)
-        if less is None:
+        listed = space.tunables[name].values
+        smaller = [one for one in listed if isinstance(one, int) and not isinstance(one, bool) and one < value]
+        less = max(smaller, default=value // 2 if value % 2 == 0 else 0)  # half of it where none is listed
+        if less < _LEAST_SIDE:
             continue
         shorter = Config({**config, name: less})
         then = size(shorter)
         if now is not None and then is not None and then < now:
             return shorter
     return None
-
-
-def _less(values: tuple[object, ...], value: int) -> int | None:
-    """The next smaller value of a tunable, or half of it where none is listed; None below the least side of a tile."""
-    smaller = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
-    less = max(smaller, default=value // 2 if value % 2 == 0 else 0)
-    return less if less >= _LEAST_SIDE else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +270,12 @@ class SpillReport:
         changes = " ".join(f"{name}={value}" for name, value in cure.changed(cure.best).items())
         return f"{cure.name} cures it: {changes}"
 
+    def timed(self, median_ms: dict[str, float]) -> SpillReport:
+        """The same with the times of verified configs by their texts, in place of the note that nothing was checked."""
+        notes = tuple(note for note in self.notes if not note.startswith(_UNCHECKED))
+        attempts = tuple(one.timed(median_ms) for one in self.tried)
+        return replace(self, before=self.before.timed(median_ms), tried=attempts, notes=notes)
+
 
 _UNCHECKED = "nothing was checked"
 
@@ -313,7 +314,9 @@ def cure_spills(
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
-    config = _config_values(config)
+    config = None if config is None else TritonKernel.values_of(config)
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
     goal = Target.of(probe()) if arch is None else Target.named(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -329,14 +332,12 @@ def cure_spills(
         report = _examine(Examiner(compiler, pool, goal), subject, expected.space, goal)
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
-    return _with_times(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
-
-
-def _config_values(config: Any) -> Mapping[str, Any] | None:
-    values = None if config is None else TritonKernel.values_of(config)
-    if values is not None and not isinstance(values, Mapping):
-        raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
-    return values
+    configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
+    result = tune(
+        target, args, kwargs, space=[dict(one) for one in dict.fromkeys([report.before.config, *configs])],
+        shape=shape, dtype=dtype, search="exhaustive", effort="quick", keep=False,
+    )  # fmt: skip
+    return report.timed({trial.config.text: trial.median_ms for trial in result.uninterrupted().trials if trial.ok})
 
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
@@ -384,23 +385,3 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
         f"without maxnreg={config['maxnreg']} it takes {freed.registers} registers of a thread and spills "
         f"{freed.spill_bytes:,} bytes"
     ]
-
-
-def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
-    configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
-    median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
-    attempts = tuple(one.timed(median_ms) for one in report.tried)
-    notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
-    return SpillReport(report.target, report.before.timed(median_ms), attempts, tuple(notes))
-
-
-def _times(
-    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, configs: Iterable[Config],
-    shape: Sequence[int] | None, dtype: str | None,
-) -> dict[str, float]:  # fmt: skip
-    """Median milliseconds of verified configs by their texts; a config that did not run is left out."""
-    result = tune(
-        target, args, kwargs, space=[dict(one) for one in configs], shape=shape, dtype=dtype, search="exhaustive",
-        effort="quick", keep=False,
-    )  # fmt: skip
-    return {trial.config.text: trial.median_ms for trial in result.uninterrupted().trials if trial.ok}

@@ -268,15 +268,9 @@ def _tell(facts: Facts, portfolio: Portfolio) -> None:
 
 def _as_json(portfolio: Portfolio) -> dict[str, Any]:
     problems = [
-        {
-            "label": each.label, "id": each.key, "config": None if each.config is None else dict(each.config),
-            "regret": each.regret, "gain": each.gain, "best": dict(each.best), "weight": each.weight,
-        }
+        {"label": each.label, "id": each.key, **Facts.members(each, "config", "regret", "gain", "best", "weight")}
         for each in portfolio.served
-    ]  # fmt: skip
+    ]
     plain = {name: value for name, value in vars(portfolio).items() if name != "served"}
-    return {
-        **plain, "configs": [dict(config) for config in portfolio.configs], "problems": problems,
-        "unmeasured": [{"config": dict(config), "problems": list(at)} for config, at in portfolio.unmeasured.items()],
-        "left_out": dict(portfolio.left_out),
-    }  # fmt: skip
+    unmeasured = [{"config": config, "problems": labels} for config, labels in portfolio.unmeasured.items()]
+    return {**plain, "problems": problems, "unmeasured": unmeasured}

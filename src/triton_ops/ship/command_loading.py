@@ -131,7 +131,16 @@ def _kept(verdict: Verdict, lock: Lockfile, path: Path) -> Verdict:
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
-    facts = Facts("verify", list(map(_verdict_json, verdicts)))
+    plain = [
+        {
+            **Facts.members(one, "outcome", "reason", "at", "regret"),
+            "entry": msgspec.to_builtins(one.entry, enc_hook=Config.encode),
+            "result": None if one.result is None else one.result.as_json,
+            "becomes": msgspec.to_builtins(one.becomes, enc_hook=Config.encode),
+        }
+        for one in verdicts
+    ]
+    facts = Facts("verify", plain)
     if not verdicts:
         return facts.lines("0 entries")
     outcomes = Counter(verdict.outcome for verdict in verdicts)
@@ -139,25 +148,14 @@ def _verdict_facts(verdicts: list[Verdict]) -> Facts:
     summary = f"{counted(len(verdicts), 'entry')}: {counts}"
     regrets = [verdict.regret for verdict in verdicts if verdict.at and verdict.regret is not None]
     held_out = [f"largest regret at {len(regrets)} held-out sizes: {max(regrets):.1%}"] if regrets else []
-    return facts.table(_VERDICT_HEADER, list(map(_verdict_row, verdicts))).lines(summary, *held_out)
-
-
-def _verdict_row(verdict: Verdict) -> list[str]:
-    entry = verdict.entry
-    why = f": {verdict.reason}" if verdict.reason else ""
-    label = " at ".join(filter(None, (entry.label or "-", verdict.at)))
-    new = entry.config if verdict.becomes is None else verdict.becomes.config
-    config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
-    return [verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"]
-
-
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "outcome": verdict.outcome, "reason": verdict.reason, "at": verdict.at, "regret": verdict.regret,
-        "entry": msgspec.to_builtins(verdict.entry, enc_hook=Config.encode),
-        "result": None if verdict.result is None else verdict.result.as_json,
-        "becomes": msgspec.to_builtins(verdict.becomes, enc_hook=Config.encode),
-    }  # fmt: skip
+    rows = []
+    for verdict in verdicts:
+        entry, why = verdict.entry, f": {verdict.reason}" if verdict.reason else ""
+        label = " at ".join(filter(None, (entry.label or "-", verdict.at)))
+        new = entry.config if verdict.becomes is None else verdict.becomes.config
+        config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
+        rows.append([verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"])
+    return facts.table(_VERDICT_HEADER, rows).lines(summary, *held_out)
 
 
 def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str]) -> Facts:
@@ -177,8 +175,24 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
         objects += load_kernels(kernels).values()
         misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
         outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
-    facts = Facts("tune misses", list(map(_miss_outcome_json, outcomes)))
-    facts.table(_MISS_HEADER, list(map(_miss_row, outcomes)), _MISS_NUMBERS)
+    plain = [
+        {
+            **each.miss.as_json, "result": None if each.result is None else each.result.as_json, "outcome": each.word,
+            **Facts.members(each, "stored", "reason"),
+        }
+        for each in outcomes
+    ]  # fmt: skip
+    facts = Facts("tune misses", plain)
+    rows = []
+    for each in outcomes:
+        key, best = each.miss.key, each.result
+        end = ["-", "-", f"{each.word}: {each.reason}"]
+        if best is not None:
+            config = f"{Config(best.best_config)}; {each.reason}" if each.reason else str(Config(best.best_config))
+            gain = gain_text(best.gain, best.gain_interval, best.unproven)
+            end = [f"{best.metrics.latency_ms:.4g}", gain, config]
+        rows.append([str(each.miss.count), key.kernel, key.label or "-", *end])
+    facts.table(_MISS_HEADER, rows, _MISS_NUMBERS)
     if not outcomes:
         facts.tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
     if result.stopped == "interrupted":
@@ -191,28 +205,6 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     return facts
 
 
-def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
-    result = None if outcome.result is None else outcome.result.as_json
-    facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
-    return {**outcome.miss.as_json, "result": result, **facts}
-
-
-def _word(outcome: MissOutcome) -> str:
-    if not outcome.loaded:
-        return "not loaded"
-    return "not tuned" if outcome.result is None else "tuned"
-
-
-def _miss_row(outcome: MissOutcome) -> list[str]:
-    key, result = outcome.miss.key, outcome.result
-    head = [str(outcome.miss.count), key.kernel, key.label or "-"]
-    if result is None:
-        return [*head, "-", "-", f"{_word(outcome)}: {outcome.reason}"]
-    gain = gain_text(result.gain, result.gain_interval, result.unproven)
-    config = str(Config(result.best_config)) + (f"; {outcome.reason}" if outcome.reason else "")
-    return [*head, f"{result.metrics.latency_ms:.4g}", gain, config]
-
-
 @dataclass(frozen=True, kw_only=True)
 class MissOutcome:
     """The outcome of one miss."""
@@ -222,6 +214,11 @@ class MissOutcome:
     reason: str = ""  # why it was not tuned, or in what its record's key differs from what was missed
     stored: bool = False  # there is a record now; the miss is off the list then
     loaded: bool = True  # not so where only the file names its kernel
+
+    @property
+    def word(self) -> str:
+        """The outcome in words."""
+        return "not loaded" if not self.loaded else "not tuned" if self.result is None else "tuned"
 
 
 def tune_misses(

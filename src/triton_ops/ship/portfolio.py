@@ -18,7 +18,7 @@ from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import is_positive
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError, UntunedError
-from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
+from triton_ops.records import Record, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
 from triton_ops.space import Config
 from triton_ops.values import Key
@@ -49,8 +49,10 @@ def measured(record: Record, folder: Path) -> MeasuredProblem | None:
     ratios: dict[Config, float] = {}
     failures: set[Config] = set()
     for run in Runs(folder, record.id).with_trials(record.run):
-        for config, ratio in _ratios(run, record.default).items():
-            ratios.setdefault(config, ratio)
+        beside = None if record.default is None else run.trials.get(record.default)
+        for trial in run.trials.values():
+            if ratio := trial.over(beside):
+                ratios.setdefault(trial.config, ratio)
         failures |= {trial.config for trial in run.trials.values() if trial.failed}
     ratios = ratios or _of_record(record)
     if not ratios:
@@ -58,13 +60,6 @@ def measured(record: Record, folder: Path) -> MeasuredProblem | None:
     return MeasuredProblem(
         key=record.key, ratios=ratios, failed=frozenset(failures - ratios.keys()), noise=record.noise
     )
-
-
-def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
-    """Of each config that ran in a run, its time over that of the default; empty if the default did not run."""
-    beside = None if default is None else run.trials.get(default)
-    ratios = {trial.config: trial.over(beside) for trial in run.trials.values()}
-    return {config: ratio for config, ratio in ratios.items() if ratio}
 
 
 def _of_record(record: Record) -> dict[Config, float]:

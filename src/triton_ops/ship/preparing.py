@@ -41,19 +41,15 @@ def checked(
     try:
         if (reason := answer.why_invalid(lock)) is not None:
             return "unreachable" if reason.startswith(UNREACHABLE) else "invalid", reason, []
-        return "ok", "", _programs_of(answer, here if answer.is_on(here) else None)
+        if answer.device.kind == "cpu" or not isinstance(answer.kernel, CompilesAhead):
+            return "ok", "", []
+        target, config = target_for(answer.device, here if answer.is_on(here) else None), answer.entry.config
+        return "ok", "", [
+            EntryProgram(repr((answer.device.alias, compiler.kind)), config, compiler, target, answer, load)
+            for compiler, load in answer.compilers(target)
+        ]  # fmt: skip
     except TritonKernelError as error:
         return "invalid", str(error), []
-
-
-def _programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[EntryProgram]:
-    if entry.device.kind == "cpu" or not isinstance(entry.kernel, CompilesAhead):
-        return []
-    target = target_for(entry.device, here)
-    return [
-        EntryProgram(repr((entry.device.alias, compiler.kind)), entry.entry.config, compiler, target, entry, load)
-        for compiler, load in entry.compilers(target)
-    ]
 
 
 def compiled(

@@ -192,7 +192,9 @@ def _with_costs(
             costed.append(row if row.failure else replace(row, failure=_UNMEASURED))
         else:
             cost = (sign * pair[0] * factors[pair[1]],)
-            costed.append(replace(row, cost=cost, median_ms=_milliseconds(result, time_unit)))
+            value, unit = _measured(result, "time", time_unit) or (0.0, "?")
+            factor = _factor(unit)
+            costed.append(replace(row, cost=cost, median_ms=None if factor is None else value * factor))
     count, correct = (sum(row.failure == failure for row in costed) for failure in (_UNMEASURED, ""))
     missing = [f"{count} of {count + correct} correct results have no usable {name}"] if count else []
     return costed, [*remarks, *unknown, *missing]
@@ -248,12 +250,6 @@ def _measured(result: Mapping[str, Any], name: str, time_unit: str) -> tuple[flo
         if each.get("name") == name and values:
             return median(values), str(each.get("unit") or (time_unit if name == "time" else ""))
     return None
-
-
-def _milliseconds(result: Mapping[str, Any], time_unit: str) -> float | None:
-    value, unit = _measured(result, "time", time_unit) or (0.0, "?")
-    factor = _factor(unit)
-    return None if factor is None else value * factor
 
 
 class TritonCache(Format):

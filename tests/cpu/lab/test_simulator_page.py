@@ -162,7 +162,7 @@ def test_every_change_of_a_served_page_is_asked_for(served):
 @pytest.mark.parametrize("kind", ["page", "served"])
 def test_the_first_page_is_what_the_terminal_shows(kind, request):
     page, found = request.getfixturevalue(kind), simulate("gemm")
-    assert places(page) == [one.text for one in found.standings]
+    assert places(page) == [str(one.config) for one in found.standings]
     assert page.inner_text("#advice") == found.advice
     shown = page.locator("#places tbody tr").all()
     for row, one in zip(shown, found.standings, strict=True):
@@ -187,7 +187,7 @@ def has_places(shown, simulation):
     """The places of the page are those of the model, in the same words and figures."""
     standings = simulation.standings
     assert shown["advice"] == simulation.advice
-    assert [row["config"] for row in shown["rows"]] == [one.text for one in standings]
+    assert [row["config"] for row in shown["rows"]] == [str(one.config) for one in standings]
     assert [row["place"] for row in shown["rows"]] == [one.place for one in standings]
     for row, one in zip(shown["rows"], standings, strict=True):
         assert row["cells"] == one.cells
@@ -249,7 +249,7 @@ def test_the_command_writes_a_page_on_which_what_was_asked_stands_first(browser,
     assert others == json.loads(json.dumps(grid)), "the rankings of named sizes are always the same"
     asked = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=whole_space(WORKLOADS["gemm"]))
     with seen(browser, path.as_uri()) as page:
-        assert places(page) == [one.text for one in asked.standings[:30]]
+        assert places(page) == [str(one.config) for one in asked.standings[:30]]
         assert page.inner_text("#advice") == asked.advice
         assert page.input_value("#size") == "as asked"
         page.select_option("#size", "large")
@@ -332,7 +332,7 @@ def test_recordings_are_laid_over_the_prediction(kind, request, overlays):
     assert "0.8 is asked of products, and is reached" in page.inner_text("#agreement")
     assert page.locator("#scatter circle.dot").count() == 424
     assert page.is_disabled("#device")
-    assert places(page)[:30] == [one.text for one in overlays[0].standings[:30]]
+    assert places(page)[:30] == [str(one.config) for one in overlays[0].standings[:30]]
     page.select_option("#workload", "recording:1")
     assert HOSTILE in page.inner_text("#agreement")
     assert "The work was read from the kernel" in page.inner_text("#agreement")
