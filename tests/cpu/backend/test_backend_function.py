@@ -243,6 +243,10 @@ def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
         (ValueError(), "ValueError"),
         (ValueError("at 3:\n\n  code\n  why"), "ValueError: at 3: … why"),
         (ValueError("same\nsame"), "ValueError: same"),
+        (
+            ValueError("<ir.builder object at 0x7f3a5c0b1d30> is no tensor"),
+            "ValueError: <ir.builder object> is no tensor",
+        ),
         (ValueError("x" * 500), "ValueError: " + "x" * 387 + "…"),
     ],
 )
