@@ -141,8 +141,8 @@ def _softened(
     """Weights, the largest score so far, and what earlier sums are to be multiplied by."""
     if MASKED:
         column = gl.arange(0, BN, gl.SliceLayout(0, layout))
-        seen = gl.expand_dims(column, 0) < gl.expand_dims(seen_to - start, 1)
-        scores = gl.where(seen, scores, float("-inf"))
+        visible = gl.expand_dims(column, 0) < gl.expand_dims(seen_to - start, 1)
+        scores = gl.where(visible, scores, float("-inf"))
     higher = gl.maximum(highest, gl.max(scores, 1) * factor)
     p = gl.exp2(scores * factor - gl.expand_dims(higher, 1))
     return p, higher, gl.exp2(highest - higher)

@@ -146,16 +146,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     parser.add_argument("--entries", type=int, default=INVERSIONS, help="planted inversions; twice as many are A/A")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     start_s, rows = time.monotonic(), []
     names = list(DISTURBANCES)
     for place, name in enumerate(names):
         rng = random.Random(place)
-        numbers = [n for n in range(1, 3 * asked.entries + 1) if n % len(names) == place]
-        share = [rng.uniform(*SLOWER) if n <= asked.entries else None for n in numbers]
+        numbers = [n for n in range(1, 3 * options.entries + 1) if n % len(names) == place]
+        share = [rng.uniform(*SLOWER) if n <= options.entries else None for n in numbers]
         with tempfile.TemporaryDirectory() as folder:
             rows += list(repaired(name, numbers, share, Path(folder)))
-    inverted, equal = ([row for row in rows if (row["n"] <= asked.entries) == planted] for planted in (True, False))
+    inverted, equal = ([row for row in rows if (row["n"] <= options.entries) == planted] for planted in (True, False))
     summary = {
         "inversions": dict(Counter(row["outcome"] for row in inverted)),
         "equals": dict(Counter(row["outcome"] for row in equal)),
@@ -165,12 +165,12 @@ def main() -> int:
         "wall_s": round(time.monotonic() - start_s, 1),
     }
     print(summary)
-    if asked.out is not None:
-        command = f"python -m benchmarks.tuning.planted_inversions --entries {asked.entries} --out {asked.out}"
-        told = [row if row["outcome"] not in ("ok", "repaired") else {**row, "reason": ""} for row in rows]
-        save(asked.out, headed(command, asked.commit, summary=summary, entries=told))
-    found = summary["inversions"].get("repaired", 0) >= LEAST_REPAIRED * len(inverted)
-    return int(not found or "repaired" in summary["equals"])
+    if options.out is not None:
+        command = f"python -m benchmarks.tuning.planted_inversions --entries {options.entries} --out {options.out}"
+        entries = [row if row["outcome"] not in ("ok", "repaired") else {**row, "reason": ""} for row in rows]
+        save(options.out, headed(command, options.commit, summary=summary, entries=entries))
+    enough = summary["inversions"].get("repaired", 0) >= LEAST_REPAIRED * len(inverted)
+    return int(not enough or "repaired" in summary["equals"])
 
 
 if __name__ == "__main__":

@@ -89,16 +89,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
-    asked = parser.parse_args()
-    lock = shipped(asked.entries, asked.seed)
+    options = parser.parse_args()
+    lock = shipped(options.entries, options.seed)
     document: dict[str, Any] = {}
-    first = passed("as_shipped", lock, asked.seconds, document)
+    first = passed("as_shipped", lock, options.seconds, document)
     raced = [verdict.becomes for verdict in first if verdict.becomes is not None]
-    again = passed("again", replace(lock, entries=tuple(raced)), asked.seconds, document)
-    passed("planted", planted(lock, again, asked.seed), asked.seconds, document)
-    if asked.out is not None:
-        command = f"python -m benchmarks.tuning.repair_gpu --entries {asked.entries} --seconds {asked.seconds:g}"
-        save(asked.out, headed(f"{command} --out {asked.out}", asked.commit, gpu=probe("cuda").name, **document))
+    again = passed("again", replace(lock, entries=tuple(raced)), options.seconds, document)
+    passed("planted", planted(lock, again, options.seed), options.seconds, document)
+    if options.out is not None:
+        command = f"python -m benchmarks.tuning.repair_gpu --entries {options.entries} --seconds {options.seconds:g}"
+        save(options.out, headed(f"{command} --out {options.out}", options.commit, gpu=probe("cuda").name, **document))
     return 0
 
 

@@ -84,13 +84,13 @@ def plain_attention(torch: Any, mask: Any = None) -> Rival:
 
     def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
         queries, keys = q.shape[2], k.shape[2]
-        seen = None
+        visible = None
         if CAUSAL and queries not in (1, keys):
             bias = require("torch.nn.attention.bias", "comparing kernels")
-            seen = bias.causal_lower_right(queries, keys) if mask is None else mask
+            visible = bias.causal_lower_right(queries, keys) if mask is None else mask
         square = CAUSAL and queries == keys and queries > 1
         return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, seen, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+            q, k, v, visible, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
 
     return attention

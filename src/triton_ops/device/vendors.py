@@ -261,8 +261,8 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
 
 def _oldest_driver_for_torch() -> int | None:
     """The oldest CUDA version of a driver that serves the installed torch; None if torch is no build for CUDA."""
-    found = in_version_of_torch(_CUDA_BUILD)
-    return None if found is None else int(found) * _MAJOR_VERSION
+    major = in_version_of_torch(_CUDA_BUILD)
+    return None if major is None else int(major) * _MAJOR_VERSION
 
 
 def in_version_of_torch(pattern: re.Pattern[str]) -> str | None:

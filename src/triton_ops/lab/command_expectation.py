@@ -63,7 +63,7 @@ def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) ->
 
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
     members, residents, tile, forecast = Facts.members, image.residents, image.accumulator, explained.forecast
-    said = {  # where there is no forecast, by the compiler
+    compiled = {  # where there is no forecast, by the compiler
         "lower_bound_ms": image.roofline.least_ms, "terms": [], "blocks_per_unit": residents and residents.blocks,
         "waves": image.waves and image.waves.waves, "compiled": image.compiled,
         **members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
@@ -74,7 +74,7 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         for name, limit in (("memory", roof.memory), ("units", roof.units))
     }
     return {
-        **(said if forecast is None else vars(forecast)),
+        **(compiled if forecast is None else vars(forecast)),
         **members(explained, "limited_by", "stages", "silent", "differences", expected_ms="finite_ms", inferred="work"),
         **members(image, "remarks", warps="warp_choices"),
         "roofline": {**members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown"),

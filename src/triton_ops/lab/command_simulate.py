@@ -382,8 +382,8 @@ def simulate_command(
     spec = device_spec(gpu)
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
     if target is not None and is_target:
-        asked = TypedTarget(target, cache_dir, typed, gpu)
-        simulations = [_of_target(asked, values, spec, over=over, jitter=jitter, seed=seed)]
+        subject = TypedTarget(target, cache_dir, typed, gpu)
+        simulations = [_of_target(subject, values, spec, over=over, jitter=jitter, seed=seed)]
     else:
         has_options = bool(typed.shapes or values or typed.space or whole or over)
         names = _names(target, overlays, page=serve or html is not None, has_options=has_options)

@@ -100,11 +100,11 @@ def verify_command(
         check: Any = partial(verify, held_out=held_out, most_loss=bound / 100)
         if repairs:
             check = partial(repair, folder=folder_of(options.cache_dir), seconds=seconds)
-        found = check(
+        results = check(
             lock, targets, None if static else probe(device), device=device, kernel=kernel,
             most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar(),
         )  # fmt: skip
-        verdicts = [_kept(verdict, lock, lockfile) for verdict in found]
+        verdicts = [_kept(verdict, lock, lockfile) for verdict in results]
     if kernel is not None and not verdicts:
         raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)

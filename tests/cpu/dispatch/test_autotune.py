@@ -116,17 +116,17 @@ def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
 
 @pytest.mark.parametrize("error", [UntunedError("the model is not sure"), DeviceError("no GPU"), SpaceError("none")])
 def test_what_no_model_expects_runs_the_default_says_why_and_is_noted(launched, monkeypatch, caplog, error):
-    asked = []
+    questions = []
 
     def tuned(call, *args, **kwargs):
-        asked.append(call.plan.name)
+        questions.append(call.plan.name)
         raise error
 
     monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
     kernel = tuned_add(on_miss="expected")
     for _ in range(2):
         assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 4
-    assert asked == ["expected"]  # once for a problem
+    assert questions == ["expected"]  # once for a problem
     (decision,) = kernel.decisions
     assert (decision.found.rung, decision.found.why) == ("default", error.message)
     assert error.message in caplog.text
@@ -149,10 +149,10 @@ def test_an_expected_config_is_told_as_such_and_asked_for_after_winners_that_are
     assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 4
     monkeypatch.setattr(deciding, "capturing", lambda: False)
     assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 8
-    found = kernel.why(*vectors(), n=1024, grid=grid).found
+    answer = kernel.why(*vectors(), n=1024, grid=grid).found
     assert (
-        found.rung,
-        found.why.endswith("ordered by a model of the work, which expects it; the winner is not remembered"),
+        answer.rung,
+        answer.why.endswith("ordered by a model of the work, which expects it; the winner is not remembered"),
     ) == ("expected", True)
     remember(kernel, Config(BLOCK=128, num_warps=4, num_stages=3), *vectors(2048), n=2048)
     assert kernel.why(*vectors(), n=1500, grid=grid).found.rung == "borrowed"

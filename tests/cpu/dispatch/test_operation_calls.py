@@ -107,9 +107,9 @@ def test_a_race_is_a_tune_of_a_few_configs_which_a_longer_tune_goes_beyond(opera
 def test_where_no_model_expects_a_config_an_operation_runs_its_default_and_notes_the_problem(operation):
     with triton_ops.on_miss("expected"):
         assert operation([1, 2]) == [1, 2]
-    found = operations._calls.decisions[-1].found
-    assert (found.rung, RAN) == ("default", [1])
-    assert "is expected to be faster than the default: it is not compiled ahead" in found.why
+    answer = operations._calls.decisions[-1].found
+    assert (answer.rung, RAN) == ("default", [1])
+    assert "is expected to be faster than the default: it is not compiled ahead" in answer.why
     flush_misses()
     assert [miss.key.kernel for miss in Misses(Path(cache_folder(None))).read()] == ["worked"]
 

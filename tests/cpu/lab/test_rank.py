@@ -411,20 +411,20 @@ def test_a_simulation_of_a_target_has_the_places_and_times_of_its_rank(cli, targ
     ranked = {str(one["config"]): one for one in json.loads(cli("rank", *words, "--json").out)["items"]}
     ran = cli("simulate", *words, "--over", "columns", "--json")
     assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)["simulations"]
-    assert (found["workload"], found["shape"], found["dtype"]) == ("plain", [4096, 1024], "bfloat16")
-    assert [str(one["config"]) for one in found["configs"]] == list(ranked)
-    for one in found["configs"]:
+    (simulation,) = json.loads(ran.out)["simulations"]
+    assert (simulation["workload"], simulation["shape"], simulation["dtype"]) == ("plain", [4096, 1024], "bfloat16")
+    assert [str(one["config"]) for one in simulation["configs"]] == list(ranked)
+    for one in simulation["configs"]:
         same = ranked[str(one["config"])]
         names = ("expected_ms", "lower_bound_ms", "limited_by", "compiled")
         assert [one[name] for name in names] == [same[name] for name in names]
-    assert [knob["name"] for knob in found["knobs"]] == ["BLOCK", "num_warps"]
-    times = {str(one["config"]): one["expected_ms"] for one in found["configs"]}
-    winner = found["configs"][0]["config"]
-    for turn in found["knobs"][1]["turns"]:
+    assert [knob["name"] for knob in simulation["knobs"]] == ["BLOCK", "num_warps"]
+    times = {str(one["config"]): one["expected_ms"] for one in simulation["configs"]}
+    winner = simulation["configs"][0]["config"]
+    for turn in simulation["knobs"][1]["turns"]:
         assert turn["expected_ms"] == times[str({**winner, "num_warps": turn["value"]})]
-    points = {point["extents"][1]: point for point in found["over"]["shapes"]}
-    assert points[1024]["best_ms"] == pytest.approx(found["configs"][0]["expected_ms"], rel=0.02)
+    points = {point["extents"][1]: point for point in simulation["over"]["shapes"]}
+    assert points[1024]["best_ms"] == pytest.approx(simulation["configs"][0]["expected_ms"], rel=0.02)
     assert points[4096]["best_ms"] > 2 * points[1024]["best_ms"]
     page = tmp_path / "page.html"
     assert cli("simulate", *words, "--html", page).code == 0
@@ -443,7 +443,7 @@ def test_configs_of_a_target_are_typed_with_any_values_and_refused_ones_say_why(
     assert " 1 * " in ran.out
     assert "num_warps is 3" in ran.out
     assert "BLOCK is 96" in ran.out
-    for words, said in (
+    for words, text in (
         ([f"{target}:plain", "--over", "Q"], "plain has no extent 'Q'; it has rows, columns"),
         ([f"{target}:plain", "--config", "BX=1"], "BX"),
         ([f"{target}:plain", "--serve"], "--serve is for gemm"),
@@ -452,4 +452,4 @@ def test_configs_of_a_target_are_typed_with_any_values_and_refused_ones_say_why(
     ):
         ran = cli("simulate", *words)
         assert (ran.code, ran.out) == (2, "")
-        assert said in ran.err
+        assert text in ran.err

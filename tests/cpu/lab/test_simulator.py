@@ -55,9 +55,9 @@ def test_the_winner_depends_on_the_workload(workload, best):
 
 
 def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
-    found = simulate(WORKLOADS["gemm"], H200, configs=whole_space(WORKLOADS["gemm"])).standings
-    assert found[0].config == Config(BM=128, BN=256, BK=64, num_warps=8, num_stages=4)
-    assert {one.place == 0 for one in found[-5:]} == {True}
+    standings = simulate(WORKLOADS["gemm"], H200, configs=whole_space(WORKLOADS["gemm"])).standings
+    assert standings[0].config == Config(BM=128, BN=256, BK=64, num_warps=8, num_stages=4)
+    assert {one.place == 0 for one in standings[-5:]} == {True}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
 )
 def test_a_config_that_cannot_run_is_last_and_says_why(changed, reason):
     fine = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
-    found = simulate(WORKLOADS["gemm"], H200, configs=[{**fine, **changed}, fine]).standings
-    assert [one.place for one in found] == [1, 0]
-    assert (found[1].why_not, found[1].limited_by, found[1].score) == (reason, reason, 0)
+    standings = simulate(WORKLOADS["gemm"], H200, configs=[{**fine, **changed}, fine]).standings
+    assert [one.place for one in standings] == [1, 0]
+    assert (standings[1].why_not, standings[1].limited_by, standings[1].score) == (reason, reason, 0)
 
 
 def test_jitter_disturbs_places_by_its_seed_alone():

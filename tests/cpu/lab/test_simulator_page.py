@@ -247,10 +247,10 @@ def test_the_command_writes_a_page_on_which_what_was_asked_stands_first(browser,
     others = {**data["grid"], "gemm": {name: {**sizes} for name, sizes in data["grid"]["gemm"].items()}}
     assert [sizes.pop("as asked")["count"] for sizes in others["gemm"].values()] == [480] * len(known_devices())
     assert others == json.loads(json.dumps(grid)), "the rankings of named sizes are always the same"
-    asked = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=whole_space(WORKLOADS["gemm"]))
+    simulation = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=whole_space(WORKLOADS["gemm"]))
     with seen(browser, path.as_uri()) as page:
-        assert places(page) == [str(one.config) for one in asked.standings[:30]]
-        assert page.inner_text("#advice") == asked.advice
+        assert places(page) == [str(one.config) for one in simulation.standings[:30]]
+        assert page.inner_text("#advice") == simulation.advice
         assert page.input_value("#size") == "as asked"
         page.select_option("#size", "large")
         assert page.inner_text("#advice") == simulate("gemm", shape=(16384, 16384, 16384), gpu="H100").advice

@@ -275,13 +275,13 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
         facts = {**FACTS["sglang-moe"], "E": experts, "down": down}
         written[experts, down] = sglang.write(Table(facts, (row((1,), experts),)), tmp_path / "theirs")
         arguments = ("--argument", "E", "--argument", "down")
-        said = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
-        assert "1 rows read, 1 added" in said.out
+        text = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
+        assert "1 rows read, 1 added" in text.out
     for experts, down in ((8, False), (16, False)):  # nothing tells their problems apart
-        said = exchanged(
+        text = exchanged(
             capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", "--lockfile", "b"
         )
-        assert ("1 rows are there already, from sglang-moe: E=8,N=128," in said.err) == (experts == 16)
+        assert ("1 rows are there already, from sglang-moe: E=8,N=128," in text.err) == (experts == 16)
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
@@ -291,8 +291,8 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     lack = "the first product, whose BLOCK_SIZE_M the second takes, has no table: alone/configs/triton_3_2_0/E=8,N=128,"
     assert lack in exchanged(capsys, *alone).err
     for (experts, down), path in written.items():
-        said = exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
-        assert "the first product" not in said.err
+        text = exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
+        assert "the first product" not in text.err
         mine = tmp_path / "mine" / path.relative_to(tmp_path / "theirs")
         assert json.loads(mine.read_text()) == json.loads(path.read_text())
 

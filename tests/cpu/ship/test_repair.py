@@ -121,11 +121,11 @@ def test_noise_that_hides_a_faster_config_is_told_and_confirms_nothing(times_ms,
 
 def test_finalists_of_the_run_log_race_though_they_are_no_neighbours(times_ms, tmp_path):
     times_ms[4, 6, 3] = 4.0
-    found = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
-    lock = lock_for(record_of(1, run=found.run))
+    result = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
+    lock = lock_for(record_of(1, run=result.run))
     (verdict,) = repaired(lock, tmp_path, most_neighbours=1)
     assert (verdict.outcome, verdict.becomes.config["tile"]) == ("repaired", 6)
-    assert verdict.becomes.origin.run == found.run
+    assert verdict.becomes.origin.run == result.run
     again = repaired(replace(lock, entries=(verdict.becomes,)), tmp_path, most_neighbours=1)
     assert [each.outcome for each in again] == ["ok"]
 
@@ -190,10 +190,10 @@ def test_the_cause_is_what_changed_in_the_binary(then, now, said):
 def test_the_binary_then_is_that_of_the_run_log(times_ms, tmp_path, monkeypatch):
     compiles = FunctionKernel.compile
     monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, THEN))
-    found = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
+    result = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
     times_ms[4, 2, 1] = 12.0
     monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, NOW))
-    (verdict,) = repaired(lock_for(record_of(2, run=found.run)), tmp_path)
+    (verdict,) = repaired(lock_for(record_of(2, run=result.run)), tmp_path)
     assert verdict.outcome == "repaired"
     assert CHANGED in verdict.reason
 
@@ -234,9 +234,9 @@ def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, ca
     lock_for(record_of(2), record_of(3, n=5)).write("lock.json")
     words = ["lock", "verify", "lock.json", "--repair", "--device", "cpu", "--seconds", "100", "--cache-dir", "cache"]
     assert main([*words, "--markdown"]) == 5
-    told = capsys.readouterr().out
-    assert "| repaired |" in told
-    assert "other=1 tile=2, now other=1 tile=3: " in told
+    printed = capsys.readouterr().out
+    assert "| repaired |" in printed
+    assert "other=1 tile=2, now other=1 tile=3: " in printed
     assert Lockfile.read("lock.json").entries[0].config["tile"] == 3
     assert main([*words, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]

@@ -77,9 +77,9 @@ def test_a_model_that_is_sure_has_its_first_pick_compared_with_the_default_and_n
     (order,) = result.ordered_by
     assert order.startswith("a model of the work, which expects ")
     assert f"({FAST}) and " in order
-    found = would_run(operation(32, 1024), device="cuda", cache_dir=tmp_path).found
-    assert (found.rung, found.config) == ("record", FAST)
-    assert found.why.endswith(f"; chosen by {order}")
+    answer = would_run(operation(32, 1024), device="cuda", cache_dir=tmp_path).found
+    assert (answer.rung, answer.config) == ("record", FAST)
+    assert answer.why.endswith(f"; chosen by {order}")
     gpu.clear()
     assert tune(operation(32, 1024), effort="expected", **options).from_cache
     assert gpu == []
