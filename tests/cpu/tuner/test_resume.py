@@ -106,7 +106,7 @@ def test_second_tune_of_a_problem_waits_for_the_first(tune):
 
 @pytest.mark.parametrize("blocks", [2, 3], ids=lambda blocks: f"{blocks} KiB a file")
 def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
-    """The system refuses to let a file grow: as with a full disk, the last line is torn."""
+    """The system refuses to let a file grow: as with a full disk, the last line is torn, or happens to end there."""
     start, log, cache = tune
     environment = {**os.environ, "STARTED_LOG": os.devnull, "TRITON_OPS_CACHE_DIR": str(cache)}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 leaves a torn .pyc where a file cannot grow
@@ -119,7 +119,6 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     assert b"this run cannot be resumed" in done.stderr
     (path,) = (cache / "runs").rglob("*.jsonl")
     assert path.stat().st_size == 1024 * blocks
-    assert not path.read_bytes().endswith(b"\n")
 
     out, err = start().communicate(timeout=120)
     found = json.loads(out)
