@@ -13,7 +13,7 @@ from triton_ops import kernels
 from triton_ops.backend import Arguments, FunctionKernel
 from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine, device_spec
-from triton_ops.exceptions import RecordingError, SpaceError
+from triton_ops.exceptions import RecordingError, SpaceError, TargetError
 from triton_ops.lab.command_expectation import explained_rows
 from triton_ops.lab.expectation import Portrait, portrait
 from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, known_machine
@@ -167,7 +167,7 @@ def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
 
 
 def _not_launched(**_config: Any) -> None:
-    raise NotImplementedError
+    raise TargetError("the work of this kernel is known, and not the kernel", hint="name a TARGET to launch one")
 
 
 NO_KERNEL = FunctionKernel(_not_launched)

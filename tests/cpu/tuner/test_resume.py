@@ -119,6 +119,7 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     assert b"this run cannot be resumed" in done.stderr
     (path,) = (cache / "runs").rglob("*.jsonl")
     assert path.stat().st_size == 1024 * blocks
+    assert path.read_bytes().count(b"\n") < 20, "all trials are in the log"
 
     out, err = start().communicate(timeout=120)
     found = json.loads(out)
