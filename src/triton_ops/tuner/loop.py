@@ -29,6 +29,7 @@ from triton_ops.request import Budget, Effort
 from triton_ops.search import Search, Searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.progress import Listener, RunProgress
+from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Compiled, Status, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -300,7 +301,7 @@ class TuningLoop:
     """The loop of one search.
 
     Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
-    now. `check` raises before a trial if the tune is to end.
+    now. `check` raises before a trial if the tune is to end. `judged` says that a reference decides what is right.
     """
 
     space: ConfigSpace
@@ -313,6 +314,7 @@ class TuningLoop:
     start: float | None = None
     clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
+    judged: bool = False
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -328,6 +330,7 @@ class TuningLoop:
         self.default = self.space.default_config
         self.budget = RunningBudget(self.effort.budget, self.clock, start=self.start, reserve_s=self.effort.final_s)
         self.doubts = Doubts(self.default)
+        self.proof = TileProof(self.space, judged=self.judged)
 
     def prepare(
         self, incumbents: Sequence[Config], earlier: Iterable[Trial] = (), nearby: Sequence[Config] = ()
@@ -339,7 +342,7 @@ class TuningLoop:
         """
         for trial in earlier:
             self._count(trial)
-            self.doubts.tried(trial)
+            self._follow(trial)
         self.best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
@@ -347,7 +350,7 @@ class TuningLoop:
         # The winner is compared with these configs, so they are run even if they spill.
         self._propose([self.default], TrialOrigin.DEFAULT, anyway=True)
         self._propose(incumbents, TrialOrigin.INCUMBENT, anyway=True)
-        self._propose(nearby, TrialOrigin.NEARBY)
+        self._propose([*self.proof.first, *nearby], TrialOrigin.NEARBY)
         self._fill()
 
     def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
@@ -492,12 +495,18 @@ class TuningLoop:
         self.listener.tried(trial, self.progress())
 
     def _refused(self, config: Config) -> Trial | None:
-        if (reason := self.space.why_not(config)) is not None:
+        if (reason := self.space.why_not(config) or self.proof.refusal(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial) -> None:
+    def _follow(self, trial: Trial) -> None:
         self.doubts.tried(trial)
+        self.proof.tried(trial)
+        if self.proof.dispute is not None:
+            self.stopped = "disputed"
+
+    def _keep(self, trial: Trial) -> None:
+        self._follow(trial)
         again = trial.config in self.trials
         self._count(trial)
         if again:  # a repeated measurement may have changed the best trial

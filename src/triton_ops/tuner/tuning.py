@@ -53,6 +53,7 @@ from triton_ops.tuner.proposals import (
     until_one_is_done,
     wait_for_one,
 )
+from triton_ops.tuner.tile_proof import DisputedError
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -154,7 +155,7 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
     return leave.overlaps and facts.apart and not device.is_cpu
 
 
-_CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
+_CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
 
 
 def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outcome) -> Outcome:
@@ -168,6 +169,7 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     return otherwise
 
 
+_OTHER_DEFAULTS = 2  # that are tried where configs of other tiles disagree with one that was made up
 _GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
 
 
@@ -248,10 +250,18 @@ class RequestedTune:
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
-            return Tuning(
+            tuning = Tuning(
                 requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
                 quarantine=quarantine,
-            ).run()  # fmt: skip
+            )  # fmt: skip
+            for _ in range(_OTHER_DEFAULTS):
+                try:
+                    return tuning.run()
+                except DisputedError as error:
+                    space = replace(tuning.task.space, default=error.other)
+                again = replace(self, request=replace(self.request, chosen=space))
+                tuning = replace(tuning, requested=again, task=replace(task, space=space))
+            return tuning.run()
 
     @contextmanager
     def _alone(self, folder: Path | None) -> Iterator[tuple[Runs, Quarantine]]:
@@ -451,6 +461,7 @@ class Tuning:
                 *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
+                *loop.proof.notes,
                 *cut_note(loop, final),
                 *load_notes,
                 *pitfalls,
@@ -493,6 +504,7 @@ class Tuning:
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
             quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
+            judged=self.task.reference is not None,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
@@ -501,6 +513,9 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
+        if (dispute := findings.loop.proof.dispute) is not None:
+            log.ended(f"failed: {dispute.reason}")
+            raise DisputedError(dispute)
         if outcome.winner is None:
             if findings.cut_short:
                 raise KeyboardInterrupt
