@@ -21,15 +21,17 @@ import torch
 import triton
 import triton.language as tl
 
-PACKAGES = ("attorch", "conch", "cut_cross_entropy", "einops", "fla", "flag_gems", "flash_attn",
-            "kernels", "liger_kernel", "linghe", "mamba_ssm", "megablocks", "sageattention", "sglang", "unsloth",
-            "unsloth_zoo", "vllm")  # fmt: skip
+PACKAGES = (
+    "attorch", "conch", "einops", "fla", "flag_gems", "flash_attn", "kernels", "liger_kernel", "linghe", "mamba_ssm",
+    "megablocks", "sageattention", "sglang", "vllm",
+)  # fmt: skip
 
 
 class Anything:
     """A stand-in for what a missing module has: a decorator that changes nothing, false, and anything else."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave a function as it is."""
         return args[0] if len(args) == 1 and not kwargs and callable(args[0]) else self
 
     def __getattr__(self, name: str) -> Any:
@@ -105,8 +107,8 @@ def load(folder: Path, file: str) -> ModuleType:
 class Case:
     """A kernel, and a call that launches it.
 
-    `tunables` are its tiles where the package has no list: what the launcher chooses by itself, and what another value
-    would leave right. `first` says that the package's own launch is the reference.
+    `tunables` are its tiles where the package has no list: what the launcher chooses by itself, and what other values
+    leave right.
     """
 
     package: str
@@ -141,8 +143,8 @@ def _bins(tokens: int, experts: int) -> tuple[Any, Any, Any]:
 TUTORIALS, MAMBA, LIGER, FLA = "triton 3.6 tutorials", "mamba-ssm e9594ce", "liger-kernel 0.8.5", "fla-core 0.6.0"
 VLLM, CONCH, MEGABLOCKS = "vllm 0.33.0", "conch-triton-kernels 1.3", "megablocks 78eea65"
 ATTORCH, SAGE, FLASH = "attorch 67c2772", "sageattention 1.0.6", "flash-attn 0251105a"
-SGLANG, LINGHE, GEMS, UNSLOTH = "sglang 0.5.23", "linghe 02edabd", "flag-gems 5.0.2", "unsloth 2026.10.9"
-APPLIED, CCE = "applied-ai 4f8c39e", "cut-cross-entropy 25.1.1"
+SGLANG, LINGHE, GEMS = "sglang 0.5.23", "linghe 02edabd", "flag-gems 5.0.2"
+APPLIED = "applied-ai 4f8c39e"
 
 _LINGHE, _MAMBA, _FLA = "linghe/linghe/utils", "mamba/mamba_ssm/ops/triton", "fla-core/fla"
 _LIGER, _CONCH, _GEMS = "liger-kernel/liger_kernel/ops", "conch/conch/kernels", "flag-gems/flag_gems/ops"
@@ -195,18 +197,12 @@ CASES: dict[str, Case] = {
                                 lambda m: m.chunk_local_cumsum_vector(rows(4, 4096, 16, 128, dtype=torch.float32), 64)),
     "activation": Case(FLA, f"{_FLA}/modules/activations/ops.py", "logsigmoid_fwd_kernel",
                        lambda m: m.logsigmoid_fwd(rows(8192, 4096))),
-    "batch_invariant_matmul": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py",
-                                   "matmul_kernel_persistent",
-                                   lambda m: m.matmul_persistent(rows(2048, 4096), rows(4096, 4096)),
-                                   ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")),
-    "log_softmax": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_log_softmax_kernel",
-                        lambda m: m.log_softmax(rows(2048, 32000)), ("BLOCK_SIZE",)),
     "mean": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "mean_kernel",
                  lambda m: m.mean_dim(rows(64, 4096, 1024), 1), ("BLOCK_SIZE",)),
-    "vllm_bmm_chunk": Case(VLLM, "vllm/vllm/model_executor/layers/mamba/ops/ssd_bmm.py", "_bmm_chunk_fwd_kernel",
-                           lambda m: m._bmm_chunk_fwd(
-                               rows(8192, 8, 128), rows(8192, 8, 128), 256,
-                               torch.arange(0, 8193, 256, device="cuda", dtype=torch.int32), causal=True)),
+    "vllm_softmax": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_softmax_kernel",
+                         lambda m: m.softmax(rows(2048, 32000)), ("BLOCK_SIZE",)),
+    "vllm_rms_norm": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_rms_norm_kernel",
+                          lambda m: m.rms_norm_batch_invariant(rows(8192, 4096), rows(4096)), ("BLOCK_SIZE",)),
     "layer_norm_gated": Case(VLLM, "vllm/vllm/model_executor/layers/mamba/ops/layernorm_gated.py",
                              "_layer_norm_fwd_1pass_kernel",
                              lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), None, 1e-5, z=rows(8192, 4096),
@@ -281,9 +277,4 @@ CASES: dict[str, Case] = {
     "fused_rms_norm": Case(APPLIED, "applied-ai/kernels/triton/training/rms_norm/fused_rms_norm.py",
                            "_rms_norm_fwd_kernel",
                            lambda m: m.ttt_RMSNorm.apply(rows(8192, 4096), rows(4096), 1e-6)),
-    "unsloth_swiglu": Case(UNSLOTH, "unsloth/unsloth/kernels/swiglu.py", "_fg_kernel",
-                           lambda m: m.swiglu_fg_kernel(rows(4, 2048, 8192), rows(4, 2048, 8192)), ("BLOCK_SIZE",)),
-    "unsloth_geglu": Case(UNSLOTH, "unsloth/unsloth/kernels/geglu.py", "_exact_forward_kernel",
-                          lambda m: m.geglu_exact_forward_kernel(rows(4, 2048, 8192), rows(4, 2048, 8192)),
-                          ("BLOCK_SIZE",)),
 }  # fmt: skip

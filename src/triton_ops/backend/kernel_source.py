@@ -95,7 +95,9 @@ class KernelSource:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
-        return frozenset(p.name for p in self.function.params if p.is_constexpr)
+        declared = inspect.signature(self._plain).parameters.values()  # an interpreted function tells none
+        texts = {one.name: getattr(one.annotation, "__name__", str(one.annotation)) for one in declared}
+        return frozenset(name for name, text in texts.items() if "constexpr" in text)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

@@ -36,8 +36,10 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
+from triton_ops.device import DeviceSpec, Target, probe
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.kernel_space import space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -66,7 +68,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
 
 if TYPE_CHECKING:
@@ -190,10 +192,12 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs.
+    A `space` of None takes the list of configs, or, where nothing is `listed`, what is read from the kernel.
     """
 
     space: Any = None
+    listed: bool = True
+    widen: bool = False
     reference: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
@@ -232,7 +236,7 @@ class KernelCall:
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
     if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
-    asks; empty if nothing.
+    asks; empty if nothing. Where no device is there, the GPU of `stands_in` is meant.
     """
 
     function: Any
@@ -246,6 +250,7 @@ class KernelCall:
     listener: Listener | None = None
     own_bench: str = ""
     tuned_as: Callable[[TuningResult], Any] | None = None
+    stands_in: Target | None = None
 
     @property
     def name(self) -> str:
@@ -265,9 +270,22 @@ class KernelCall:
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
+        values = self.called.given.keyword
+        if self.configs is None and self.options.space is None:
+            return plain, space_of_call(self.function, values, self._limits, self.grid)
         part = self.options.space if self.configs is None else list(self.configs)
         kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
-        return kernel, ConfigSpace.from_user(without_hooks)
+        space = ConfigSpace.from_user(without_hooks)
+        if self.options.widen:
+            seeds = dict.fromkeys([space.default_config, *(space.listed or ())])
+            space = space_around(self.function, values, list(seeds), space.tunables, self._limits, self.grid)
+        return kernel, space
+
+    @property
+    def _limits(self) -> Target | DeviceSpec | None:
+        """The GPU whose limits a space is read for; None where there is none."""
+        place = self.called.device
+        return self.stands_in or (probe(place) if place.startswith("cuda") else None)
 
     @property
     def _outputs(self) -> tuple[str, ...]:
@@ -305,6 +323,11 @@ class KernelCall:
     def space(self) -> ConfigSpace:
         """The configs that may be taken here."""
         return self.parts[1]
+
+    @property
+    def is_made_up(self) -> bool:
+        """Tell whether nobody has written the values of the default."""
+        return isinstance(self.space, UnlistedSpace) and not self.space.seeds
 
     @cached_property
     def request(self) -> TuneRequest:
@@ -434,7 +457,8 @@ def foretold(call: KernelCall) -> Decision:
 
 def known(call: KernelCall) -> Decision:
     """The best that is known for a call that cannot be tuned where it is; nothing is noted or warned of."""
-    return _without_a_launch(call, DEFAULT, "")
+    decision = _without_a_launch(call, DEFAULT, "")
+    return _told(call, decision) if decision.missed and call.is_made_up else decision
 
 
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
@@ -507,21 +531,29 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             if policy == TUNE and isinstance(error, SpaceError):
                 return _undescribed(call, error, policy, triton_tunes)
             if policy == TUNE:
-                return _told(decision.because(f"tuning failed: {why}", policy, within()))
+                return _told(call, decision.because(f"tuning failed: {why}", policy, within()))
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
-    return _told(replace(decision, found=replace(decision.found, why=why)))
+    return _told(call, replace(decision, found=replace(decision.found, why=why)))
 
 
-def _told(decision: Decision) -> Decision:
+def _told(call: KernelCall, decision: Decision) -> Decision:
     where = f"{decision.kernel} {decision.problem}".rstrip()
+    if call.is_made_up:
+        raise UntunedError(
+            f"{where} runs no config: {decision.found.why}, and its tiles have no values but those that were made up",
+            decision.kernel, decision.problem,
+            hint="tune it first, or give its tiles defaults in the kernel's signature",
+        )  # fmt: skip
     warn_once(f"{where} runs its default config: {decision.found.why}")
     return decision
 
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     name, reason = call.name, _first_line(error)
+    if not call.options.listed:  # no config of it can be launched
+        raise error
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
