@@ -12,11 +12,14 @@ that dies costs one case.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -227,25 +230,19 @@ def one_process(
     """The rows after one process, and the cases that it has not reached."""
     command = [sys.executable, "-m", "benchmarks.tuning.hidden_lists", str(options.folder), "--work", "--only", *todo]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    text, heard_s = "", time.monotonic()
-    while todo and time.monotonic() < end_s and time.monotonic() - heard_s < options.case_s:
-        text += process.stdout.read() or ""
-        *lines, text = text.split("\n")
-        for line in lines:
-            if line.startswith("row "):
-                _, name, row = line.split(" ", 2)
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout or ()], daemon=True).start()
+    heard_s = time.monotonic()
+    while todo and time.monotonic() < min(end_s, heard_s + options.case_s):
+        with contextlib.suppress(queue.Empty):
+            word, name, row = (lines.get(timeout=0.1).rstrip("\n").split(" ", 2) + ["", ""])[:3]
+            if word == "row":
                 rows[name], heard_s = json.loads(row), time.monotonic()
-                todo.remove(name)
-                shown = {
-                    key: rows[name].get(key)
-                    for key in ("error", "named_right", "share", "over_list", "tune_s", "wrong")
-                }
-                print(name, {key: value for key, value in shown.items() if value is not None}, flush=True)
-        if process.poll() is not None and not lines:
+                todo = [each for each in todo if each != name]
+                print(name, {key: rows[name][key] for key in SHOWN if rows[name].get(key) is not None}, flush=True)
+            continue
+        if process.poll() is not None:
             break
-        time.sleep(0.05)
     process.kill()
     process.wait()
     if todo and time.monotonic() < end_s:
