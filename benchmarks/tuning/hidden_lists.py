@@ -235,7 +235,7 @@ def one_process(
     heard_s = time.monotonic()
     while todo and time.monotonic() < min(end_s, heard_s + options.case_s):
         with contextlib.suppress(queue.Empty):
-            word, name, row = (lines.get(timeout=0.1).rstrip("\n").split(" ", 2) + ["", ""])[:3]
+            word, name, row = (lines.get(timeout=0.1).rstrip("\n").split(" ", 2) + ["", ""][:3]
             if word == "row":
                 rows[name], heard_s = json.loads(row), time.monotonic()
                 todo = [each for each in todo if each != name]

@@ -337,7 +337,8 @@ def _role(name: str, uses: _Uses) -> ConstantRole:
         how = "steps the loop" if "stepped" in kinds else "steps from program to program"
         return ConstantRole(
             name, "tile", f"sizes blocks, and {how}", extents, axes, masked=bool(kinds & {"masked", "block"}),
-            by_grid=not kinds & {"stepped", "looped"}, sure=bool(kinds & {"stepped", "covers"}),
+            by_grid=not (kinds & {"stepped", "looped"} or any("programs" in every for every in uses.kinds.values())),
+            sure=bool(kinds & {"stepped", "covers"}),
         )  # fmt: skip
     if sized and "masked" in kinds and extents:
         return ConstantRole(

@@ -11,17 +11,16 @@ name, what the config brings, `grid`, `warmup` and what came before it, and runs
 
 from __future__ import annotations
 
-import ast
 import inspect
 import operator
 import sys
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from triton_ops.backend import Arguments, KernelSource, Layers, last_name
+from triton_ops.backend import Arguments, Layers, ReadSpace
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
 from triton_ops.request import TuneProblem
@@ -294,7 +293,7 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
 
 
-class _Watched(dict[str, Any]):
+class _Watched(UserDict[str, Any]):
     """Values for a grid function, which remember those that were read."""
 
     def __init__(self, meta: Mapping[str, Any]) -> None:
@@ -305,28 +304,9 @@ class _Watched(dict[str, Any]):
         self.read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
-
-    def _all(self, method: str) -> Any:
-        self.read.update(super().keys())
-        return getattr(super(), method)()
-
     def __iter__(self) -> Iterator[str]:
-        return cast(Iterator[str], self._all("__iter__"))
-
-    def keys(self) -> Any:
-        return self._all("keys")
-
-    def values(self) -> Any:
-        return self._all("values")
-
-    def items(self) -> Any:
-        return self._all("items")
-
-    def copy(self) -> dict[str, Any]:
-        return cast(dict[str, Any], self._all("copy"))
+        self.read.update(self.data)
+        return super().__iter__()
 
 
 class GridWatch:
@@ -344,7 +324,7 @@ class GridWatch:
         Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
         extents = _constant(grid, function, values, config, name)
-        blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
+        blocks = [] if extents is None or self._told else sorted(ReadSpace.numbered_by(function) & {*tunables})
         if not blocks:
             return
         self._told = True
@@ -382,55 +362,3 @@ def _caller() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
-    """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
-
-    With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
-    There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
-    """
-    source = KernelSource.of(function)
-    if source is None:
-        return []
-    tree = source.node
-    if _goes_on(tree):
-        return []
-    programs = _given_what(tree, _is_program)
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
-                if numbered and isinstance(other, ast.Name) and other.id in tunables:
-                    names.append(other.id)
-    return sorted({*names})
-
-
-def _goes_on(tree: ast.AST) -> bool:
-    """Tell whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
-    nodes = list(ast.walk(tree))
-    if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
-        return True
-    numbered: set[str] = set()
-    while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
-        numbered |= more
-    steps = [node.args for node in nodes if isinstance(node, ast.Call) and last_name(node).endswith("range")]
-    moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
-             if isinstance(node, ast.AugAssign)]  # fmt: skip
-    return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
-        isinstance(target, ast.Name) and target.id in numbered for target in moved
-    )
-
-
-def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
-    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
-    return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
-
-
-def _mentions(node: ast.AST, names: Collection[str]) -> bool:
-    return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
-
-
-def _is_program(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program_id"

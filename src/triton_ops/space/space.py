@@ -8,7 +8,6 @@ nothing until its configs are asked for, and that no config is valid is found ou
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 import math
@@ -465,32 +464,20 @@ class UnlistedSpace(ConfigSpace):
     @classmethod
     def around(cls, space: ConfigSpace, seeds: Sequence[Mapping[str, Any]], tiles: Iterable[str]) -> UnlistedSpace:
         """A space with the values of seeds beside its own; the seeds are in it, whatever rules they break."""
-        configs = tuple(map(Config, seeds))
-        tunables = {
-            name: Tunable.of(name, _with(tunable.values, [config[name] for config in configs if name in config]))
-            for name, tunable in space.tunables.items()
-        }
-        rules = tuple(_unless_seed(rule, configs) for rule in space.constraints)
-        whole = tuple(Config({**space.default_config, **config}) for config in configs)
+        whole = tuple(Config({**space.default_config, **seed}) for seed in seeds)
+        tunables = dict(space.tunables)
+        for name, tunable in tunables.items():
+            values = {repr(value): value for value in (*tunable.values, *(seed[name] for seed in whole))}.values()
+            numbers = all(type(value) in (int, float) for value in values)
+            tunables[name] = Tunable.of(name, sorted(values) if numbers else list(values))  # type: ignore[type-var]
         default = next(iter(whole), space.default_config)
-        return cls(tunables, rules, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole)
+        return cls(
+            tunables, space.constraints, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole
+        )
 
-
-def _with(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Values with others among them, in rising order where all are numbers."""
-    every = list({repr(value): value for value in (*values, *others)}.values())
-    return sorted(every) if all(type(value) in (int, float) for value in every) else every
-
-
-def _unless_seed(rule: Constraint, seeds: Sequence[Config]) -> Constraint:
-    """A rule that holds for what seeds have, too."""
-    rows = {tuple(seed.get(name) for name in rule.names) for seed in seeds}
-
-    def predicate(**values: Any) -> bool:
-        return tuple(values[name] for name in rule.names) in rows or rule.kept_by(values)
-
-    predicate.__signature__ = inspect.signature(rule.predicate)  # type: ignore[attr-defined]
-    return replace(rule, predicate=predicate)
+    def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
+        """The constraints that a config breaks; a seed breaks none."""
+        return [] if config in self.seeds else super().broken(config)
 
 
 def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:

@@ -301,7 +301,7 @@ class TuningLoop:
     """The loop of one search.
 
     Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
-    now. `check` raises before a trial if the tune is to end. `judged` says that a reference decides what is right.
+    now. `check` raises before a trial if the tune is to end.
     """
 
     space: ConfigSpace
@@ -314,7 +314,7 @@ class TuningLoop:
     start: float | None = None
     clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
-    judged: bool = False
+    proof: TileProof = field(default_factory=TileProof)
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -330,7 +330,6 @@ class TuningLoop:
         self.default = self.space.default_config
         self.budget = RunningBudget(self.effort.budget, self.clock, start=self.start, reserve_s=self.effort.final_s)
         self.doubts = Doubts(self.default)
-        self.proof = TileProof(self.space, judged=self.judged)
 
     def prepare(
         self, incumbents: Sequence[Config], earlier: Iterable[Trial] = (), nearby: Sequence[Config] = ()
@@ -350,7 +349,7 @@ class TuningLoop:
         # The winner is compared with these configs, so they are run even if they spill.
         self._propose([self.default], TrialOrigin.DEFAULT, anyway=True)
         self._propose(incumbents, TrialOrigin.INCUMBENT, anyway=True)
-        self._propose([*self.proof.first, *nearby], TrialOrigin.NEARBY)
+        self._propose(nearby, TrialOrigin.NEARBY)
         self._fill()
 
     def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:

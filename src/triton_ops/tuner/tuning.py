@@ -53,7 +53,7 @@ from triton_ops.tuner.proposals import (
     until_one_is_done,
     wait_for_one,
 )
-from triton_ops.tuner.tile_proof import DisputedError
+from triton_ops.tuner.tile_proof import DisputedError, TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -317,6 +317,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
+        self._proof = TileProof(self.task.space, judged=self.task.reference is not None)
         self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
@@ -434,7 +435,7 @@ class Tuning:
         incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
-            self.effort = self.effort.beyond(len({*incumbents, *first, *nearby} - {self.default}))
+            self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self._prepares else self._pool())) is not None:
@@ -443,7 +444,7 @@ class Tuning:
             waits = self.effort.compiled_first
             searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
             loop = self._loop(log, searcher, pool)
-            loop.prepare(incumbents, trials, [*first, *nearby])
+            loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
@@ -461,7 +462,7 @@ class Tuning:
                 *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
-                *loop.proof.notes,
+                *self._proof.notes,
                 *cut_note(loop, final),
                 *load_notes,
                 *pitfalls,
@@ -504,7 +505,7 @@ class Tuning:
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
             quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
-            judged=self.task.reference is not None,
+            proof=self._proof,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
@@ -513,9 +514,9 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
-        if (dispute := findings.loop.proof.dispute) is not None:
-            log.ended(f"failed: {dispute.reason}")
-            raise DisputedError(dispute)
+        if not findings.cut_short and (dispute := self._proof.dispute or self._proof.lack) is not None:
+            log.ended(f"failed: {dispute.message}")
+            raise dispute
         if outcome.winner is None:
             if findings.cut_short:
                 raise KeyboardInterrupt
