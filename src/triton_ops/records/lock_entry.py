@@ -16,7 +16,9 @@ from triton_ops.values import Argument, Key, Mapper, Range, Trial
 SOURCE = ("source", "grid")
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
+RACED = "race"  # of a config that was expected before
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
+EXPECTED = "expected: "  # and by what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,11 @@ class EntryOrigin:
     def unproven(self) -> str:
         """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
+
+    @property
+    def expected(self) -> bool:
+        """True if a model has chosen the config, which nobody has measured."""
+        return self.source.startswith(EXPECTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +161,8 @@ class LockEntry:
             gain=None if default is None else default.over(trial),
         )  # fmt: skip
         origin = replace(
-            self.origin, source=source or self.origin.source, created=time_now(), driver=key.device.get("driver"),
-            versions=Host.versions(),
+            self.origin, source=source or (RACED if self.origin.expected else self.origin.source), created=time_now(),
+            driver=key.device.get("driver"), versions=Host.versions(),
         )  # fmt: skip
         identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
         return replace(self, config=config, measured=measured, identity=identity, origin=origin)
