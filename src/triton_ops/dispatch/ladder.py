@@ -211,11 +211,11 @@ class Ladder:
             yield Found(config=entry.config, rung=LOCKFILE, why=why, record=entry.origin.record)
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
-    def _expected(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
+    def _expected(self, question: LadderQuestion, _: list[str]) -> Iterator[Found]:
         """Configs that a model has chosen, of the lockfile in use, then of those of packages."""
         shared = () if self.only_lockfile else FollowedLockfile.shared()
         for lockfile in filter(None, (self.lockfile, *shared)):
-            for entry, _, why in _pinned(lockfile, question):
+            for entry, _drift, why in _pinned(lockfile, question):
                 if entry.origin.expected:
                     yield Found(config=entry.config, rung=EXPECTED, why=why)
 

@@ -120,6 +120,20 @@ class LockEntry:
             kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
         )
 
+    @classmethod
+    def asked(cls, key: Key, call: NotedCall | None = None) -> LockEntry:
+        """The entry of a problem for which no config is known."""
+        problem, ranges, ignored = Mapper.unkeyed(key.problem)
+        return cls(
+            kernel=key.kernel, device=str(key.device.get("name")), label=key.label, config=Config(), problem=problem,
+            ranges=ranges, ignored=tuple(sorted(ignored)), call=call,
+        )  # fmt: skip
+
+    def expecting(self, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
+        """The entry with a config that a model has chosen, for the kernel of an identity."""
+        origin = EntryOrigin(source=f"{EXPECTED}{why}", created=time_now(), versions=Host.versions())
+        return replace(self, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
+
     @cached_property
     def place(self) -> tuple[Any, ...]:
         """The order of the entries of a file: kernel, device, extents as numbers, then everything that is looked up.

@@ -204,9 +204,9 @@ class Lockfile:
         """The entry that answers `key`; None if none does. `why_not` has the reason.
 
         An entry for the very problem comes first, then the one whose problem is nearest, by the ratios of the extents,
-        among those with a range around it; entries that are only expected come after all others. Ranges are compared with the problem as it is, cache state and tolerances
-        not at all. With `borrow` an entry of another device may answer, after all of this one. Cost: 6 µs for each
-        entry of the kernel, which is not for each launch.
+        among those with a range around it; entries that are only expected come after all others. Ranges are compared
+        with the problem as it is, cache state and tolerances not at all. With `borrow` an entry of another device may
+        answer, after all of this one. Cost: 6 µs for each entry of the kernel, which is not for each launch.
         """
         answers = [
             self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
@@ -231,6 +231,19 @@ class Lockfile:
     def text(self) -> str:
         """The text of the file: one entry per few lines, so that changes can be read and merged."""
         return text_of(_contents(self))
+
+    @property
+    def measured(self) -> Lockfile:
+        """The lockfile without entries that are only expected; itself if it has none."""
+        return self.without(lambda entry: entry.origin.expected)
+
+    def without(self, leaves: Callable[[LockEntry], bool]) -> Lockfile:
+        """The lockfile without the entries that leave it, and without devices of which none stays; itself for none."""
+        entries = tuple(entry for entry in self.entries if not leaves(entry))
+        if entries == self.entries:
+            return self
+        used = {entry.device for entry in entries}
+        return Lockfile(tuple(device for device in self.devices if device.alias in used), entries)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
