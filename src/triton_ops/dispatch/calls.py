@@ -20,9 +20,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, Layers, ReadSpace
+from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
+from triton_ops.records import NotedCall
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
@@ -291,6 +292,33 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
     meta.update(computed(heuristics, meta, grid))
     defaults = inspect.signature(Layers.unwrap(inner)).parameters.values()
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+
+
+_MOST_NOTED = 256  # configs of a space: more would make the list of misses, records and lockfiles long
+
+
+def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
+    """The note of a call, or in words why the call cannot be made again from plain values."""
+    of, given = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
+    kinds = (TensorSpec, bool, int, float, str, type(None))
+    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
+    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
+        return f"the addresses in {', '.join(addressed)} are of this process's memory"
+    if strange:
+        return f"{', '.join(strange)}, of which no value is noted"
+    if space.size.total > _MOST_NOTED:
+        return f"there are {space.size.total} configs, and the grid is noted for {_MOST_NOTED} at most"
+    table = grids_by_config(grid, function, arguments, space)
+    configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
+    grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
+    arguments = {name: Problem.plain(value) for name, value in values.items()}
+    return NotedCall(arguments=arguments, configs=configs, grids=grids)
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class _Watched(UserDict[str, Any]):

@@ -36,8 +36,7 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
-from triton_ops.device import DeviceSpec, Target, probe
-from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, grids_by_config
+from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.kernel_space import space_around, space_of_call
 from triton_ops.dispatch.ladder import (
@@ -68,8 +67,8 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.space import Config, ConfigSpace, UnlistedSpace
-from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Key, Mapper, Tolerance, TuningResult, as_callable
 
 if TYPE_CHECKING:
     from triton_ops.tuner import Listener
@@ -157,33 +156,6 @@ def _read(text: bytes) -> Found | str:
         return f"what another process decided cannot be read: {error}"
 
 
-_MOST = 256  # configs of a space: more would make the list of misses, records and lockfiles long
-
-
-def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
-    """The note of a call, or in words why the call cannot be made again from plain values."""
-    of, given = TuneProblem.spec_of, arguments.items()
-    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
-    kinds = (TensorSpec, bool, int, float, str, type(None))
-    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
-        return f"the addresses in {', '.join(addressed)} are of this process's memory"
-    if strange:
-        return f"{', '.join(strange)}, of which no value is noted"
-    if space.size.total > _MOST:
-        return f"there are {space.size.total} configs, and the grid is noted for {_MOST} at most"
-    table = grids_by_config(grid, function, arguments, space)
-    configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
-    grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
-    arguments = {name: Problem.plain(value) for name, value in values.items()}
-    return NotedCall(arguments=arguments, configs=configs, grids=grids)
-
-
-def _kind(value: Any) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
@@ -236,7 +208,7 @@ class KernelCall:
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
     if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
-    asks; empty if nothing. Where no device is there, the GPU of `stands_in` is meant.
+    asks; empty if nothing.
     """
 
     function: Any
@@ -250,7 +222,6 @@ class KernelCall:
     listener: Listener | None = None
     own_bench: str = ""
     tuned_as: Callable[[TuningResult], Any] | None = None
-    stands_in: Target | None = None
 
     @property
     def name(self) -> str:
@@ -272,20 +243,14 @@ class KernelCall:
         )  # fmt: skip
         values = self.called.given.keyword
         if self.configs is None and self.options.space is None:
-            return plain, space_of_call(self.function, values, self._limits, self.grid)
+            return plain, space_of_call(self.function, values, self.grid)
         part = self.options.space if self.configs is None else list(self.configs)
         kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
         space = ConfigSpace.from_user(without_hooks)
         if self.options.widen:
             seeds = dict.fromkeys([space.default_config, *(space.listed or ())])
-            space = space_around(self.function, values, list(seeds), space.tunables, self._limits, self.grid)
+            space = space_around(self.function, values, list(seeds), space.tunables, self.grid)
         return kernel, space
-
-    @property
-    def _limits(self) -> Target | DeviceSpec | None:
-        """The GPU whose limits a space is read for; None where there is none."""
-        place = self.called.device
-        return self.stands_in or (probe(place) if place.startswith("cuda") else None)
 
     @property
     def _outputs(self) -> tuple[str, ...]:
@@ -317,17 +282,12 @@ class KernelCall:
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
-        return Operation(kernel.name, kernel, space, _no_arguments)
+        return Operation(kernel.name, kernel, space, dict)
 
     @property
     def space(self) -> ConfigSpace:
         """The configs that may be taken here."""
         return self.parts[1]
-
-    @property
-    def is_made_up(self) -> bool:
-        """Tell whether nobody has written the values of the default."""
-        return isinstance(self.space, UnlistedSpace) and not self.space.seeds
 
     @cached_property
     def request(self) -> TuneRequest:
@@ -459,7 +419,7 @@ def foretold(call: KernelCall) -> Decision:
 def known(call: KernelCall) -> Decision:
     """The best that is known for a call that cannot be tuned where it is; nothing is noted or warned of."""
     decision = _without_a_launch(call, DEFAULT, "")
-    return _told(call, decision) if decision.missed and call.is_made_up else decision
+    return _told(call, decision) if decision.missed and getattr(call.space, "made_up", False) else decision
 
 
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
@@ -541,7 +501,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
 
 def _told(call: KernelCall, decision: Decision) -> Decision:
     where = f"{decision.kernel} {decision.problem}".rstrip()
-    if call.is_made_up:
+    if getattr(call.space, "made_up", False):
         raise UntunedError(
             f"{where} runs no config: {decision.found.why}, and its tiles have no values but those that were made up",
             decision.kernel, decision.problem,
@@ -609,10 +569,6 @@ def _place(tensor: Any) -> int:
     """The address of a tensor's storage; that of the object where the storage has no memory."""
     storage = tensor.untyped_storage()
     return int(storage.data_ptr() or storage._cdata)
-
-
-def _no_arguments() -> dict[str, TensorSpec]:
-    return {}
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

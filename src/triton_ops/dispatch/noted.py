@@ -127,7 +127,7 @@ class NotedOperation(Operation):
 
         def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if launched is asked and not reached:
-                reached.append(cls._of_launch(kernel, space, widen, target, grid, args, kwargs))
+                reached.append(cls._of_launch(kernel, space, widen, grid, args, kwargs))
                 raise SystemExit  # code of the user's takes it for no error, and a thread ends by it without a word
 
         with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
@@ -152,13 +152,13 @@ class NotedOperation(Operation):
 
     @classmethod
     def _of_launch(
-        cls, kernel: Any, space: Mapping[str, Any] | None, widen: bool | None, target: Target, grid: Any,
+        cls, kernel: Any, space: Mapping[str, Any] | None, widen: bool | None, grid: Any,
         args: Sequence[Any], kwargs: Mapping[str, Any],
     ) -> NotedOperation:  # fmt: skip
         if _decorated_in(kernel) is None:
-            around = (target, grid) if widen is not None and not space else None
+            around = grid if widen is not None and not space else None
             kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs, around)
-        call = replace(launches_of(kernel).call_of(grid, args, kwargs), stands_in=target)
+        call = launches_of(kernel).call_of(grid, args, kwargs)
         if widen and not space and call.configs is not None:
             call = replace(call, options=replace(call.options, widen=True))
         given, whole = call.called.given.keyword, call.operation
@@ -236,12 +236,12 @@ def _light(value: Any, memory: str) -> Any:
 
 def _decorated_at(
     kernel: Any, space: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any],
-    around: tuple[Target, Any] | None,
+    around: Any,
 ) -> tuple[Tuned, tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     """A kernel with a decorator whose one config is what its launch brings, or `space` in part, and the rest of a call.
 
     Tunable are launch options and whole numbers that are constexpr; any other argument decides the config. Where
-    `around` has the GPU and the grid, other values of those that are tiles or options are read from the kernel.
+    `around` is the grid, other values of those that are tiles or options are read from the kernel.
     """
     names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
     values = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -258,7 +258,7 @@ def _decorated_at(
     rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}
     configs = ConfigSpace(tunables)
     if around is not None:
-        configs = space_around(kernel, values, [brings], configs.tunables, *around)
+        configs = space_around(kernel, values, [brings], configs.tunables, around)
     return autotune(configs, key=list(rest))(kernel), (), rest
 
 

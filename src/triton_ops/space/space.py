@@ -468,12 +468,16 @@ class UnlistedSpace(ConfigSpace):
         tunables = dict(space.tunables)
         for name, tunable in tunables.items():
             values = {repr(value): value for value in (*tunable.values, *(seed[name] for seed in whole))}.values()
-            numbers = all(type(value) in (int, float) for value in values)
-            tunables[name] = Tunable.of(name, sorted(values) if numbers else list(values))  # type: ignore[type-var]
+            tunables[name] = Tunable.of(name, sorted(values, key=lambda value: (str(type(value)), value)))
         default = next(iter(whole), space.default_config)
         return cls(
             tunables, space.constraints, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole
         )
+
+    @property
+    def made_up(self) -> bool:
+        """Tell whether nobody has written the default."""
+        return not self.seeds
 
     def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
         """The constraints that a config breaks; a seed breaks none."""

@@ -19,10 +19,10 @@ _log = logging.getLogger("triton_ops")
 
 
 class DisputedError(SpaceError):
-    """A made-up default disagrees with configs of other tiles; `other` may be compared with next."""
+    """A made-up default disagrees with configs of other tiles, of which `other` may be next, or nothing agrees."""
 
-    def __init__(self, reason: str, other: Config) -> None:
-        hint = "give the constant in the call, or a default in the kernel's signature, or a reference"
+    def __init__(self, reason: str, other: Config | None) -> None:
+        hint = "give the constant in the call, or a default in the kernel's signature, or a reference, or more seconds"
         super().__init__(reason, hint=hint)
         self.other = other
 
@@ -34,13 +34,12 @@ class TileProof:
     """
 
     def __init__(self, space: ConfigSpace | None = None, *, judged: bool = False) -> None:
-        self._default, self._made_up = Config(), False
-        self._probes: dict[str, list[Config]] = {}
+        self._default, self._made_up, self._probes = Config(), False, dict[str, list[Config]]()
         self.first: tuple[Config, ...] = ()
         if isinstance(space, UnlistedSpace):
-            self._default, self._made_up = space.default_config, not (space.seeds or judged)
+            self._default, self._made_up = space.default_config, space.made_up and not judged
             near = list(space.neighbours(self._default, steps_only=True))
-            self._probes = {name: [one for one in near if one[name] != self._default[name]] for name in space.tiles}
+            self._probes = {name: [one for one in near if self._differs(one, name)] for name in space.tiles}
             self.first = (*space.seeds, *(one for probes in self._probes.values() for one in probes))
         self._trials: dict[Config, Trial] = {}
         self._reasons: dict[str, str] = {}  # by the tile that is part of the result
@@ -51,50 +50,45 @@ class TileProof:
         """What is part of the result, in words."""
         return tuple(self._reasons.values())
 
-    @property
-    def lack(self) -> SpaceError | None:
-        """The error of a made-up default with which no config of other tiles was compared; None if one agrees."""
-        right = [trial.config for trial in self._trials.values() if trial.ok]
-        untried = [name for name, probes in self._probes.items() if not {*probes} <= self._trials.keys()]
-        lacking = [name for name in untried if all(config[name] == self._default[name] for config in right)]
-        several = len({tuple(config[name] for name in self._probes) for config in right}) > 1
-        if not (self._made_up and self.first) or (several and not lacking):
-            return None
-        names = ", ".join(lacking or self._probes)
-        return SpaceError(
-            f"the config ({self._default}) was made up, and none of another {names} agrees with it: it may be wrong",
-            hint="give more seconds, or a default in the kernel's signature, or a reference",
-        )
-
     def tried(self, trial: Trial) -> None:
         """A trial has finished."""
         self._trials[trial.config] = trial
         default = self._trials.get(self._default)
         if default is not None and default.status is Status.WRONG and self._made_up and self.first:
-            other = max(self.first, key=lambda config: [config[name] for name in self._probes])
-            self.dispute = DisputedError(f"the config ({self._default}) is wrong by itself: {default.error}", other)
-        for name in self._probes if default is not None and default.ok else ():
-            if name not in self._reasons and (wrong := self._wrong_by(name)):
+            self.dispute = DisputedError(f"({self._default}) is wrong by itself: {default.error}", self.first[-1])
+        for name, probes in self._probes.items() if default is not None and default.ok else ():
+            tried = [self._trials[config] for config in probes if config in self._trials]
+            wrong = [each for each in tried if each.status is Status.WRONG]
+            if wrong and len(tried) == len(probes) and name not in self._reasons and not self._has_other(name):
                 self._conclude(name, wrong)
 
     def refusal(self, config: Config) -> str | None:
         """The reason why a config is not tried: a tile that is part of the result differs; None if it may be."""
-        return next((why for name, why in self._reasons.items() if config[name] != self._default[name]), None)
+        return next((why for name, why in self._reasons.items() if self._differs(config, name)), None)
 
-    def _wrong_by(self, name: str) -> list[Config]:
-        """The configs that are wrong by a tile alone; none if another value of it was right, or one is to come."""
-        right = any(trial.ok and config[name] != self._default[name] for config, trial in self._trials.items())
-        if right or any(config not in self._trials for config in self._probes[name]):
-            return []
-        return [config for config in self._probes[name] if self._trials[config].status is Status.WRONG]
+    def end(self) -> None:
+        """Raise DisputedError where nothing agrees with a default that was made up."""
+        tiles = {tuple(config[name] for name in self._probes) for config, trial in self._trials.items() if trial.ok}
+        if self.dispute is None and self._made_up and self.first and len(tiles) < 2:
+            why = f"was made up, and none of another {', '.join(self._probes)} agrees with it"
+            self.dispute = DisputedError(f"({self._default}) {why}", None)
+        if self.dispute is not None:
+            raise self.dispute
 
-    def _conclude(self, name: str, wrong: list[Config]) -> None:
+    def _differs(self, config: Config, name: str) -> bool:
+        return config[name] != self._default[name]
+
+    def _has_other(self, name: str) -> bool:
+        """Tell whether another value of a tile was right."""
+        return any(trial.ok and self._differs(config, name) for config, trial in self._trials.items())
+
+    def _conclude(self, name: str, wrong: list[Trial]) -> None:
         reason = (
-            f"{name} is part of the result: with {' and '.join(repr(config[name]) for config in wrong)} in place of "
-            f"{self._default[name]!r} it is another one, {self._trials[wrong[0]].error}"
+            f"{name} is part of the result: with {' and '.join(repr(each.config[name]) for each in wrong)} in place of "
+            f"{self._default[name]!r} it is another one, {wrong[0].error}"
         )
-        if self._made_up:  # a larger one is next, since it may have to cover an extent
-            self.dispute = DisputedError(reason, max(wrong, key=lambda config: config[name]))
+        if self._made_up:  # the largest is next, since it may have to cover an extent
+            self.dispute = DisputedError(reason, wrong[-1].config)
             return
         self._reasons[name] = reason
         _log.warning("%s", reason)

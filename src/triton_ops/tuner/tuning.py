@@ -169,7 +169,7 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     return otherwise
 
 
-_OTHER_DEFAULTS = 2  # that are tried where configs of other tiles disagree with one that was made up
+_DEFAULTS = 3  # that are tried where configs of other tiles disagree with one that was made up
 _GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
 
 
@@ -254,14 +254,16 @@ class RequestedTune:
                 requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
                 quarantine=quarantine,
             )  # fmt: skip
-            for _ in range(_OTHER_DEFAULTS):
+            defaults = 1
+            while True:
                 try:
                     return tuning.run()
                 except DisputedError as error:
-                    space = replace(tuning.task.space, default=error.other)
+                    if error.other is None or defaults == _DEFAULTS:
+                        raise
+                    space, defaults = replace(tuning.task.space, default=error.other), defaults + 1
                 again = replace(self, request=replace(self.request, chosen=space))
                 tuning = replace(tuning, requested=again, task=replace(task, space=space))
-            return tuning.run()
 
     def expectation(self) -> Expectation:
         """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
@@ -521,9 +523,8 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
-        if not findings.cut_short and (dispute := self._proof.dispute or self._proof.lack) is not None:
-            log.ended(f"failed: {dispute.message}")
-            raise dispute
+        if not findings.cut_short:
+            self._proof.end()
         if outcome.winner is None:
             if findings.cut_short:
                 raise KeyboardInterrupt
