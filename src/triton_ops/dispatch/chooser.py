@@ -261,7 +261,7 @@ class Chooser:
         entry: KnownCall | None = self._calls.get(place)
         if entry is not None and entry.holds:
             return entry
-        if _exporting():
+        if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
             return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
         if place is None or any(
             Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
@@ -288,7 +288,7 @@ class Chooser:
     def _decided(self, arguments: Arguments) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
         space = self._kernel.known(arguments, _recording(list(arguments.tensors())), self._folder)
-        auto = _autocast()
+        auto = _torch_says(lambda torch: torch._C._is_any_autocast_enabled())  # then what was verified is not what runs
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
             request = _request_of(self._operation, arguments)
@@ -369,32 +369,22 @@ def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
     return TuneProblem(target=operation, args=arguments.positional, kwargs=arguments.keyword).request()
 
 
+def _torch_says(ask: Callable[[Any], Any]) -> bool:
+    """What torch answers; no, where nobody has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(ask(torch))
+
+
 def _recording(values: Sequence[Any]) -> bool:
     """Tell whether a gradient is recorded for one of these values."""
-    torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and torch.is_grad_enabled()
-        and any(Arguments.is_tensor(it) and it.requires_grad for it in values)
-    )
-
-
-def _autocast() -> bool:
-    """Tell whether torch chooses the dtype of what it computes: what was verified and raced is then not what runs."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch._C._is_any_autocast_enabled())
+    records = _torch_says(lambda torch: torch.is_grad_enabled())
+    return records and any(Arguments.is_tensor(it) and it.requires_grad for it in values)
 
 
 def _dynamo() -> bool:
     """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _exporting() -> bool:
-    """Tell whether torch runs the call to write down what it does, on tensors without memory."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
 
 
 def _nothing() -> None:

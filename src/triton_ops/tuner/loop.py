@@ -501,7 +501,7 @@ class TuningLoop:
     def _follow(self, trial: Trial) -> None:
         self.doubts.tried(trial)
         self.proof.tried(trial)
-        if self.proof.dispute is not None:
+        if self.proof.dispute:
             self.stopped = "disputed"
 
     def _keep(self, trial: Trial) -> None:

@@ -53,7 +53,7 @@ from triton_ops.tuner.proposals import (
     until_one_is_done,
     wait_for_one,
 )
-from triton_ops.tuner.tile_proof import DisputedError, TileProof
+from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -169,7 +169,6 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
     return otherwise
 
 
-_DEFAULTS = 3  # that are tried where configs of other tiles disagree with one that was made up
 _GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
 
 
@@ -250,20 +249,10 @@ class RequestedTune:
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
-            tuning = Tuning(
+            return Tuning(
                 requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
                 quarantine=quarantine,
-            )  # fmt: skip
-            defaults = 1
-            while True:
-                try:
-                    return tuning.run()
-                except DisputedError as error:
-                    if error.other is None or defaults == _DEFAULTS:
-                        raise
-                    space, defaults = replace(tuning.task.space, default=error.other), defaults + 1
-                again = replace(self, request=replace(self.request, chosen=space))
-                tuning = replace(tuning, requested=again, task=replace(task, space=space))
+            ).run()  # fmt: skip
 
     def expectation(self) -> Expectation:
         """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
@@ -484,7 +473,7 @@ class Tuning:
                 *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
-                *self._proof.notes,
+                *self._proof.notes.values(),
                 *cut_note(loop, final),
                 *load_notes,
                 *pitfalls,
