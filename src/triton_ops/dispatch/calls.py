@@ -15,8 +15,7 @@ import inspect
 import operator
 import sys
 import warnings
-from collections import UserDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -321,22 +320,6 @@ def _kind(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-class _Watched(UserDict[str, Any]):
-    """Values for a grid function, which remember those that were read."""
-
-    def __init__(self, meta: Mapping[str, Any]) -> None:
-        super().__init__(meta)
-        self.read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self.read.update(self.data)
-        return super().__iter__()
-
-
 class GridWatch:
     """Looks at the grids of one kernel before they are used, and points out one that does not follow its blocks."""
 
@@ -351,8 +334,15 @@ class GridWatch:
 
         Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
-        extents = _constant(grid, function, values, config, name)
-        blocks = [] if extents is None or self._told else sorted(ReadSpace.numbered_by(function) & {*tunables})
+        try:
+            extents = grid(_meta(grid, function, values, config)) if callable(grid) else grid
+        except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
+            return
+        checked_grid(extents, name, "is a function that returned" if callable(grid) else "is")
+        alone = callable(grid) and {*extents} == {1}  # a small problem is one program with any block
+        numbered = [] if self._told or alone else sorted(ReadSpace.numbered_by(function) & {*tunables})
+        blocks = [block for block in numbered
+                  if extents_of(grid, function, values, {**config, block: 1}) == tuple(extents)]  # fmt: skip
         if not blocks:
             return
         self._told = True
@@ -363,25 +353,6 @@ class GridWatch:
             FixedGridWarning,
             stacklevel=_caller(),
         )
-
-
-def _constant(
-    grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str
-) -> tuple[int, ...] | None:
-    """The extents of a grid that is the same for every config of a call; None if it follows the config.
-
-    A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
-    same extents; equal extents alone tell nothing, since small problems are one program with any block.
-    """
-    if not callable(grid):
-        return tuple(grid)
-    try:
-        watched = _Watched(_meta(grid, function, values, config))
-        extents = grid(watched)
-    except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
-        return None
-    checked_grid(extents, name, "is a function that returned")
-    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(extents)
 
 
 def _caller() -> int:
