@@ -11,6 +11,7 @@
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
+| `TRITON_OPS_SERVING`   | whether plug-ins of serving engines answer their look-ups: on, off | on     |
 | `TRITON_OPS_PROGRESS`  | progress of runs on stderr, where that is a terminal: on, off | on               |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -55,8 +56,8 @@ _BY_LIBRARIES = frozenset({
 })  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
-    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
-    "FAMILY",
+    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "SERVING",
+    "PROGRESS", "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "default", "error", "queue")
@@ -366,9 +367,9 @@ def ranks() -> str:
     return _one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
 
 
-def progress() -> bool:
-    """True if runs may show their progress in a terminal: `on` or `off`; else a `SettingsError`."""
-    return _one_of(("on", "off"), _text("TRITON_OPS_PROGRESS") or "on", "TRITON_OPS_PROGRESS") == "on"
+def is_on(variable: str) -> bool:
+    """False if a variable of `on` and `off`, such as `TRITON_OPS_PROGRESS`, is `off`; else a `SettingsError`."""
+    return _one_of(("on", "off"), _text(variable) or "on", variable) == "on"
 
 
 def current_folder() -> str | None:
