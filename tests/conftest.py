@@ -10,7 +10,6 @@ from hypothesis import settings
 
 from tests.apart import import_apart
 from tests.clocks import steady_times
-from tests.distributions import declare_serving
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
@@ -26,8 +25,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
 settings.register_profile("thorough", deadline=None, max_examples=10 * EXAMPLES)  # --hypothesis-profile=thorough
 settings.load_profile("house")
-
-SERVING = declare_serving()
 
 MOST_PROCESSES = 8  # one imports torch and Triton, and so does another that interprets kernels for it
 PROCESS_BYTES = 3 * 2**29  # both of them, and what a test starts: 0.9 GiB on average

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import TuneProblem, tune_many
-from triton_ops.base import gain_text, installed_version
+from triton_ops.base import Folder, NamedFile, gain_text, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.many import ProblemOutcome
 from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TuneOptions
-from triton_ops.ship import Names, Table, TableRow
+from triton_ops.ship import Names, Table, TableRow, format_named
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Gpu, option, with_options
 from triton_ops_serving.experts import engine_module, operation_of
@@ -121,7 +121,7 @@ def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, 
     return {**item, "file": str(table.path), "rows": len(table.rows), "says": table.says}
 
 
-@with_options(TuneOptions, "effort", "budget_s", "seed", "force", "cache_dir")
+@with_options(TuneOptions, "effort", "trials", "budget_s", "seed", "force", "cache_dir")
 def tune_command(
     engine: Engine,
     model: ModelFile,
@@ -158,10 +158,8 @@ def tune_command(
         for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
         for tokens in size or problem.sizes
     ]
-    found = tune_many(
-        [job for *_, job in jobs], effort=options.effort, each_s=each_s, budget_s=options.budget_s, seed=options.seed,
-        cache_dir=options.cache_dir, force=options.force,
-    )  # fmt: skip
+    limits = {name: getattr(options, name) for name in ("effort", "trials", "budget_s", "seed", "force", "cache_dir")}
+    found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
     rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, found.outcomes, strict=True)]
     version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
     for problem in mine:
@@ -209,3 +207,75 @@ def _pin(problem: EngineProblem, place: Place, rows: Sequence[Mapping[str, Any]]
     new = table.lockfile(problem.form, Names((problem.row,)), facts, source, LockPlan())
     with Lockfile.editing(lockfile):
         Lockfile.merged([new, Lockfile.read(lockfile, or_empty=True)]).write(lockfile)
+
+
+def export_command(
+    engine: Engine,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where ENGINE looks for its tables.")],
+    model: ModelFile,
+    tp: Ranks = 1,
+    expert_parallel: Experts = False,
+    gpu: Gpu = None,
+    triton: TritonVersion = None,
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+    dry_run: Annotated[bool, option("--dry-run", "Only say what would change.")] = False,
+    undo: Annotated[bool, option("--undo", "Put the tables back that the last export has replaced.")] = False,
+    markdown: Markdown = False,
+) -> Facts:
+    """Write the rows that a lockfile pins as tables of ENGINE, and say what changes; other rows stay as they are.
+
+    Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
+    """
+    read, problems = _problems(engine, model, tp, expert_parallel)
+    place, lock = place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo)
+    rows: list[dict[str, Any]] = []
+    for problem in problems:
+        rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
+    if not rows:
+        what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
+        raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
+    facts = Facts("engine export", {"engine": engine, "device": place.device, "changes": rows})
+    facts.table(_CHANGES, [[str(row[name]) for name in _CHANGES] for row in rows], ("row", "ms"))
+    return _told(facts.as_markdown if markdown else facts, read)
+
+
+_CHANGES = ("file", "row", "was", "now", "ms", "source")
+_BEFORE = ".before"  # the ending of a table that an export has replaced; an empty file where there was none
+
+
+def _written(
+    place: Place, lock: Lockfile, problem: EngineProblem, folder: Path, *, dry_run: bool
+) -> list[dict[str, Any]]:
+    pinned = rows_of(lock, problem.form, problem.facts, place.device)
+    if not pinned:
+        return []
+    form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
+    path, own = form.places(folder, facts)[0], dict(now.rows) if now else {}
+    rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
+    if not dry_run:
+        Folder(path.parent).ensure()
+        NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
+        table = Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items()))
+        form.write(table, folder)
+        for size in rows:
+            found = form.look_up(folder, facts, (size,))
+            if found is None or dict(found[1].config) != rows[size]:
+                raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
+    entries = [(size, pinned[size]) for size in sorted(pinned) if own.get(size) != dict(pinned[size].config)]
+    return [
+        {"file": path.name, "row": size, "was": Config(own[size]) if size in own else "no row", "now": entry.config,
+         "ms": f"{entry.measured.median_ms:.4g}" if entry.measured else "-", "source": entry.origin.source}
+        for size, entry in entries
+    ]  # fmt: skip
+
+
+def _undone(place: Place, problem: EngineProblem, folder: Path) -> list[dict[str, Any]]:
+    path = format_named(problem.form).places(folder, place.facts(problem))[0]
+    before = path.with_name(path.name + _BEFORE)
+    if not before.is_file():
+        return []
+    content = before.read_bytes()
+    NamedFile(path).write(content) if content else path.unlink(missing_ok=True)
+    before.unlink()
+    now = "the table that was there before" if content else "no table"
+    return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": "-", "source": "undo"}]

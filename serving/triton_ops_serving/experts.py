@@ -197,13 +197,11 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
 
 def _space(row: Mapping[str, Any], block: list[int] | None) -> ConfigSpace:
     """What is tried beside the row that the engine would take, which is the default."""
-    default = Config({name: row.get(name, OPTIONS.get(name)) for name in _VALUES})
+    default = {name: row.get(name, OPTIONS.get(name)) for name in _VALUES}
     widest = min(block) if block else max(_VALUES["BLOCK_SIZE_K"])  # the engine launches no wider tile
-    values: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in _VALUES.items()}
-    values["BLOCK_SIZE_K"] = [
-        width for width in values["BLOCK_SIZE_K"] if width <= max(widest, default["BLOCK_SIZE_K"])
-    ]
-    return ConfigSpace(values, default=default)
+    values = {**_VALUES, "BLOCK_SIZE_K": tuple(width for width in _VALUES["BLOCK_SIZE_K"] if width <= widest)}
+    space: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in values.items()}
+    return ConfigSpace(space, default=Config(default))
 
 
 def _row_now(problem: EngineProblem, module: Any, table: FoundTable | None, tokens: int) -> Mapping[str, Any]:

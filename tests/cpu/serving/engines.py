@@ -84,3 +84,49 @@ def write_engines(folder: Path, **more: str) -> Path:
                 break
             (parent / "__init__.py").touch()
     return folder
+
+
+KERNEL = """
+import torch, triton, triton.language as tl
+
+
+@triton.jit
+def product(a, b, c, weights, ids, groups, count, N, K, numel, top_k: tl.constexpr, WEIGHTED: tl.constexpr,
+            NAIVE: tl.constexpr, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, BLOCK_SIZE_K: tl.constexpr,
+            GROUP_SIZE_M: tl.constexpr):
+    tile, part = tl.program_id(0), tl.program_id(1)
+    rows = tl.arange(0, BLOCK_SIZE_M)
+    if tile * BLOCK_SIZE_M >= tl.load(count):
+        return
+    if NAIVE:
+        at = tl.where(rows == 0, tile, numel)
+    else:
+        at = tl.load(ids + tile * BLOCK_SIZE_M + rows)
+    mine, expert = at < numel, tl.load(groups + tile)
+    columns = part * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    total = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), tl.float32)
+    for start in range(0, K, BLOCK_SIZE_K):
+        depth = start + tl.arange(0, BLOCK_SIZE_K)
+        left = tl.load(a + (at // top_k)[:, None] * K + depth[None, :],
+                       mask=mine[:, None] & (depth < K)[None, :], other=0)
+        right = tl.load(b + expert * N * K + columns[None, :] * K + depth[:, None],
+                        mask=(columns < N)[None, :] & (depth < K)[:, None], other=0)
+        total += tl.dot(left, right)
+    if WEIGHTED:
+        total *= tl.load(weights + at, mask=mine, other=0)[:, None]
+    tl.store(c + at[:, None] * N + columns[None, :], total.to(c.dtype.element_ty),
+             mask=mine[:, None] & (columns < N)[None, :])
+
+
+def invoke_fused_moe_triton_kernel(a, b, c, a_scale, b_scale, weights, ids, groups, count, weighted, top_k, config,
+                                   compute_type, fp8, *flags):
+    config = dict(config)
+    tiles = groups.shape[0]
+    product[(tiles, triton.cdiv(b.shape[1], config["BLOCK_SIZE_N"]))](
+        a, b, c, weights, ids, groups, count, b.shape[1], b.shape[2], c.shape[0] * c.shape[1], top_k, weighted,
+        ids is None, **config)
+
+
+def get_default_config(M, E, N, K, topk, dtype, block_shape=None):
+    return {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "SPLIT_K": 1}
+"""

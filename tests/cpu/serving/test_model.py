@@ -54,9 +54,9 @@ def labels(values, engine="vllm", ranks=1, **options):
         (QWEN, 2, [("moe", "E=128,N=384")]),
         ({"model_type": "vl", "text_config": QWEN}, 1, [("moe", "E=128,N=768")]),
         ({**QWEN, "quantization_config": {"quant_method": "fp8"}}, 1, [("moe", "E=128,N=768,dtype=fp8_w8a8")]),
-        (JAMBA, 4, [("moe", "E=16,N=3584"), ("mamba", "headdim=2048,dstate=16,cache_dtype=bfloat16")]),
+        (JAMBA, 4, [("moe", "E=16,N=3584"), ("mamba", "headdim=2048,dstate=16,cache_dtype=float16")]),
         (NEMOTRON, 8, [("mamba", "headdim=80,dstate=128,cache_dtype=float32")]),
-        (BAMBA, 1, [("mamba", "headdim=64,dstate=128,cache_dtype=bfloat16")]),
+        (BAMBA, 1, [("mamba", "headdim=64,dstate=128,cache_dtype=float16")]),
         (LLAMA, 2, [
             ("linear", f"N=3072,K=4096{BLOCKS}"), ("linear", f"N=4096,K=2048{BLOCKS}"),
             ("linear", f"N=14336,K=4096{BLOCKS}"), ("linear", f"N=4096,K=7168{BLOCKS}"),
