@@ -164,7 +164,7 @@ _installed: set[str] = set()
 
 def _lockfile(log: logging.Logger) -> Lockfile | None:
     """The lockfile whose rows answer here; None for none, with a line in the log where one is named."""
-    path = (settings.replay() or settings.lockfile()) if settings.is_on("TRITON_OPS_SERVING") else None
+    path = (settings.replay() or settings.lockfile()) if settings.serving() else None
     if path is None:
         return None
     lock = Lockfile.read(path)

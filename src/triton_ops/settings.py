@@ -367,8 +367,17 @@ def ranks() -> str:
     return _one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
 
 
-def is_on(variable: str) -> bool:
-    """False if a variable of `on` and `off`, such as `TRITON_OPS_PROGRESS`, is `off`; else a `SettingsError`."""
+def progress() -> bool:
+    """True if runs may show their progress in a terminal: `on` or `off`; else a `SettingsError`."""
+    return _is_on("TRITON_OPS_PROGRESS")
+
+
+def serving() -> bool:
+    """True if plug-ins of serving engines may answer look-ups: `on` or `off`; else a `SettingsError`."""
+    return _is_on("TRITON_OPS_SERVING")
+
+
+def _is_on(variable: str) -> bool:
     return _one_of(("on", "off"), _text(variable) or "on", variable) == "on"
 
 

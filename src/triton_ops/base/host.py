@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import INSTALL, MissingDependencyError
-from triton_ops.settings import colours, is_on, openmp_threads
+from triton_ops.settings import colours, openmp_threads, progress
 
 _LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
 _failures: dict[str, tuple[str, str]] = {}
@@ -102,7 +102,7 @@ def bar_console(console: Any = None) -> Any:
     None if it is no terminal, if progress is switched off, or without rich, which is said once.
     """
     if console is None:
-        if not sys.stderr.isatty() or not is_on("TRITON_OPS_PROGRESS"):  # none in a log, even if FORCE_COLOR is set
+        if not sys.stderr.isatty() or not progress():  # no progress bar in a log file, even if FORCE_COLOR is set
             return None
         try:
             rich = require("rich.console", "a progress bar")
