@@ -101,7 +101,5 @@ PLANTED = (
 def call(planted: Planted) -> tuple[Any, dict[str, Any]]:
     """The grid and the arguments of a call that gives no constant."""
     values = {"x": torch.rand(N) + 0.5, "out": torch.zeros(N), "n": N, **planted.values}
-    programs = {"": lambda _: (ROWS,), None: None}.get(planted.by) or (
-        lambda meta: (triton.cdiv(N, meta[planted.by]),)
-    )
+    programs = {"": lambda _: (ROWS,), None: None}.get(planted.by) or (lambda meta: (triton.cdiv(N, meta[planted.by]),))
     return programs, values

@@ -198,7 +198,7 @@ CASES: dict[str, Case] = {
     "activation": Case(FLA, f"{_FLA}/modules/activations/ops.py", "logsigmoid_fwd_kernel",
                        lambda m: m.logsigmoid_fwd(rows(8192, 4096))),
     "mean": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "mean_kernel",
-                 lambda m: m.mean_dim(rows(64, 4096, 1024, dtype=torch.float32), 1), ("BLOCK_SIZE",)),
+                 lambda m: m.mean_dim(rows(64, 4096, 1024), 1), ("BLOCK_SIZE",)),
     "vllm_softmax": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_softmax_kernel",
                          lambda m: m.softmax(rows(2048, 32000)), ("BLOCK_SIZE",)),
     "vllm_rms_norm": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_rms_norm_kernel",
@@ -208,7 +208,8 @@ CASES: dict[str, Case] = {
                              lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), None, 1e-5, z=rows(8192, 4096),
                                                          is_rms_norm=True), ()),
     "gelu_and_mul": Case(CONCH, f"{_CONCH}/activation/gelu_tanh_and_mul.py", "_gelu_tanh_and_mul_kernel",
-                         lambda m: m.gelu_tanh_and_mul_launcher(rows(8192, 4096), rows(8192, 8192)),
+                         lambda m: m.gelu_tanh_and_mul_launcher(
+                             rows(8192, 4096, dtype=torch.float16), rows(8192, 8192, dtype=torch.float16)),
                          ("cxpr_block_size",)),
     "silu_and_mul": Case(CONCH, f"{_CONCH}/activation/silu_and_mul.py", "_silu_and_mul_kernel",
                          lambda m: m.silu_and_mul_launcher(rows(8192, 4096), rows(8192, 8192)), ("cxpr_block_size",)),

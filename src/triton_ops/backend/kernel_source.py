@@ -95,9 +95,7 @@ class KernelSource:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
-        declared = inspect.signature(self._plain).parameters.values()  # an interpreted function tells none
-        texts = {one.name: getattr(one.annotation, "__name__", str(one.annotation)) for one in declared}
-        return frozenset(name for name, text in texts.items() if "constexpr" in text)
+        return frozenset(name for name, kind in self._plain.__annotations__.items() if "constexpr" in str(kind))
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

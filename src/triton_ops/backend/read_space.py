@@ -219,7 +219,7 @@ class _Reading:
     def _launch_options(self) -> dict[str, Tunable]:
         options: dict[str, Tunable] = {}
         widest = max((value or 0 for value in self.derived.values()), default=0)
-        warps = (2, 4, 8) if self.roles.products else (1, 2, 4, 8, 16) if widest < _LONE[1] // 2 else (4, 8, 16, 32)
+        warps = (2, 4, 8) if self.roles.products else (1, 2, 4, 8, 16, 32) if widest < _LONE[1] // 2 else (4, 8, 16, 32)
         if "num_warps" not in self.source.own_names:
             most = self.target.threads_per_block // self.target.warp_size
             options["num_warps"] = Tunable(tuple(n for n in warps if n <= most), ordered=True)

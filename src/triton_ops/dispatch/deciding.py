@@ -282,7 +282,7 @@ class KernelCall:
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
-        return Operation(kernel.name, kernel, space, dict)
+        return Operation(kernel.name, kernel, space, _no_arguments)
 
     @property
     def space(self) -> ConfigSpace:
@@ -569,6 +569,10 @@ def _place(tensor: Any) -> int:
     """The address of a tensor's storage; that of the object where the storage has no memory."""
     storage = tensor.untyped_storage()
     return int(storage.data_ptr() or storage._cdata)
+
+
+def _no_arguments() -> dict[str, Any]:
+    return {}
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

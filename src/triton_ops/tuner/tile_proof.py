@@ -45,7 +45,7 @@ class TileProof:
         for name, probes in self._probes.items() if default is not None and default.ok else ():
             right = any(each.ok and each.config[name] != self._default[name] for each in self._trials.values())
             tried = [self._trials[config] for config in probes if config in self._trials]
-            wrong = [each for each in tried if each.status is Status.WRONG]
+            wrong = [each for each in tried if each.status is Status.WRONG and not _rounded(each)]
             if wrong and len(tried) == len(probes) and not right and name not in self.notes:
                 self._conclude(name, wrong)
 
@@ -55,7 +55,8 @@ class TileProof:
 
     def end(self) -> None:
         """Raise SpaceError where nothing agrees with a default that was made up."""
-        tiles = {tuple(config[name] for name in self._probes) for config, trial in self._trials.items() if trial.ok}
+        agree = [trial.config for trial in self._trials.values() if trial.ok or _rounded(trial)]
+        tiles = {tuple(config[name] for name in self._probes) for config in agree}
         if self._made_up and self.first and len(tiles) < 2 and not self.dispute:
             names = ", ".join(self._probes)
             self.dispute = f"the config ({self._default}) was made up, and none of another {names} agrees with it"
@@ -74,3 +75,8 @@ class TileProof:
         else:
             self.notes[name] = reason
             _log.warning("%s", reason)
+
+
+def _rounded(trial: Trial) -> bool:
+    """Tell whether a result is off by little: sums in another order are no other result."""
+    return trial.excess is not None and trial.excess <= Trial.LITTLE
