@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import generate_configs as generate_configs
     from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.benchmark import time_ms as time_ms
+    from triton_ops.benchmark import tune_in_place as tune_in_place
     from triton_ops.compile_modes import Advice as Advice
     from triton_ops.compile_modes import CompileMode as CompileMode
     from triton_ops.compile_modes import CompileReport as CompileReport
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
     from triton_ops.timing import ScreenPolicy as ScreenPolicy
     from triton_ops.tuner import release_processes as release_processes
     from triton_ops.tuner import tune as tune
+    from triton_ops.values import Contents as Contents
     from triton_ops.values import KernelMetrics as KernelMetrics
     from triton_ops.values import Measurement as Measurement
     from triton_ops.values import Problem as Problem

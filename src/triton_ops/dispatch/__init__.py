@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.installing import uninstall as uninstall
     from triton_ops.dispatch.ladder import capturing as capturing
     from triton_ops.dispatch.ladder import on_miss as on_miss
+    from triton_ops.dispatch.ladder import pinned as pinned
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
     from triton_ops.dispatch.noted import NotedOperation as NotedOperation

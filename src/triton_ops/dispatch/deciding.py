@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from triton_ops import settings
+from triton_ops import settings, values
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -71,6 +71,7 @@ from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, Tunin
 
 if TYPE_CHECKING:
     from triton_ops.tuner import Listener
+    from triton_ops.values import Contents
 
 _PREFIX = "triton_ops/"
 
@@ -161,9 +162,9 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
     of, given = TuneProblem.spec_of, arguments.items()
-    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
+    specs = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
-    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
+    strange = [f"{name} is of {_kind(value)}" for name, value in specs.items() if not isinstance(value, kinds)]
     if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
@@ -173,7 +174,7 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
     table = grids_by_config(grid, function, arguments, space)
     configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
     grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
-    arguments = {name: Problem.plain(value) for name, value in values.items()}
+    arguments = {name: Problem.plain(value) for name, value in specs.items()}
     return NotedCall(arguments=arguments, configs=configs, grids=grids)
 
 
@@ -194,6 +195,7 @@ class Options:
     """
 
     space: Any = None
+    contents: Contents | Sequence[tuple[float, Any]] | None = None
     reference: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
@@ -205,6 +207,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.on_miss is not None:
             settings.checked_on_miss(self.on_miss)
+        if self.contents is not None:
+            object.__setattr__(self, "contents", values.Contents.of(self.contents))
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
@@ -310,12 +314,12 @@ class KernelCall:
     def request(self) -> TuneRequest:
         """The request of a tune for this call."""
         kernel, space = self.parts
-        values = dict(self.called.given.keyword)
-        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, values, space))
+        arguments = dict(self.called.given.keyword)
+        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, arguments, space))
         chosen = self.options
         return TuneProblem(
-            target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
-            tolerance=chosen.tolerance, check=chosen.check,
+            target=kernel, kwargs=arguments, space=space, device=self.device, reference=chosen.reference,
+            tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
 
     @cached_property
@@ -381,6 +385,8 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
+        if not record.raced_over(self.request.contents_fingerprint):
+            return "it was not compared over these contents"
         if (undecided := left_undecided(record)) is not None:
             return undecided
         return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"

@@ -30,7 +30,9 @@ from triton_ops.dispatch.decision import (
     RECORD,
     SHIPPED,
     WITHIN,
+    Decision,
     Found,
+    decisions,
     forget_decisions,
     within,
     worth_text,
@@ -374,13 +376,37 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    before, limit = _use(_InUse(content, only=True)), confine(on_miss)
+    with _using(_InUse(content, only=True)):
+        limit = confine(on_miss)
+        try:
+            yield content
+        finally:
+            confine(limit)
+
+
+@contextmanager
+def pinned(lockfile: Lockfile) -> Iterator[Callable[[], list[Decision]]]:
+    """Inside, launches take their configs from a lockfile before the one in use.
+
+    What is yielded gives the decisions taken inside, of which each counts its launches. All threads are meant.
+    """
+    with _guard:
+        in_use = _sources.in_use = _sources.in_use or _environments()
+        current = in_use.ladder(MemoryStore(RECORDS), None).lockfile
+    both = lockfile if current is None else Lockfile.merged([lockfile, current])
+    with _using(_InUse(both, in_use.only)):
+        yield decisions
+
+
+@contextmanager
+def _using(in_use: _InUse) -> Iterator[None]:
+    """Inside, winners are looked up there; every call is decided anew, at the beginning and at the end."""
+    before = _use(in_use)
     forget_decisions()
     try:
-        yield content
+        yield
     finally:
         _use(before)
-        confine(limit)
         forget_decisions()
 
 

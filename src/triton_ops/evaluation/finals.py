@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -66,12 +67,13 @@ class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
     An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
-    in every round, which measure the noise.
+    in every round, which measure the noise. `by_content` are the median times of a config on each content.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
     twin: Config | None = None
     twins_ms: tuple[tuple[float, ...], ...] = ()
+    by_content: Mapping[Config, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class Outcome:
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
     relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
-    led again, and raced against the default alone.
+    led again, and raced against the default alone. `contents` are the times on each, where there are several.
     """
 
     winner: Trial | None
@@ -96,6 +98,7 @@ class Outcome:
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
     leads_again: bool = False
+    contents: tuple[tuple[str, float, tuple[tuple[Config, float], ...]], ...] = ()
 
     @property
     def compared(self) -> bool:
@@ -368,7 +371,12 @@ def compare_finalists(
         whole = replace(final, trials=remaining, nearby=None, seconds=seconds)  # another one wins here
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    right = {trial.config for trial in outcome.trials if trial.ok}
+    by_content = {
+        config: [statistics.median(column) for column in zip(*arm.sampler.by_content, strict=True)]
+        for config, arm in arms.items() if config in right and arm.sampler.by_content
+    }  # fmt: skip
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins), by_content)
     return replace(outcome, raced=raced, leads_again=leads_again)
 
 

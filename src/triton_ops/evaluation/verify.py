@@ -19,10 +19,10 @@ of scales in a row, would be specialised otherwise, or a flag would be another o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import (
     Arguments,
@@ -43,6 +43,9 @@ from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import Launch
 from triton_ops.values import Problem, TensorSpec, Trial
+
+if TYPE_CHECKING:
+    from triton_ops.values import Contents
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted
 
@@ -105,12 +108,19 @@ class Subject:
 
     `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
-    there is a single set.
+    there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
+    with their `base` all arguments but those named in `own`; `labelled` are such a content's label and weight.
     """
 
     first: ArgumentSet
     sets: Callable[[Iterable[Any]], int] = lambda _: 1
     restores: bool = False
+    contents: Sequence[Subject] = ()
+    labelled: tuple[str, float] = ("", 0.0)
+    base: Subject | None = None
+    own: Collection[str] = ()
+    _value: Callable[[Sequence[float], Sequence[float]], float] | None = None
+    _units_ms: Sequence[float] = ()
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
@@ -118,6 +128,36 @@ class Subject:
     def on(cls, arguments: Arguments, sets: Callable[[Iterable[Any]], int], restores: bool | None = None) -> Subject:
         """The subject on arguments that nothing else may write; where `restores` is None, it is to be found out."""
         return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
+
+    @classmethod
+    def over(
+        cls, contents: Contents | None, arguments: Arguments, outputs: Sequence[str],
+        sets: Callable[[Iterable[Any]], int], seed: int,
+    ) -> Subject:  # fmt: skip
+        """The subject on arguments with the first of some contents, beside subjects of the others."""
+        if contents is None:
+            return cls(ArgumentSet(arguments, outputs), sets)
+        subjects: list[Subject] = []
+        for label, weight, values in list(contents.drawn(arguments.keyword, seed)):
+            own, base = frozenset({*values, *outputs}), subjects[0] if subjects else None
+            filled = ArgumentSet(Arguments(arguments.positional, {**arguments.keyword, **values}), outputs)
+            subjects.append(cls(filled, sets, labelled=(label, weight), base=base, own=own))
+        subjects[0].contents, subjects[0]._value = subjects[1:], contents.value
+        return subjects[0]
+
+    def raced(
+        self, by_content: Mapping[Config, Sequence[float]]
+    ) -> tuple[tuple[str, float, tuple[tuple[Config, float], ...]], ...]:
+        """Label and weight of each content, with the times of raced configs there; empty without contents."""
+        return tuple(
+            (*each.labelled, tuple((config, times[at]) for config, times in by_content.items()))
+            for at, each in enumerate([self, *self.contents] if self.contents else [])
+        )
+
+    def value(self, times_ms: Sequence[float]) -> float:
+        """What a launch's times on all contents count as; the first ones are the units of the others."""
+        self._units_ms = self._units_ms or tuple(times_ms)
+        return times_ms[0] if self._value is None else self._value(self._units_ms, times_ms)
 
     @property
     def arguments(self) -> Arguments:
@@ -132,9 +172,14 @@ class Subject:
         reset = self._reset(call)
         if reset is not None:
             self._with_reset.add(executable.config)
-            return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
-        others = tuple(executable.bind(arguments) for arguments in self.further())
-        return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+            launch = Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
+        else:
+            others = tuple(executable.bind(arguments) for arguments in self.further())
+            launch = Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+        for each in self.contents:
+            each.restores = self.restores
+        contents = tuple(each.launch(executable) for each in self.contents)
+        return replace(launch, contents=contents, value=self.value) if contents else launch
 
     def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
         """The work before every launch, outside the timed region; None if there is none."""
@@ -153,6 +198,12 @@ class Subject:
         """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
+        if self._further is None and self.base is not None:
+            values = Arguments(keyword={name: self.arguments.keyword[name] for name in self.own})
+            self._further = [
+                Arguments(base.positional, {**base.keyword, **Protection.private_copy(values).keyword})
+                for base in self.base.further()
+            ]
         if self._further is None:
             count = self.sets(self.arguments.tensors()) - 1
             self._further = [Protection.private_copy(self.arguments) for _ in range(count)]
@@ -175,7 +226,7 @@ class Case:
     These are None until they are known. `label` stands before the description of a difference; empty for the tuned
     problem with its own data. With `whole` numbers as inputs, the case is left out unless its results are exact.
     `effects` has for each input that a launch may change its right content afterwards. `holds` says whether a config is
-    valid for the problem of this case.
+    valid for the problem of this case. Launches are `timed` on a further content of the problem.
     """
 
     argument_set: ArgumentSet
@@ -186,6 +237,7 @@ class Case:
     expected: ExpectedResults | None = None
     effects: dict[str, Any] = field(default_factory=dict)
     holds: Callable[[Config], bool] = lambda _: True
+    timed: bool = False
 
 
 @dataclass(kw_only=True)
@@ -217,7 +269,9 @@ class Verifier:
     _learned: Executable | None = None  # what results were learned from, if a second launch gave each of them again
 
     def __post_init__(self) -> None:
-        self.cases = [Case(self.subject.first, 0), *self.others]
+        contents = [(each.first, *each.labelled) for each in self.subject.contents]
+        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight in contents if weight]
+        self.cases = [Case(self.subject.first, 0), *self.others, *timed]
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
@@ -263,6 +317,13 @@ class Verifier:
             )
             if error is not None:
                 return replace(error, text=f"after timing, {error.text}{self._remark()}")
+        for case in [case for case in self.cases if case.timed] if executable.outputs else []:
+            stray = case.argument_set.stray_writes()
+            error = (
+                Difference(stray) if stray else self._judged(case, executable, case.argument_set.written_by(executable))
+            )
+            if error is not None:
+                return replace(error, text=f"after timing, {case.label}{error.text}")
         if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
             return Difference(f"after timing, {' and '.join(changes)} is changed, which the first config does not do")
