@@ -376,17 +376,13 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    with _using(_InUse(content, only=True)):
-        limit = confine(on_miss)
-        try:
-            yield content
-        finally:
-            confine(limit)
+    with _using(_InUse(content, only=True), on_miss):
+        yield content
 
 
 @contextmanager
 def pinned(lockfile: Lockfile) -> Iterator[Callable[[], list[Decision]]]:
-    """Inside, launches take their configs from a lockfile before the one in use.
+    """Inside, launches take their configs from a lockfile before the one in use, and nothing tunes.
 
     What is yielded gives the decisions taken inside, of which each counts its launches. All threads are meant.
     """
@@ -394,19 +390,20 @@ def pinned(lockfile: Lockfile) -> Iterator[Callable[[], list[Decision]]]:
         in_use = _sources.in_use = _sources.in_use or _environments()
         current = in_use.ladder(MemoryStore(RECORDS), None).lockfile
     both = lockfile if current is None else Lockfile.merged([lockfile, current])
-    with _using(_InUse(both, in_use.only)):
+    with _using(_InUse(both, in_use.only), _sources.most or DEFAULT):
         yield decisions
 
 
 @contextmanager
-def _using(in_use: _InUse) -> Iterator[None]:
+def _using(in_use: _InUse, on_miss: str) -> Iterator[None]:
     """Inside, winners are looked up there; every call is decided anew, at the beginning and at the end."""
-    before = _use(in_use)
+    before, limit = _use(in_use), confine(on_miss)
     forget_decisions()
     try:
         yield
     finally:
         _use(before)
+        confine(limit)
         forget_decisions()
 
 

@@ -84,7 +84,8 @@ class Outcome:
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
     relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
-    led again, and raced against the default alone. `contents` are the times on each, where there are several.
+    led again, and raced against the default alone. `contents` have what is told of each, where there are several, and
+    the times there.
     """
 
     winner: Trial | None
@@ -98,7 +99,7 @@ class Outcome:
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
     leads_again: bool = False
-    contents: tuple[tuple[str, float, tuple[tuple[Config, float], ...]], ...] = ()
+    contents: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def compared(self) -> bool:

@@ -109,14 +109,15 @@ class Subject:
     `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
     there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
-    with their `base` all arguments but those named in `own`; `labelled` are such a content's label and weight.
+    with their `base` all arguments but those named in `own`; `labelled` are such a content's label, weight
+    and statistics.
     """
 
     first: ArgumentSet
     sets: Callable[[Iterable[Any]], int] = lambda _: 1
     restores: bool = False
     contents: Sequence[Subject] = ()
-    labelled: tuple[str, float] = ("", 0.0)
+    labelled: tuple[Any, ...] = ("", 0.0, {})
     base: Subject | None = None
     own: Collection[str] = ()
     _value: Callable[[Sequence[float], Sequence[float]], float] | None = None
@@ -140,15 +141,14 @@ class Subject:
         subjects: list[Subject] = []
         for label, weight, values in list(contents.drawn(arguments.keyword, seed)):
             own, base = frozenset({*values, *outputs}), subjects[0] if subjects else None
-            filled = ArgumentSet(Arguments(arguments.positional, {**arguments.keyword, **values}), outputs)
-            subjects.append(cls(filled, sets, labelled=(label, weight), base=base, own=own))
+            filled = Arguments(arguments.positional, {**arguments.keyword, **values})
+            labelled = label, weight, contents.told(filled.keyword)
+            subjects.append(cls(ArgumentSet(filled, outputs), sets, labelled=labelled, base=base, own=own))
         subjects[0].contents, subjects[0]._value = subjects[1:], contents.value
         return subjects[0]
 
-    def raced(
-        self, by_content: Mapping[Config, Sequence[float]]
-    ) -> tuple[tuple[str, float, tuple[tuple[Config, float], ...]], ...]:
-        """Label and weight of each content, with the times of raced configs there; empty without contents."""
+    def raced(self, by_content: Mapping[Config, Sequence[float]]) -> tuple[tuple[Any, ...], ...]:
+        """What is told of each content, with the times of raced configs there; empty without contents."""
         return tuple(
             (*each.labelled, tuple((config, times[at]) for config, times in by_content.items()))
             for at, each in enumerate([self, *self.contents] if self.contents else [])
@@ -270,7 +270,7 @@ class Verifier:
 
     def __post_init__(self) -> None:
         contents = [(each.first, *each.labelled) for each in self.subject.contents]
-        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight in contents if weight]
+        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight, _ in contents if weight]
         self.cases = [Case(self.subject.first, 0), *self.others, *timed]
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:

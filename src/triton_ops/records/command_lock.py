@@ -17,6 +17,7 @@ import msgspec
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.records.bodies import bodies_of
 from triton_ops.records.command_cache import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
@@ -90,6 +91,7 @@ def _in_order(config: Config) -> str:
 
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured
+CONTENTS = "contents"  # the rule whose ranges follow from the contents of one tune
 _CAP = 2.0
 
 
@@ -107,7 +109,8 @@ class LockPlan:
 
     The `buckets` give names of extents, separated by commas, the rule by which a winner also holds for other values: a
     text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record. A single
-    name stands for every extent that has its value in all records of the kernel.
+    name stands for every extent that has its value in all records of the kernel. `contents:K@REGRET` is about a record
+    of a tune over several contents: at most K configs, each for a range of a statistic of that name.
     """
 
     buckets: Mapping[str, str] = field(default_factory=dict)
@@ -121,8 +124,27 @@ class LockPlan:
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
         """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
-        rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
+        plain = {names: text for names, text in self.buckets.items() if not text.strip().startswith(CONTENTS)}
+        rules = {names: _rule(text, points.get(names, (1,))) for names, text in plain.items()}
         return Mapper.of(rules, self.ignored)
+
+    def with_bodies(self, entry: LockEntry, record: Record) -> list[LockEntry]:
+        """An entry for each range in which another config of its record is best; else the entry alone."""
+        entries = [entry]
+        for name, rule in self.buckets.items():
+            if rule.strip().startswith(CONTENTS) and name in entry.problem:
+                bodies = bodies_of(record, name, rule)
+                several = f"one of {counted(len(bodies), 'config')} by {name}"
+                entries = [
+                    replace(
+                        entry, config=body.config, problem={**entry.problem, name: body.value},
+                        ranges=(*entry.ranges, body.range), label=f"{entry.label}, {body.range}",
+                        measured=entry.measured if body.config == entry.config else None,
+                        origin=replace(entry.origin, source=several) if len(bodies) > 1 else entry.origin,
+                    )
+                    for body in bodies
+                ]  # fmt: skip
+        return entries
 
     def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
         """The entries with ranges by the plan's rules; its other parts are not used."""
@@ -150,7 +172,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         entry = _entry(record, devices, plan)
         reason = _why_left(record, entry, sources, by_place, plan)
         if reason is None:
-            by_place[entry.place] = entry
+            by_place |= {each.place: each for each in plan.with_bodies(entry, record)}
         else:
             left_out.append(LeftOut(record, reason))
     pinned = list(by_place.values())
@@ -175,6 +197,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
     unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
+    several = {entry.origin.tune for entry in new.entries if "one of " in entry.origin.source}
     stays = [
         _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
@@ -183,7 +206,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     raced = {_problem_of(entry): entry for entry in stays}
     new = replace(new, entries=tuple(_newer(entry, raced.get(_problem_of(entry))) for entry in new.entries))
     places = {_problem_of(entry) for entry in new.entries}
-    stays = [entry for entry in stays if _problem_of(entry) not in places]
+    stays = [entry for entry in stays if _problem_of(entry) not in places and entry.origin.tune not in several]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
     used_aliases = {entry.device for entry in (*stays, *new.entries)}
     both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
@@ -297,7 +320,8 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [Mapper.extents_of(entry.problem) for entry in alike]
-    tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
+    plain = [text for text, rule in plan.buckets.items() if not rule.strip().startswith(CONTENTS)]
+    tied = {text: names for text in plain if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
         for text, names in tied.items():
@@ -305,7 +329,7 @@ def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntr
     entries = []
     for entry in alike:
         own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
-        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
+        rules = dict(zip(plain, plan.rules(own).buckets, strict=True))
         mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
         entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
     return entries

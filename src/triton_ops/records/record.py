@@ -78,6 +78,7 @@ class TimesOnContent(msgspec.Struct, frozen=True):
 
     label: str
     weight: float
+    statistics: dict[str, int]
     times_ms: tuple[tuple[Config, float], ...]
 
     def regret(self, config: Config) -> float:
@@ -169,7 +170,7 @@ class Record:
                 worst, mean = max(regrets, key=regrets.__getitem__), sum(regrets.values()) / len(regrets)
                 yield f"over {len(regrets)} {what} {mean:.1%} in the mean and {regrets[worst]:.1%} on {worst}"
 
-    def with_contents(self, fingerprint: str | None, times: Iterable[tuple[str, float, Any]]) -> Record:
+    def with_contents(self, fingerprint: str | None, times: Iterable[tuple[Any, ...]]) -> Record:
         """The record with the times on each content that was raced over, and a note; itself for a fingerprint None."""
         if fingerprint is None:
             return self

@@ -117,7 +117,8 @@ class KernelProblem:
         if self.contents is None:
             return None
         items = Arguments.mapped(list(self.contents.items), lambda tensor: tensor.detach().cpu().tolist())
-        source = backend.Source.of((items, self.contents.worst, self.contents.held_out))
+        contents = self.contents
+        source = backend.Source.of((items, contents.worst, contents.held_out, dict(contents.statistics)))
         return source.fingerprint if source.unknown is None else ""
 
     @property

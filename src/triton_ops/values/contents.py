@@ -7,7 +7,7 @@ compiled code are the same. Routing draws write loads of groups, such as of expe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
 from triton_ops.base import is_positive, require
@@ -108,11 +108,14 @@ class Contents:
             the default; else by the weighted mean of its times.
         held_out: Further draws of each content that is drawn. They are timed beside, decide nothing, and tell how much
             the winner loses on contents that nobody has tuned for.
+        statistics: Functions of the arguments by name, each of which gives a whole number that the host knows at a
+            call, such as the rows of the largest group. A lockfile can have a config for each range of one.
     """
 
     items: Sequence[tuple[float, Any]]
     worst: bool = False
     held_out: int = 1
+    statistics: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
 
     _HELD_OUT_SEED: ClassVar[int] = 1_000_003
 
@@ -127,6 +130,9 @@ class Contents:
                 raise SettingsError(f"a content is {item[1]!r}", hint=_FORM)
         if type(self.held_out) is not int or self.held_out < 0:
             raise SettingsError(f"held_out is {self.held_out!r}; it must be a whole number of 0 or more")
+        statistics: Any = self.statistics
+        if not isinstance(statistics, Mapping) or not all(map(callable, statistics.values())):
+            raise SettingsError(f"the statistics are {statistics!r}; they are functions of the arguments by name")
 
     @classmethod
     def of(cls, contents: Contents | Sequence[tuple[float, Any]]) -> Contents:
@@ -186,6 +192,10 @@ class Contents:
                 if callable(content) or any(map(callable, content.values())):
                     further = seed + turn * self._HELD_OUT_SEED
                     yield f"{_label(content)}, held out {turn}", 0.0, _values(content, arguments, further)
+
+    def told(self, arguments: Mapping[str, Any]) -> dict[str, int]:
+        """The statistics of arguments with a content."""
+        return {name: int(function(arguments)) for name, function in self.statistics.items()}
 
     def value(self, units_ms: Sequence[float], times_ms: Sequence[float]) -> float:
         """What a config's times on each content count as, where those of the default are `units_ms`."""
