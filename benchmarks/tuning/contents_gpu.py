@@ -19,21 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
-from triton_ops import Contents, TuningResult, recall, tune
+from triton_ops import Contents, TuningResult, tune
 from triton_ops.backend import Arguments
 from triton_ops.device import probe
 from triton_ops.kernels.grouped_matmul import operation
 from triton_ops.kernels.grouped_matmul.problems import PROBLEMS
-from triton_ops.records.bodies import Body, bodies_of
 from triton_ops.space import Config
 from triton_ops.timing import Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import Silent
 
-KINDS = {
-    "uniform": Contents.uniform(), "zipf 0.5": Contents.zipf(0.5), "zipf 1": Contents.zipf(1.0),
-    "zipf 1.5": Contents.zipf(1.5), "dirichlet 0.1": Contents.dirichlet(0.1), "dirichlet 1": Contents.dirichlet(1.0),
-}  # fmt: skip
+AMOUNTS = (("zipf", 0.0), ("zipf", 0.5), ("zipf", 1.0), ("zipf", 1.5), ("dirichlet", 0.1), ("dirichlet", 1.0))
+KINDS = {f"{kind} {amount:g}": Contents.draw(kind, amount) for kind, amount in AMOUNTS}
 NAMES = ("qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode")
 SEEDS, ROUNDS = (101, 202), 7
 
@@ -77,13 +74,13 @@ def times_on_draws(name: str, configs: Sequence[Config]) -> list[tuple[str, int,
     return rows
 
 
-def regrets(rows: Sequence[tuple[str, int, dict[Config, float]]], bodies: Sequence[Body], default: Config) -> Any:
+def regrets(rows: Sequence[tuple[str, int, dict[Config, float]]], bodies: Sequence[Any], default: Config) -> Any:
     """Mean and largest regret, and the largest time over the default's, of what `bodies` choose on each draw."""
     shares, over = [], []
     for _, rows_of_largest, times in rows:
-        body = next(each for each in bodies if each.range.low <= rows_of_largest <= each.range.high)
-        shares.append(times[body.config] / min(times.values()) - 1)
-        over.append(times[body.config] / times[default])
+        config = next(one for one, _, span in bodies if span.low <= rows_of_largest <= span.high)
+        shares.append(times[config] / min(times.values()) - 1)
+        over.append(times[config] / times[default])
     return {
         "mean": statistics.fmean(shares), "worst": max(shares), "over_default": max(over),
         "by_draw": [[kind, each, share] for (kind, each, _), share in zip(rows, shares, strict=True)],
@@ -95,25 +92,21 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
         plain = tuned(name, None, seconds, one)
         over = tuned(name, CONTENTS, 2 * seconds, many)
-        shape, dtype = PROBLEMS[name]
-        record = recall(operation, shape=shape, dtype=dtype, cache_dir=many)
-        assert record is not None
-        bodies = {
-            f"bodies {most}": bodies_of(record, "largest", f"contents:{most}@0") for most in (1, 2, 4)
-        }  # fmt: skip
+    rows_of_tune = [each for each in over.contents if each.weight]
+    bodies = {f"bodies {most}": Contents.ranges(rows_of_tune, "largest", most, 0.0) for most in (1, 2, 4)}
     default = over.default.config if over.default is not None else Config(over.best_config)
     finalists = [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
     finalists += [config for config, _ in over.contents[0].times_ms]
     rows = times_on_draws(name, list(dict.fromkeys([*finalists, default])))
-    whole = bodies["bodies 1"][0].range
+    whole = bodies["bodies 1"][0][2]
     single = {
         "default": default, "one draw": Config(plain.best_config), "contents": Config(over.best_config)
     }  # fmt: skip
-    choices = {what: [Body(config, whole, 1)] for what, config in single.items()} | bodies
+    choices = {what: [(config, 1, whole)] for what, config in single.items()} | bodies
     return {
         "problem": name, "configs": len(finalists), "note": list(over.notes),
         "seconds": [plain.elapsed_s, over.elapsed_s], "trials": [len(plain.trials), len(over.trials)],
-        "winners": {what: [[str(body.config), str(body.range)] for body in each] for what, each in choices.items()},
+        "winners": {what: [[str(config), str(span)] for config, _, span in each] for what, each in choices.items()},
         "regrets": {what: regrets(rows, each, default) for what, each in choices.items()},
     }  # fmt: skip
 

@@ -17,7 +17,6 @@ import msgspec
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.bodies import bodies_of
 from triton_ops.records.command_cache import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
@@ -25,7 +24,7 @@ from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, option, tell
-from triton_ops.values import BucketRule, Mapper, Nearest
+from triton_ops.values import BucketRule, Contents, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -92,6 +91,8 @@ def _in_order(config: Config) -> str:
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured
 CONTENTS = "contents"  # the rule whose ranges follow from the contents of one tune
+_SEVERAL = "one config of "  # the source of an entry that is one of several of a tune
+_BODIES, _REGRET = 4, 0.01
 _CAP = 2.0
 
 
@@ -124,26 +125,27 @@ class LockPlan:
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
         """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
-        plain = {names: text for names, text in self.buckets.items() if not text.strip().startswith(CONTENTS)}
+        plain = {names: text for names, text in self.buckets.items() if _of_contents(text) is None}
         rules = {names: _rule(text, points.get(names, (1,))) for names, text in plain.items()}
         return Mapper.of(rules, self.ignored)
 
     def with_bodies(self, entry: LockEntry, record: Record) -> list[LockEntry]:
-        """An entry for each range in which another config of its record is best; else the entry alone."""
+        """An entry for each range of a statistic in which another raced config is best; else the entry alone."""
         entries = [entry]
         for name, rule in self.buckets.items():
-            if rule.strip().startswith(CONTENTS) and name in entry.problem:
-                bodies = bodies_of(record, name, rule)
-                several = f"one of {counted(len(bodies), 'config')} by {name}"
-                entries = [
-                    replace(
-                        entry, config=body.config, problem={**entry.problem, name: body.value},
-                        ranges=(*entry.ranges, body.range), label=f"{entry.label}, {body.range}",
-                        measured=entry.measured if body.config == entry.config else None,
-                        origin=replace(entry.origin, source=several) if len(bodies) > 1 else entry.origin,
-                    )
-                    for body in bodies
-                ]  # fmt: skip
+            if (limits := _of_contents(rule)) is None or name not in entry.problem:
+                continue
+            rows = [row for row in record.by_content if row.weight and name in row.statistics]
+            bodies = Contents.ranges(rows, name, *limits) if rows else []
+            source = f"{_SEVERAL}{len(bodies)} by {name}" if len(bodies) > 1 else entry.origin.source
+            entries = [
+                replace(
+                    entry, config=config, problem={**entry.problem, name: value}, ranges=(*entry.ranges, span),
+                    label=f"{entry.label}, {span}", measured=entry.measured if config == entry.config else None,
+                    origin=replace(entry.origin, source=source),
+                )
+                for config, value, span in bodies
+            ] or entries  # fmt: skip
         return entries
 
     def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
@@ -197,7 +199,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
     unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
-    several = {entry.origin.tune for entry in new.entries if "one of " in entry.origin.source}
+    several = {entry.origin.tune for entry in new.entries if entry.origin.source.startswith(_SEVERAL)}
     stays = [
         _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
@@ -320,7 +322,7 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [Mapper.extents_of(entry.problem) for entry in alike]
-    plain = [text for text, rule in plan.buckets.items() if not rule.strip().startswith(CONTENTS)]
+    plain = [text for text, rule in plan.buckets.items() if _of_contents(rule) is None]
     tied = {text: names for text in plain if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
@@ -362,6 +364,21 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
         return Nearest(tuple(points), float(cap) if at else _CAP)
     except ValueError as error:
         raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error
+
+
+def _of_contents(text: str) -> tuple[int, float] | None:
+    """How many configs, and for which regret fewer, a rule `contents:K@REGRET` allows; None for another rule."""
+    kind, _, rest = text.strip().partition(":")
+    most, _, regret = rest.partition("@")
+    if kind != CONTENTS:
+        return None
+    try:
+        limits = int(most or _BODIES), float(regret or _REGRET)
+    except ValueError:
+        limits = 0, 0.0
+    if limits[0] < 1 or not limits[1] >= 0:
+        raise SettingsError(f"{text!r} is no rule for contents", hint=f"write {CONTENTS}:4@0.01")
+    return limits
 
 
 def lock_command(

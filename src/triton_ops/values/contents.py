@@ -1,96 +1,75 @@
 """What the arguments of a problem may hold: several contents with weights, and makers that draw them.
 
-A content replaces the values of some tensor arguments; shapes, dtypes and scalars stay, so that the problem and its
-compiled code are the same. Routing draws write loads of groups, such as of experts, in the form that the kernel takes.
+A content replaces the values of tensor arguments; shapes, dtypes and scalars stay, and with them the problem and its
+compiled code.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, get_args
+from itertools import combinations, pairwise
+from typing import Any, get_args
 
 from triton_ops.base import is_positive, require
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.space import Config
+from triton_ops.values.buckets import LARGEST, Range
 from triton_ops.values.tensors import Fill, TensorSpec
 
-_FORMS = ("ends", "offsets", "counts", "ids")
 _FORM = "a content is a mapping from names of arguments to values, or a function of the arguments and a seed"
+_FORMS = ("ends", "offsets", "counts", "ids")
+_LONG = 0.2  # of the groups of a bimodal draw
+_HELD_OUT_SEED = 1_000_003
+_SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
+    "zipf": lambda torch, n, amount, rng: (torch.randperm(n, generator=rng).double() + 1).pow(-amount),
+    "dirichlet": lambda torch, n, amount, rng: (
+        torch._standard_gamma(torch.full((n,), amount).double(), generator=rng) + 1e-12
+    ),
+    "one_hot": lambda torch, n, amount, rng: torch.where(
+        torch.randperm(n, generator=rng) == 0, amount if n > 1 else 1.0, (1 - amount) / max(n - 1, 1)
+    ).double(),
+    "log_normal": lambda torch, n, amount, rng: (amount * torch.randn(n, generator=rng).double()).exp(),
+    "bimodal": lambda torch, n, amount, rng: torch.where(torch.rand(n, generator=rng) < _LONG, amount, 1.0).double(),
+}
+_LIMITS = {"dirichlet": (1e-6, math.inf), "bimodal": (1e-6, math.inf), "one_hot": (0, 1), "sparse": (0, 1)}
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Draws the values of an argument that says how many rows, tokens or elements belong to each group.
-
-    The `form` is that of the argument: `ends` of the groups, `offsets` where they begin, with a last one, `counts` of
-    their rows, or `ids`, the group of each token. The number of groups and of rows are those of the tensor replaced.
-    """
+class _Draw:
+    """Draws the values that stand in the place of a tensor's; `Contents.draw` has the kinds and forms."""
 
     kind: str
-    amount: float = 0.0
-    form: str = "ends"
+    amount: float
+    form: str
 
     def __post_init__(self) -> None:
-        if self.form not in _FORMS:
-            raise SettingsError(f"the form of a draw is {self.form!r}; it must be one of {', '.join(_FORMS)}")
+        least, most = _LIMITS.get(self.kind, (0, math.inf))
         amount: object = self.amount
-        if not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
-            raise SettingsError(f"{self.kind} of {self.amount!r}: it must be a number of 0 or more")
-        if self.kind in ("dirichlet", "bimodal") and not self.amount:
-            raise SettingsError(f"{self.kind} of {self.amount!r}: it must be a positive number")
-        if self.kind in ("one_hot", "sparse") and self.amount > 1:
-            raise SettingsError(f"{self.kind} of {self.amount!r}: it is a share, and at most 1")
+        if self.kind not in (*_SHARES, "sparse") or self.form not in _FORMS:
+            kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
+            raise SettingsError(f"{self.kind!r} in the form {self.form!r} is no draw", hint=f"take {kinds}")
+        if not isinstance(amount, (int, float)) or not least <= amount <= most or amount == math.inf:
+            raise SettingsError(f"{self.kind} of {amount!r}: it must be a number from {least} to {most}")
 
     def __str__(self) -> str:
         return f"{self.kind}({self.amount:g})"
 
     def __call__(self, tensor: Any, seed: int) -> Any:
-        """New values in place of a tensor's, which is left as it is."""
         torch = require("torch", "drawing contents")
-        generator = torch.Generator().manual_seed(seed)
+        rng = torch.Generator().manual_seed(seed)
         if self.kind == "sparse":
-            keeps = torch.rand(tensor.shape, generator=generator) >= self.amount
-            return tensor * keeps.to(tensor.device, tensor.dtype)
+            return tensor * (torch.rand(tensor.shape, generator=rng) >= self.amount).to(tensor.device, tensor.dtype)
         flat = tensor.detach().flatten().cpu().long()
-        begins = self.form == "offsets"
-        groups = int(flat.max()) + 1 if self.form == "ids" else len(flat) - begins
+        groups = int(flat.max()) + 1 if self.form == "ids" else len(flat) - (self.form == "offsets")
         total = len(flat) if self.form == "ids" else int(flat.sum() if self.form == "counts" else flat[-1])
-        shares = _SHARES[self.kind](torch, groups, self.amount, generator)
-        ids = torch.multinomial(shares, total, replacement=True, generator=generator) if total else flat[:0]
+        shares = _SHARES[self.kind](torch, groups, float(self.amount), rng)
+        ids = torch.multinomial(shares, total, replacement=True, generator=rng) if total else flat[:0]
         counts = torch.bincount(ids, minlength=groups)
         ends = counts.cumsum(0)
         values = {"ids": ids, "counts": counts, "ends": ends, "offsets": torch.cat([ends[:1] * 0, ends])}[self.form]
         return values.to(tensor.device, tensor.dtype).reshape(tensor.shape)
-
-
-def _zipf(torch: Any, groups: int, amount: float, generator: Any) -> Any:
-    ranks = torch.randperm(groups, generator=generator).double() + 1
-    return ranks.pow(-amount)
-
-
-def _dirichlet(torch: Any, groups: int, amount: float, generator: Any) -> Any:
-    return torch._standard_gamma(torch.full((groups,), amount).double(), generator=generator) + 1e-12
-
-
-def _one_hot(torch: Any, groups: int, amount: float, generator: Any) -> Any:
-    shares = torch.full((groups,), (1 - amount) / max(groups - 1, 1)).double()
-    shares[int(torch.randint(groups, (1,), generator=generator))] = amount if groups > 1 else 1.0
-    return shares
-
-
-def _log_normal(torch: Any, groups: int, amount: float, generator: Any) -> Any:
-    return (amount * torch.randn(groups, generator=generator).double()).exp()
-
-
-def _bimodal(torch: Any, groups: int, amount: float, generator: Any) -> Any:
-    long = torch.rand(groups, generator=generator) < _LONG
-    return torch.where(long, float(amount), 1.0).double()
-
-
-_LONG = 0.2  # of the sequences of a bimodal draw
-_SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
-    "zipf": _zipf, "dirichlet": _dirichlet, "one_hot": _one_hot, "log_normal": _log_normal, "bimodal": _bimodal,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,8 +77,8 @@ class Contents:
     """The contents over which configs are compared, with a weight each.
 
     A content is a mapping from names of tensor arguments to what stands in their place: values as of a `TensorSpec`'s
-    `fill`, a word of it such as `zeros`, or a maker `make(tensor, seed)`, such as `Contents.zipf(1.2)`. It may also be
-    a function `make(arguments, seed)` that returns such a mapping of tensors for several arguments at once, such as all
+    `fill`, a word of it such as `zeros`, or a maker `make(tensor, seed)`, such as `Contents.draw("zipf", 1.2)`. It may
+    also be a function `make(arguments, seed)` that returns such a mapping for several arguments at once, such as all
     index tensors of one routing. An empty mapping is the problem's own content.
 
     Attributes:
@@ -117,22 +96,15 @@ class Contents:
     held_out: int = 1
     statistics: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
 
-    _HELD_OUT_SEED: ClassVar[int] = 1_000_003
-
     def __post_init__(self) -> None:
-        items: Any = self.items
-        if not isinstance(items, (list, tuple)) or not items:
-            raise SettingsError(f"contents are {items!r}; they are a list of weights and contents", hint=_FORM)
-        for item in items:
-            if not isinstance(item, (tuple, list)) or len(item) != 2 or not is_positive(item[0]):
-                raise SettingsError(f"a content is {item!r}; it must be a positive weight and a content", hint=_FORM)
-            if not (callable(item[1]) or isinstance(item[1], Mapping)):
-                raise SettingsError(f"a content is {item[1]!r}", hint=_FORM)
-        if type(self.held_out) is not int or self.held_out < 0:
-            raise SettingsError(f"held_out is {self.held_out!r}; it must be a whole number of 0 or more")
-        statistics: Any = self.statistics
-        if not isinstance(statistics, Mapping) or not all(map(callable, statistics.values())):
-            raise SettingsError(f"the statistics are {statistics!r}; they are functions of the arguments by name")
+        items, statistics = [*self.items] if isinstance(self.items, (list, tuple)) else [], dict(self.statistics)
+        fit = [isinstance(each, (list, tuple)) and len(each) == 2 and is_positive(each[0]) for each in items]
+        if not items or not all(fit) or not all(callable(it[1]) or isinstance(it[1], Mapping) for it in items):
+            raise SettingsError(f"contents are {self.items!r}; they are pairs of a positive weight and a content",
+                                hint=_FORM)  # fmt: skip
+        if type(self.held_out) is not int or self.held_out < 0 or not all(map(callable, statistics.values())):
+            given = f"held_out is {self.held_out!r} and statistics {statistics!r}"
+            raise SettingsError(f"{given}; they are a whole number, and functions of the arguments by name")
 
     @classmethod
     def of(cls, contents: Contents | Sequence[tuple[float, Any]]) -> Contents:
@@ -140,39 +112,22 @@ class Contents:
         return contents if isinstance(contents, Contents) else cls(contents)
 
     @staticmethod
-    def uniform(form: str = "ends") -> Draw:
-        """Loads of groups where each row is as likely to belong to any."""
-        return Draw("zipf", 0.0, form)
+    def draw(kind: str, amount: float = 0.0, form: str = "ends") -> Callable[[Any, int], Any]:
+        """A maker of loads of groups, such as of experts or of sequences that fill the rows.
 
-    @staticmethod
-    def zipf(exponent: float, form: str = "ends") -> Draw:
-        """Loads where the group of rank r has a share proportional to r to the minus `exponent`, in a random order."""
-        return Draw("zipf", exponent, form)
+        Args:
+            kind: `zipf` (the group of rank r has a share proportional to r to the minus `amount`; 0 is uniform),
+                `dirichlet` (of that concentration; the smaller, the more uneven), `one_hot` (one group has this share,
+                the others divide the rest), `log_normal` (lengths of that sigma), `bimodal` (one in five is so many
+                times as long), or `sparse` (the tensor's own values, of which this share is zeros).
+            amount: The kind's number.
+            form: What the argument holds: `ends` of the groups, `offsets` where they begin, with a last one, `counts`
+                of their rows, or `ids`, the group of each row. Rows and groups are as many as in the tensor replaced.
 
-    @staticmethod
-    def dirichlet(concentration: float, form: str = "ends") -> Draw:
-        """Loads whose shares are of a symmetric Dirichlet distribution; the smaller, the more uneven."""
-        return Draw("dirichlet", concentration, form)
-
-    @staticmethod
-    def one_hot(share: float = 1.0, form: str = "ends") -> Draw:
-        """Loads where one group has this share of the rows, and the others divide the rest."""
-        return Draw("one_hot", share, form)
-
-    @staticmethod
-    def log_normal(sigma: float = 1.0, form: str = "offsets") -> Draw:
-        """Sequences of log-normal lengths that fill the rows."""
-        return Draw("log_normal", sigma, form)
-
-    @staticmethod
-    def bimodal(ratio: float = 8.0, form: str = "offsets") -> Draw:
-        """Sequences that fill the rows, of which one in five is `ratio` times as long as the others."""
-        return Draw("bimodal", ratio, form)
-
-    @staticmethod
-    def sparse(share: float) -> Draw:
-        """The values of the tensor replaced, of which this share is zeros."""
-        return Draw("sparse", share)
+        Raises:
+            SettingsError: There is no such kind or form, or the number does not fit.
+        """
+        return _Draw(kind, amount, form)
 
     @property
     def names(self) -> set[str]:
@@ -190,7 +145,7 @@ class Contents:
         for turn in range(1, self.held_out + 1):
             for _, content in self.items:
                 if callable(content) or any(map(callable, content.values())):
-                    further = seed + turn * self._HELD_OUT_SEED
+                    further = seed + turn * _HELD_OUT_SEED
                     yield f"{_label(content)}, held out {turn}", 0.0, _values(content, arguments, further)
 
     def told(self, arguments: Mapping[str, Any]) -> dict[str, int]:
@@ -202,14 +157,42 @@ class Contents:
         weights = [float(weight) for weight, _ in self.items]
         if not self.worst:
             return sum(w * t for w, t in zip(weights, times_ms, strict=False)) / sum(weights)
-        counted = list(zip(units_ms, times_ms, weights, strict=False))
-        return max(time / max(unit, 1e-9) for unit, time, _ in counted) * sum(unit for unit, _, _ in counted)
+        pairs = list(zip(units_ms[: len(weights)], times_ms, strict=False))
+        return max(time / max(unit, 1e-9) for unit, time in pairs) * sum(unit for unit, _ in pairs)
+
+    @staticmethod
+    def ranges(rows: Sequence[Any], name: str, most: int, regret: float) -> list[tuple[Config, int, Range]]:
+        """Configs for ranges of a statistic that lie side by side, each with a value of it: at most so many.
+
+        As few as lose at most `regret` in the weighted mean, beside the best raced config of each content of `rows`.
+        """
+        values = sorted({row.statistics[name] for row in rows})
+        configs = [config for config, _ in rows[0].times_ms]
+        costs = {
+            (config, value): math.fsum(r.weight * r.regret(config) for r in rows if r.statistics[name] == value)
+            for config in configs for value in values
+        }  # fmt: skip
+
+        def best(first: int, last: int) -> tuple[float, int]:
+            part = values[first:last]
+            return min((math.fsum(costs[config, value] for value in part), at) for at, config in enumerate(configs))
+
+        for count in range(1, min(most, len(values)) + 1):
+            cuts = [(0, *inner, len(values)) for inner in combinations(range(1, len(values)), count - 1)]
+            cost, cut = min((math.fsum(best(*pair)[0] for pair in pairwise(each)), each) for each in cuts)
+            if cost <= regret * math.fsum(row.weight for row in rows):
+                break
+        lows = [0, *(math.isqrt(values[at - 1] * values[at]) + 1 for at in cut[1:-1]), LARGEST + 1]
+        return [
+            (configs[best(first, last)[1]], values[first], Range((name,), low, high - 1))
+            for (first, last), (low, high) in zip(pairwise(cut), pairwise(lows), strict=True)
+        ]
 
 
 def _label(content: Any) -> str:
     if not isinstance(content, Mapping):
         return str(getattr(content, "__name__", content))
-    parts = [f"{name} {value}" if isinstance(value, (Draw, str)) else name for name, value in content.items()]
+    parts = [f"{name} {value}" if isinstance(value, (_Draw, str)) else name for name, value in content.items()]
     return ", ".join(parts) or "its own"
 
 
@@ -227,15 +210,13 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"a content replaces {name}, which is no tensor argument",
             hint="another number makes another problem: tune each",
         )
-    spec = replace(TensorSpec.of(own), fill="empty")
     made = value(own, seed) if callable(value) else value
-    if isinstance(made, str) and made in get_args(Fill):
-        total = int(own.flatten()[-1]) if made in ("ends", "offsets") else 0
-        return replace(spec, fill=made, total=total).create_tensor(str(own.device), seed)
     if getattr(made, "shape", own.shape) != own.shape:
         raise ShapeMismatchError(
             f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name
         )
-    tensor = spec.create_tensor(str(own.device))
-    tensor.copy_(replace(spec, fill=made).own_values(own.device))
-    return tensor
+    word = isinstance(made, str) and made in get_args(Fill)
+    total = int(own.flatten()[-1]) if made in ("ends", "offsets") and word else 0
+    spec = replace(TensorSpec.of(own), fill=made if word else "empty", total=total)
+    tensor = spec.create_tensor(str(own.device), seed)
+    return tensor if word else tensor.copy_(replace(spec, fill=made).own_values(own.device))

@@ -63,7 +63,9 @@ def test_the_worst_content_decides_where_that_is_asked_for(kernel):
 
 def test_times_and_regret_of_each_content_are_told_with_draws_held_out(kernel):
     kernel, arguments, _ = kernel
-    tile, result = winner(kernel, arguments, Contents([(1, {}), (1, {"ends": Contents.one_hot()})], held_out=2))
+    tile, result = winner(
+        kernel, arguments, Contents([(1, {}), (1, {"ends": Contents.draw("one_hot", 1.0)})], held_out=2)
+    )
     assert tile == 16
     assert [(each.label, each.weight) for each in result.contents] == [
         ("its own", 1.0), ("ends one_hot(1)", 1.0), ("ends one_hot(1), held out 1", 0.0),
@@ -72,7 +74,7 @@ def test_times_and_regret_of_each_content_are_told_with_draws_held_out(kernel):
     config = result.winner.config
     assert [round(each.regret(config), 3) for each in result.contents] == [0.333, 0.0, 0.0, 0.0]
     assert "over 2 contents 16.7% in the mean and 33.3% on its own; over 2 draws held out 0.0%" in result.notes[-1]
-    again = winner(kernel, arguments, Contents([(1, {}), (1, {"ends": Contents.one_hot()})], held_out=2))[1]
+    again = winner(kernel, arguments, contents)[1]
     assert again.from_cache
     assert again.contents == result.contents
     assert again.notes == result.notes

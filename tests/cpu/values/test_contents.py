@@ -6,14 +6,11 @@ from hypothesis import strategies as st
 
 from triton_ops import Contents
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.space import Config
 
 torch = pytest.importorskip("torch")
 
-DRAWS = [
-    Contents.uniform, lambda form: Contents.zipf(1.2, form), lambda form: Contents.dirichlet(0.3, form),
-    lambda form: Contents.one_hot(0.9, form), lambda form: Contents.log_normal(1.0, form),
-    lambda form: Contents.bimodal(8.0, form),
-]  # fmt: skip
+DRAWS = {"zipf": 1.2, "dirichlet": 0.3, "one_hot": 0.9, "log_normal": 1.0, "bimodal": 8.0}
 
 
 def counts_of(values, form):
@@ -28,30 +25,30 @@ OWN = {
 }  # fmt: skip
 
 
-@given(draw=st.sampled_from(DRAWS), form=st.sampled_from(list(OWN)), seed=st.integers(0, 2**31))
-def test_a_draw_shares_all_rows_among_the_groups_in_the_form_of_the_argument(draw, form, seed):
-    own = OWN[form]
-    values = draw(form)(own, seed)
+@given(kind=st.sampled_from(list(DRAWS)), form=st.sampled_from(list(OWN)), seed=st.integers(0, 2**31))
+def test_a_draw_shares_all_rows_among_the_groups_in_the_form_of_the_argument(kind, form, seed):
+    own, draw = OWN[form], Contents.draw(kind, DRAWS[kind], form)
+    values = draw(own, seed)
     assert (values.shape, values.dtype) == (own.shape, own.dtype)
     counts = counts_of(values, form)
     assert int(counts.sum()) == 30
     assert bool((counts >= 0).all())
     assert len(counts) == 5
-    assert torch.equal(values, draw(form)(own, seed))
+    assert torch.equal(values, draw(own, seed))
 
 
 def test_skewed_draws_are_as_uneven_as_they_say():
     ends = torch.tensor([1000 * (group + 1) for group in range(16)])
-    largest = [int(draw(ends, 3).diff().max()) for draw in (Contents.uniform(), Contents.zipf(0.8), Contents.zipf(1.5))]
+    largest = [int(Contents.draw("zipf", amount)(ends, 3).diff().max()) for amount in (0, 0.8, 1.5)]
     assert largest == sorted(largest)
-    assert int(counts_of(Contents.one_hot()(ends, 3), "ends").max()) == 16_000
-    lengths = counts_of(Contents.bimodal(8.0, "ends")(ends, 3), "ends")
+    assert int(counts_of(Contents.draw("one_hot", 1.0)(ends, 3), "ends").max()) == 16_000
+    lengths = counts_of(Contents.draw("bimodal", 8.0, "ends")(ends, 3), "ends")
     assert int(lengths.max()) > 4 * int(lengths.median())
 
 
 def test_a_sparse_draw_leaves_the_values_that_it_keeps():
     own = torch.randn(1000)
-    values = Contents.sparse(0.75)(own, 1)
+    values = Contents.draw("sparse", 0.75)(own, 1)
     assert 0.7 < float((values == 0).float().mean()) < 0.8
     assert bool(((values == own) | (values == 0)).all())
 
@@ -88,13 +85,17 @@ def test_contents_that_are_none(contents):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [lambda: Contents.zipf(-1), lambda: Contents.zipf("2"), lambda: Contents.uniform("loads"),
-     lambda: Contents.sparse(2), lambda: Contents.dirichlet(0), lambda: Contents([(1, {})], held_out=-1)],
-)  # fmt: skip
-def test_draws_that_are_none(make):
+    "draw", [("zipf", -1), ("zipf", "2"), ("zipf", 1.0, "loads"), ("sparse", 2), ("dirichlet", 0), ("poisson", 1)]
+)
+def test_draws_that_are_none(draw):
     with pytest.raises(SettingsError):
-        make()
+        Contents.draw(*draw)
+
+
+@pytest.mark.parametrize("more", [{"held_out": -1}, {"held_out": 1.0}, {"statistics": {"largest": 3}}])
+def test_options_of_contents_that_are_none(more):
+    with pytest.raises(SettingsError):
+        Contents([(1, {})], **more)
 
 
 @pytest.mark.parametrize(
@@ -105,3 +106,31 @@ def test_draws_that_are_none(make):
 def test_values_that_do_not_fit(content, error):
     with pytest.raises(error):
         list(Contents([(1, content)]).drawn({"ends": torch.tensor([2, 4]), "n": 4}, 0))
+
+
+class Row:
+    """The times of two configs on a content with a statistic."""
+
+    weight = 1.0
+
+    def __init__(self, value, first_ms, second_ms):
+        self.statistics, self.times_ms = {"largest": value}, ((FIRST, first_ms), (SECOND, second_ms))
+
+    def regret(self, config):
+        times = dict(self.times_ms)
+        return times[config] / min(times.values()) - 1
+
+
+FIRST, SECOND = Config(TILE=8), Config(TILE=64)
+
+
+def test_ranges_are_as_few_as_the_regret_allows_and_lie_side_by_side():
+    rows = [Row(4, 1.0, 2.0), Row(16, 1.0, 1.5), Row(64, 1.5, 1.0), Row(256, 3.0, 1.0)]
+    two = Contents.ranges(rows, "largest", 4, 0.01)
+    assert [(config, value) for config, value, _ in two] == [(FIRST, 4), (SECOND, 64)]
+    (first, second) = (span for _, _, span in two)
+    assert (first.low, first.high, second.low) == (0, 32, 33)
+    assert second.high >= 1 << 60
+    assert [config for config, _, _ in Contents.ranges(rows, "largest", 1, 0.01)] == [SECOND]
+    assert [config for config, _, _ in Contents.ranges(rows, "largest", 4, 0.5)] == [SECOND]
+    assert len(Contents.ranges(rows[:1], "largest", 4, 0.0)) == 1
