@@ -20,10 +20,11 @@ import torch
 
 import triton_ops
 from benchmarks.document import headed, save
-from triton_ops.benchmark.in_place import _Step, _StepFinals
+from triton_ops.benchmark.in_place import StepFinals
 from triton_ops.device import probe
 from triton_ops.records import Lockfile
 from triton_ops.space import Config
+from triton_ops.timing import Interval
 from triton_ops.tuner import Silent
 
 SEQ, HIDDEN, HEADS, WIDE = 1024, 2048, 16, 5632
@@ -92,6 +93,7 @@ def training() -> tuple[Step, list[Any]]:
     return step, [each.detach() for each in weights]
 
 
+PLACE = "cuda:0"
 STEPS = {"llama": llama, "experts": experts, "training": training}
 
 
@@ -108,34 +110,37 @@ def measured(name: str, tune_s: float, budget_s: float) -> dict[str, Any]:
     print(f"{result}\n{tuned_s:.0f} s of tunes, {result.elapsed_s:.0f} s in place", flush=True)
     rows = [
         {"kernel": row.kernel, "problem": row.problem, "launches": row.launches, "share": row.share,
-         "before": str(row.before), "after": str(row.after), "gain": row.gain, "reason": row.reason}
+         "before": str(row.before), "after": str(row.after), "gain": _numbers(row.gain), "reason": row.reason}
         for row in result.kernels
     ]  # fmt: skip
     return {
-        "step": name, "gain": result.gain, "mode": result.mode, "verified": result.verified, "tuned_s": tuned_s,
-        "elapsed_s": result.elapsed_s, "kernels": rows, "notes": list(result.notes),
+        "step": name, "gain": _numbers(result.gain), "mode": result.mode, "verified": result.verified,
+        "tuned_s": tuned_s, "elapsed_s": result.elapsed_s, "kernels": rows, "notes": list(result.notes),
     }  # fmt: skip
+
+
+def _numbers(gain: Interval | None) -> list[float] | None:
+    return None if gain is None else [gain.centre, gain.low, gain.high]
 
 
 def aa_decisions(count: int, seconds: float) -> dict[str, Any]:
     """How many decisions among equal steps change something."""
     a, b = _random(512, HIDDEN), _random(HIDDEN, 512)
-    step = _Step(lambda: triton_ops.softmax(triton_ops.matmul(a, b)), [], "small")
-    led, changed, longest, start = 0, 0, 0.0, time.monotonic()
-    done = 0
+    led, changed, longest, start, done = 0, 0, 0.0, time.monotonic(), 0
+
+    def finals() -> StepFinals:
+        small = lambda: triton_ops.softmax(triton_ops.matmul(a, b))  # noqa: E731
+        return StepFinals(small, [], "small", Path("/nowhere"), 0.0, PLACE)
+
     while done < count and time.monotonic() - start < seconds:
         begin = time.monotonic()
-        finals = _StepFinals(step, "cuda:0", Path("/nowhere"), 0.0, done)
         configs = [Config(copy=number) for number in range(4)]
-        leader = finals._leader(dict.fromkeys(configs, Lockfile()), configs[0], 1.0)
+        leader = finals().leader(dict.fromkeys(configs, Lockfile()), 1.0)
         led += leader != configs[0]
-        changed += leader != configs[0] and finals._proven(Lockfile(), Lockfile(), 1.0) is not None
+        changed += leader != configs[0] and finals().proven(Lockfile(), Lockfile(), 1.0) is not None
         longest, done = max(longest, time.monotonic() - begin), done + 1
     # The second race alone, which a lucky leader must win.
-    proven = sum(
-        _StepFinals(step, "cuda:0", Path("/nowhere"), 0.0, seed)._proven(Lockfile(), Lockfile(), 0.5) is not None
-        for seed in range(done // 4)
-    )
+    proven = sum(finals().proven(Lockfile(), Lockfile(), 1.0) is not None for _ in range(done // 4))
     return {"decisions": done, "led": led, "changed": changed, "second_races": done // 4, "proven": proven,
             "longest_s": longest, "elapsed_s": time.monotonic() - start}  # fmt: skip
 

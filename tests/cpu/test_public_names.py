@@ -44,7 +44,7 @@ NAMES = {
     "triton_ops.compile_modes.compile_mode": ["CompileMode"],
     "triton_ops.records.store": ["share_records"],
     "triton_ops.records.lockfile": ["share_lockfile"],
-    "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport"],
+    "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport", "tune_in_place"],
     "triton_ops.exceptions": [
         "CacheError",
         "ConfigCollisionError",
@@ -107,6 +107,7 @@ NAMES = {
     "triton_ops.timing": ["RacePolicy", "ScreenPolicy"],
     "triton_ops.search": ["Searcher"],
     "triton_ops.request.effort": ["Budget", "Effort", "Patience"],
+    "triton_ops.values.contents": ["Contents"],
     "triton_ops.values.tensors": ["TensorSpec"],
     "triton_ops.values.tolerance": ["Tolerance"],
     "triton_ops.values.key": ["Problem"],

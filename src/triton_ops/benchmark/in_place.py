@@ -24,25 +24,24 @@ from triton_ops.device import TorchDevice, probe
 from triton_ops.dispatch import Decision, pinned
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError, TritonKernelError
-from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Runs, cache_folder, lock_of, store_in
+from triton_ops.records import Lockfile, LockPlan, Record, Runs, cache_folder, lock_of, store_in
 from triton_ops.settings import expanded
 from triton_ops.space import Config
-from triton_ops.timing import Arm, DuelPolicy, Launch, RacePolicy, Rounds, Sampler, SharedTimer, Timer
-
-_log = logging.getLogger("triton_ops")
+from triton_ops.timing import Arm, DuelPolicy, Interval, Launch, RacePolicy, Rounds, Sampler, SharedTimer, Timer
 
 _FINALISTS = 4  # beside the config in use: each is captured, and holds the memory of a step
 _LEAST_SHARE = 0.01  # of the step's time: what is faster by less than that cannot be told from noise
 _CHANCE = 0.003  # of a gain that is none, in the second race of each kernel
-_RACE_SHARE = 0.5  # of a kernel's seconds; the second race has the rest
+
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelInStep:
     """One problem of a kernel that a step launches, and what became of its config.
 
-    `share` is the part of the step's time by the kernel's own time alone; None if that is not known. `gain` is the
-    step's time with the config before over that with the one after, with its 95 % interval; None if nothing changed.
+    `share` is the part of the step's time by the kernel's time alone; None if that is not known. `gain` is the step's
+    time with the config before over that with the one after; None if nothing changed.
     """
 
     kernel: str
@@ -52,12 +51,12 @@ class KernelInStep:
     before: Config
     after: Config
     reason: str
-    gain: tuple[float, float, float] | None = None
+    gain: Interval | None = None
 
     def __str__(self) -> str:
         share = "" if self.share is None else f", {self.share:.1%} of the step"
-        config = f"({self.before})" if self.after == self.before else f"({self.before}) -> ({self.after})"
-        return f"{self.kernel} {self.problem}{share}: {config}: {self.reason}"
+        configs = " -> ".join(dict.fromkeys([f"({self.before})", f"({self.after})"]))
+        return f"{self.kernel} {self.problem}{share}: {configs}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +77,21 @@ class StepResult:
     step: str
     kernels: tuple[KernelInStep, ...]
     lockfile: Lockfile
-    gain: tuple[float, float, float] | None
+    gain: Interval | None
     mode: str
     verified: str
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
 
     def __str__(self) -> str:
-        gain = "no config makes it faster"
-        if self.gain is not None:
-            gain = f"{self.gain[0]:.3f} times as fast as before ({self.gain[1]:.3f} to {self.gain[2]:.3f})"
-        lines = [f"{self.step}: {gain}, by {self.mode}", *map(str, self.kernels)]
-        return "\n".join([*lines, f"Results: {self.verified}", *(f"Note: {note}" for note in self.notes)])
+        faster = "no config makes it faster" if self.gain is None else _faster(self.gain)
+        notes = [f"Note: {note}" for note in self.notes]
+        head = f"{self.step}: {faster}, by {self.mode}"
+        return "\n".join([head, *map(str, self.kernels), f"Results: {self.verified}", *notes])
+
+
+def _faster(gain: Interval) -> str:
+    return f"the step is {gain.centre:.3f} times as fast ({gain.low:.3f} to {gain.high:.3f})"
 
 
 def tune_in_place(
@@ -101,8 +103,6 @@ def tune_in_place(
     state: Iterable[Any] = (),
     lockfile: str | os.PathLike[str] | None = None,
     cache_dir: str | Path | None = None,
-    seed: int = 0,
-    wait: bool = True,
 ) -> StepResult:
     """Keep those finalists of kernels' tunes that make a whole step faster, such as a forward pass or a training step.
 
@@ -116,11 +116,9 @@ def tune_in_place(
         name: Name of the step in lockfile and result; None takes that of the callable.
         state: Tensors that the step changes and reads again, such as weights and the state of an optimizer. They are
             restored before each comparison of results and at the end, and compared too.
-        lockfile: File to which the configs that make the step faster are added; an entry for the same problem is
-            replaced. None writes none: `use_lockfile(result.lockfile)` lets this process use them.
+        lockfile: File to which the configs that make the step faster are added, in place of entries for the same
+            problems. None writes none: `use_lockfile(result.lockfile)` lets this process use them.
         cache_dir: Folder of records and run logs; None as for `tune`.
-        seed: Seed of the orders.
-        wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
 
     Returns:
         What became of each kernel, with shares and intervals, and the lockfile.
@@ -139,59 +137,63 @@ def tune_in_place(
     if not is_positive(budget_s):
         raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number")
     start, label = time.monotonic(), name or str(getattr(step, "__qualname__", type(step).__qualname__))
-    own = _Step(step, list(state), label)
+    finals = StepFinals(step, list(state), label, Path(cache_folder(cache_dir)), start + float(budget_s))
     try:
-        chosen = _chosen(own.observed(), kernels)
-        place = TorchDevice.current_name() if any(_kind(each) == "cuda" for each in chosen) else "cpu"
-        with measuring(place, wait) as notes:
-            finals = _StepFinals(own, place, Path(cache_folder(cache_dir)), start + float(budget_s), seed)
-            told, gain = finals.run(chosen)
+        chosen = _chosen(finals.observed(), kernels)
+        if any(each.key is not None and each.key.device.get("kind") == "cuda" for each in chosen):
+            finals.place = TorchDevice.current_name()
+        with measuring(finals.place) as notes:
+            rows, gain = finals.run(chosen)
     finally:
-        own.restore()
+        finals.restore()
     if lockfile is not None and finals.lock.entries:
         finals.lock.add_to(expanded(lockfile), replaces=True)
     return StepResult(
-        step=label, kernels=told, lockfile=finals.lock, gain=gain, mode=finals.mode, verified=own.verified,
+        step=label, kernels=rows, lockfile=finals.lock, gain=gain, mode=finals.mode, verified=finals.verified,
         notes=notes(), elapsed_s=time.monotonic() - start,
     )  # fmt: skip
 
 
-def _kind(decision: Decision) -> str:
-    return "" if decision.key is None else str(decision.key.device.get("kind", ""))
-
-
 def _chosen(decisions: Sequence[Decision], kernels: Iterable[str] | None) -> list[Decision]:
-    if not decisions:
-        raise SettingsError(
-            "the step launches no kernel whose config is chosen", hint="decorate them: @triton_ops.autotune"
-        )
-    names = sorted({decision.kernel for decision in decisions})
-    wanted = names if kernels is None else list(kernels)
-    if strange := [each for each in wanted if not any(each in (own, own.rpartition(":")[2]) for own in names)]:
-        raise SettingsError(
-            f"the step launches no kernel {', '.join(map(str, strange))}", hint=f"it launches {', '.join(names)}"
-        )
-    return [each for each in decisions if {each.kernel, each.kernel.rpartition(":")[2]} & set(wanted)]
+    names = {each.kernel: {each.kernel, each.kernel.rpartition(":")[2]} for each in decisions}
+    wanted = set(names) if kernels is None else set(kernels)
+    strange = wanted - {name for each in names.values() for name in each}
+    if strange or not names:
+        what = f"no kernel {', '.join(map(str, strange))}" if names else "no kernel whose config is chosen"
+        hint = f"it launches {', '.join(names)}" if names else "decorate its kernels: @triton_ops.autotune"
+        raise SettingsError(f"the step launches {what}", hint=hint)
+    return [each for each in decisions if names[each.kernel] & wanted]
 
 
-class _Step:
-    """The user's step with what it changes; `verified` says what results are compared with, or why they are not."""
+@dataclass(eq=False)
+class StepFinals:
+    """The races of one step on a device; `lock` has the configs that were adopted, each with its entry."""
 
-    def __init__(self, call: Callable[[], Any], state: Sequence[Any], label: str) -> None:
-        self.call, self.label, self.verified = call, label, ""
-        self._state, self._before = state, Protection(state)
-        self._right: ReferenceResults | None = None
+    step: Callable[[], Any]
+    state: Sequence[Any]
+    label: str
+    folder: Path
+    end_s: float
+    place: str = "cpu"
+    lock: Lockfile = field(default_factory=Lockfile)
+    mode: str = ""
+    verified: str = ""
+    _right: ReferenceResults | None = None
+
+    def __post_init__(self) -> None:
+        self._before = Protection(self.state)
 
     def restore(self) -> None:
+        """Give the state the content that it had at first."""
         self._before.restore()
 
     def observed(self) -> list[Decision]:
-        """The decisions of one call that can be looked up; the call may compile, and tune what is not known."""
+        """The decisions of one call that can be looked up; a call before may compile, and tune what is not known."""
         try:
-            self.call()
-            self._right = self._reference()
+            self.step()
+            self._learn()
             with pinned(Lockfile()) as decisions:
-                self.call()
+                self.step()
                 return [each for each in decisions() if each.count.value and each.key is not None]
         except TritonKernelError:
             raise
@@ -199,138 +201,107 @@ class _Step:
             what = f"the step {self.label} raised {CandidateError.one_line(error)}"
             raise TargetError(what, hint="call it without arguments to try") from error
 
-    def _results(self) -> list[Any]:
-        self.restore()
-        return [*ReferenceResults.as_list(self.call()), *self._state]
-
-    def _reference(self) -> ReferenceResults | None:
-        try:
-            right = ReferenceResults(self._results, Arguments(), protected=False)
-        except TargetError as error:
-            self.verified = f"not compared, since {error.message}; name in `state` what the step changes"
-            return None
-        self.verified = "compared with those before" + (f"; {right.why_own}" if right.why_own else "")
-        return right
-
-    def fault(self) -> str:
-        """The difference of a call's results from those before, in words; empty if there is none."""
-        return "" if self._right is None else self._right.fault(self._results())
-
-
-@dataclass(eq=False)
-class _StepFinals:
-    """The races of one step; `lock` has the configs that were adopted, each with its entry."""
-
-    step: _Step
-    place: str
-    folder: Path
-    end_s: float
-    seed: int
-    lock: Lockfile = field(default_factory=Lockfile)
-    mode: str = ""
-
-    def run(self, decisions: Sequence[Decision]) -> tuple[tuple[KernelInStep, ...], tuple[float, float, float] | None]:
+    def run(self, decisions: Sequence[Decision]) -> tuple[tuple[KernelInStep, ...], Interval | None]:
         """What became of each decision's config, and the gain of all changes together."""
-        step_ms = self._step_ms()
-        rows = [self._row(decision, step_ms) for decision in decisions]
-        rows.sort(key=lambda row: -(row[0].share or 0.0))
-        told = []
+        rounds, (arm,) = self._arms([self.lock])
+        step_ms = rounds.sample_ms(arm.sampler) / arm.sampler.launches
+        rows = sorted((self._row(each, step_ms) for each in decisions), key=lambda pair: -(pair[0].share or 0.0))
+        results = []
         for place, (row, record) in enumerate(rows):
-            left_s = self.end_s - time.monotonic()
-            told.append(row if record is None else self._decided(row, record, left_s / (len(rows) - place + 1)))
+            seconds = (self.end_s - time.monotonic()) / (len(rows) - place + 1)  # one part for all changes together
+            results.append(row if row.reason or record is None else self._decided(row, record, seconds))
         if not self.lock.entries:
-            return tuple(told), None
-        gain = self._proven(Lockfile(), self.lock, max(self.end_s - time.monotonic(), 1.0))
-        if gain is not None:
-            return tuple(told), gain
+            return tuple(results), None
+        if (gain := self.proven(Lockfile(), self.lock, self.end_s - time.monotonic())) is not None:
+            return tuple(results), gain
         self.lock = Lockfile()
         why = "all changes together are not proven faster than the step before"
-        return tuple(replace(row, after=row.before, gain=None, reason=why) if row.gain else row for row in told), None
+        return tuple(
+            replace(row, after=row.before, gain=None, reason=why) if row.gain else row for row in results
+        ), None
+
+    def _learn(self) -> None:
+        """Keep what the step computes, with its own error, as the results that every finalist must meet."""
+        try:
+            self._right = ReferenceResults(self._results, Arguments(), protected=False)
+        except TargetError as error:
+            self.verified = f"not compared, since {error.message}; name in `state` what the step changes"
+        else:
+            self.verified = "; ".join(filter(None, ["compared with those before", self._right.why_own]))
+
+    def _results(self) -> list[Any]:
+        self.restore()
+        return [*ReferenceResults.as_list(self.step()), *self.state]
 
     def _row(self, decision: Decision, step_ms: float) -> tuple[KernelInStep, Record | None]:
-        """A decision as a row, with its record if there is something to race."""
-        assert decision.key is not None
-        record = store_in(str(self.folder)).get(decision.key.id)
-        launches = decision.count.value
+        """A decision as a row, which has a reason already where there is nothing to race, and its record."""
+        record = None if decision.key is None else store_in(str(self.folder)).get(decision.key.id)
+        launches, own = decision.count.value, decision.found.config
         share = None if record is None else launches * record.timing.median_ms / step_ms
-        row = KernelInStep(
-            kernel=decision.kernel, problem=decision.problem, launches=launches, share=share,
-            before=decision.found.config, after=decision.found.config, reason="",
-        )  # fmt: skip
-        if record is None:
-            return replace(row, reason="no record of a tune brings finalists: tune it first"), None
-        if not self._rivals(record, row.before):
-            return replace(row, reason="its tune has left no other finalist"), None
-        if share is not None and share < _LEAST_SHARE:
-            return replace(row, reason=f"less than {_LEAST_SHARE:.0%} of the step"), None
-        return row, record
+        reason = ""
+        if record is None or share is None:
+            reason = "no record of a tune brings finalists: tune it first"
+        elif not self._rivals(record, own):
+            reason = "its tune has left no other finalist"
+        elif share < _LEAST_SHARE:
+            reason = f"less than {_LEAST_SHARE:.0%} of the step"
+        return KernelInStep(
+            kernel=decision.kernel, problem=decision.problem, launches=launches, share=share, before=own, after=own,
+            reason=reason,
+        ), record  # fmt: skip
 
     def _rivals(self, record: Record, own: Config) -> list[Config]:
-        """The finalists of a tune beside a config: the fastest first, then ties and the default."""
+        """The finalists of a tune beside a config: the winner, the fastest first, then ties and the default."""
         run = Runs(self.folder, record.id).run(record.run) if record.run else None
         raced = [] if run is None else [trial for trial in run.trials.values() if trial.ok and trial.final]
-        known = [trial.config for trial in sorted(raced, key=lambda trial: trial.median_ms)]
-        listed = dict.fromkeys([record.winner, *known[:_FINALISTS], *record.ties, record.default or record.winner])
+        fastest = [trial.config for trial in sorted(raced, key=lambda trial: trial.median_ms)][:_FINALISTS]
+        listed = dict.fromkeys([record.winner, *fastest, *record.ties, record.default or record.winner])
         return [config for config in listed if config != own][:_FINALISTS]
 
     def _decided(self, row: KernelInStep, record: Record, seconds: float) -> KernelInStep:
         """A row after its races; what is proven faster is added to the lock."""
         if seconds <= 0:
             return replace(row, reason="the budget left no time for it")
-        entry, locks = self._entry(record), dict[Config, Lockfile]()
-        faults = []
+        locks, faults = {row.before: self.lock}, []
         for config in self._rivals(record, row.before):
-            lock = self._with(entry, config)
+            lock = self._with(record, config)
             if why := self._refused(lock, row, config):
                 faults.append(f"({config}) {why}")
             else:
                 locks[config] = lock
-        if not locks:
-            return replace(row, reason="; ".join(faults))
-        leader = self._leader({row.before: self.lock, **locks}, row.before, _RACE_SHARE * seconds)
+        leader = self.leader(locks, seconds / 2) if len(locks) > 1 else row.before
         if leader == row.before:
-            return replace(row, reason=f"no faster beside {len(locks)} finalists")
-        gain = self._proven(self.lock, locks[leader], (1 - _RACE_SHARE) * seconds)
+            return replace(row, reason="; ".join([f"no slower than {len(locks) - 1} other finalists", *faults]))
+        gain = self.proven(self.lock, locks[leader], seconds / 2)
         if gain is None:
             return replace(row, reason=f"({leader}) led in one race, and was not proven faster in the second")
         self.lock = locks[leader]
-        reason = f"the step is {gain[0]:.3f} times as fast ({gain[1]:.3f} to {gain[2]:.3f})"
-        return replace(row, after=leader, gain=gain, reason=reason)
+        return replace(row, after=leader, gain=gain, reason=_faster(gain))
 
-    def _entry(self, record: Record) -> Lockfile:
-        lock, _ = lock_of([record], LockPlan(unproven=True, all_sources=True))
-        return lock
-
-    def _with(self, entry: Lockfile, config: Config) -> Lockfile:
-        """The lock with a config in an entry, whose source names the step."""
-
-        def changed(old: LockEntry) -> LockEntry:
-            return replace(old, config=config, origin=replace(old.origin, source=f"in place, in {self.step.label}"))
-
-        return Lockfile.merged([replace(entry, entries=tuple(map(changed, entry.entries))), self.lock])
+    def _with(self, record: Record, config: Config) -> Lockfile:
+        """The lock with a config for the problem of a record, in an entry whose source names the step."""
+        own, _ = lock_of([record], LockPlan(unproven=True, all_sources=True))
+        source = f"in place, in {self.label}"
+        entries = [replace(it, config=config, origin=replace(it.origin, source=source)) for it in own.entries]
+        return Lockfile.merged([replace(own, entries=tuple(entries)), self.lock])
 
     def _refused(self, lock: Lockfile, row: KernelInStep, config: Config) -> str:
         """The reason why a config cannot take its place in the step; empty if it can."""
         try:
             with pinned(lock) as decisions:
-                if fault := self.step.fault():
-                    return f"gives other results of the step: {fault}"
-                self.step.call()
+                fault = "" if self._right is None else self._right.fault(self._results())
+                self.step()
                 same = [each for each in decisions() if (each.kernel, each.problem) == (row.kernel, row.problem)]
-                if not any(each.found.config == config and each.count.value for each in same):
-                    return "is not what the step launches, which has its config from elsewhere"
         except Exception as error:  # noqa: BLE001 - a finalist that fails in the step must not end the others
             return f"fails in the step: {CandidateError.one_line(error)}"
-        return ""
+        if not any(each.found.config == config and each.count.value for each in same):
+            return "is not what the step launches, which has its config from elsewhere"
+        return f"gives other results of the step: {fault}" if fault else ""
 
-    def _step_ms(self) -> float:
-        rounds, (arm,) = self._arms([self.lock])
-        return rounds.sample_ms(arm.sampler) / arm.sampler.launches
-
-    def _leader(self, locks: Mapping[Config, Lockfile], own: Config, seconds: float) -> Config:
-        """The config with which the step wins a race; `own`, the first, unless another one is proven faster."""
+    def leader(self, locks: Mapping[Config, Lockfile], seconds: float) -> Config:
+        """The config with which the step wins a race; the first, unless another one is proven faster."""
         rounds, arms = self._arms(list(locks.values()))
-        by_config = dict(zip(locks, arms, strict=True))
+        own, by_config = next(iter(locks)), dict(zip(locks, arms, strict=True))
         rounds.race(arms, RacePolicy(seconds=seconds), default=by_config[own])
         alive = {config: arm for config, arm in by_config.items() if arm.error is None and arm.visits}
         if own not in alive:
@@ -338,28 +309,24 @@ class _StepFinals:
         order: dict[Config, tuple[int | float | str, ...]] = {config: (place,) for place, config in enumerate(alive)}
         return rounds.standing(alive, own, preference=order).decision.winner
 
-    def _proven(self, before: Lockfile, after: Lockfile, seconds: float) -> tuple[float, float, float] | None:
+    def proven(self, before: Lockfile, after: Lockfile, seconds: float) -> Interval | None:
         """The gain of one lock over another in a race of the two and a twin; None if it is not proven."""
         rounds, (first, second, twin) = self._arms([after, before, after])
         try:
-            outcome = rounds.duel((first, second, twin), DuelPolicy(seconds=seconds, chance=_CHANCE))
+            outcome = rounds.duel((first, second, twin), DuelPolicy(seconds=max(seconds, 1.0), chance=_CHANCE))
         except Exception as error:  # noqa: BLE001 - a step that fails now and then proves nothing
-            _log.warning("%s failed in a race: %s", self.step.label, CandidateError.one_line(error))
+            _log.warning("%s failed in a race: %s", self.label, CandidateError.one_line(error))
             return None
-        ratio = outcome.gain.ratio
-        return (ratio.centre, ratio.low, ratio.high) if outcome.proven else None
+        return outcome.gain.ratio if outcome.proven else None
 
     def _arms(self, locks: Sequence[Lockfile]) -> tuple[Rounds, list[Arm]]:
         """An arm of the step with each lock, of equally many samples in a visit."""
         mode = self.mode or (None if self.place == "cpu" else "graph-warm")
-        timers = SharedTimer(probe(self.place), self.place, cold=False, mode=mode)
+        timers, launch = SharedTimer(probe(self.place), self.place, cold=False, mode=mode), Launch(self.step)
         with pinned(locks[0]):
-            samplers = timers.prepare_all(
-                Launch(self.step.call), lambda timer: [self._sampler(timer, lock) for lock in locks]
-            )
-        timer = timers.start(Launch(self.step.call))
-        self.mode = timer.mode
-        rounds, _ = Rounds.guarded(timer, self.place, rng=random.Random(self.seed))
+            samplers = timers.prepare_all(launch, lambda timer: [self._sampler(timer, lock) for lock in locks])
+        self.mode = timers.start(launch).mode
+        rounds, _ = Rounds.guarded(timers.start(launch), self.place, rng=random.Random(0))
         samples = DuelPolicy().samples(rounds.sample_ms(samplers[0]))
         return rounds, [Arm(sampler, samples) for sampler in samplers]
 
@@ -369,9 +336,9 @@ class _StepFinals:
         @contextmanager
         def decided() -> Iterator[None]:
             with pinned(lock):
-                self.step.call()
+                self.step()
                 yield
 
         with decided():
-            sampler = timer.prepare(Launch(self.step.call))
+            sampler = timer.prepare(Launch(self.step))
         return sampler if timer.mode.startswith("graph") else sampler.inside(decided)

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from triton_ops import settings, values
+from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -162,9 +162,9 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
     of, given = TuneProblem.spec_of, arguments.items()
-    specs = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
-    strange = [f"{name} is of {_kind(value)}" for name, value in specs.items() if not isinstance(value, kinds)]
+    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
     if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
@@ -174,7 +174,7 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
     table = grids_by_config(grid, function, arguments, space)
     configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
     grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
-    arguments = {name: Problem.plain(value) for name, value in specs.items()}
+    arguments = {name: Problem.plain(value) for name, value in values.items()}
     return NotedCall(arguments=arguments, configs=configs, grids=grids)
 
 
@@ -195,7 +195,7 @@ class Options:
     """
 
     space: Any = None
-    contents: Contents | Sequence[tuple[float, Any]] | None = None
+    contents: Contents | None = None
     reference: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
@@ -207,8 +207,6 @@ class Options:
     def __post_init__(self) -> None:
         if self.on_miss is not None:
             settings.checked_on_miss(self.on_miss)
-        if self.contents is not None:
-            object.__setattr__(self, "contents", values.Contents.of(self.contents))
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
@@ -314,11 +312,11 @@ class KernelCall:
     def request(self) -> TuneRequest:
         """The request of a tune for this call."""
         kernel, space = self.parts
-        arguments = dict(self.called.given.keyword)
-        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, arguments, space))
+        values = dict(self.called.given.keyword)
+        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, values, space))
         chosen = self.options
         return TuneProblem(
-            target=kernel, kwargs=arguments, space=space, device=self.device, reference=chosen.reference,
+            target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
             tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall, Options
@@ -305,6 +306,7 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     _check_pruning(prune_configs_by)
+    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
@@ -312,7 +314,7 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs), tolerance=tolerance, check=check,
-            contents=contents, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
+            contents=over, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]

@@ -440,6 +440,8 @@ class Inline:
         assignment = self._assignment
         outputs, seed = assignment.kernel.outputs, assignment.options.seed
         try:
+            if assignment.contents is None:
+                return Subject(ArgumentSet(assignment.arguments(), outputs), shared.sets)
             return Subject.over(assignment.contents, assignment.arguments(), outputs, shared.sets, seed)
         except (MemoryError, RuntimeError) as error:
             what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"

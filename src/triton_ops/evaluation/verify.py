@@ -22,7 +22,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops.backend import (
     Arguments,
@@ -37,7 +38,8 @@ from triton_ops.backend import (
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.judges import Difference, Precision
+from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.reference_results import Dissent
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
@@ -47,59 +49,7 @@ from triton_ops.values import Problem, TensorSpec, Trial
 if TYPE_CHECKING:
     from triton_ops.values import Contents
 
-_FEWEST = 2  # that agree with one another, before what they are compared with is doubted
-
-
-class Dissent:
-    """Counts configs whose results are right, and those that agree and are wrong, of an excess up to `most`."""
-
-    def __init__(self, precision: Precision, most: float = math.inf) -> None:
-        self._manner = Standard(precision=replace(precision, blur=2.0))
-        self._agree: set[Config] = set()
-        self._against: set[Config] = set()
-        self._ran: set[Config] = set()
-        self._most, self._excess = most, 0.0
-        self._other: Any = None
-
-    def agrees(self, config: Config) -> None:
-        """A config's results are right."""
-        self._agree.add(config)
-        self._ran.add(config)
-
-    def differs(self, config: Config, results: Sequence[Any], error: Difference) -> None:
-        """A config's results are wrong."""
-        self._ran.add(config)
-        if error.excess > self._most:
-            return
-        self._excess = max(self._excess, error.excess)
-        if self._other is None:
-            self._other = expected([kept(each) for each in results], None, None, self._manner)
-            self._against.add(config)
-        elif difference(list(results), self._other) is None:
-            self._against.add(config)
-
-    def of_default(self, default: Config | None) -> str:
-        """A remark if more configs agree against the default than with it; empty otherwise."""
-        if len(self._against) < _FEWEST or len(self._against) <= len(self._agree):
-            return ""
-        return (
-            f"{len(self._against)} of {len(self._ran)} configs agree with one another and differ from ({default}), "
-            "which is therefore probably wrong: give a reference, and tune again"
-        )
-
-    def of_reference(self) -> str:
-        """A remark if all configs agree with one another, and none is wrong by more than the most; else empty.
-
-        A fault of a kernel is larger at most tiles, and another one at each.
-        """
-        if len(self._against) < _FEWEST or self._against != self._ran:
-            return ""
-        little = "by little, " if self._excess <= Trial.LITTLE else ""
-        return (
-            f"the reference is the suspect: all {len(self._ran)} configs that ran agree with one another and differ "
-            f"from it {little}at most by {self._excess:.2g} times what is allowed; let it compute in float32 or wider, "
-            "and round once at the end"
-        )
+_Sets: TypeAlias = Callable[[Iterable[Any]], int]
 
 
 @dataclass
@@ -110,41 +60,36 @@ class Subject:
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
     there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
     with their `base` all arguments but those named in `own`; `labelled` are such a content's label, weight
-    and statistics.
+    and statistics. `value` is what the times on all of them count as; the first are the units of later ones.
     """
 
     first: ArgumentSet
-    sets: Callable[[Iterable[Any]], int] = lambda _: 1
+    sets: _Sets = lambda _: 1
     restores: bool = False
     contents: Sequence[Subject] = ()
     labelled: tuple[Any, ...] = ("", 0.0, {})
     base: Subject | None = None
     own: Collection[str] = ()
-    _value: Callable[[Sequence[float], Sequence[float]], float] | None = None
-    _units_ms: Sequence[float] = ()
+    value: Callable[[Sequence[float]], float] = lambda times_ms: times_ms[0]
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
     @classmethod
-    def on(cls, arguments: Arguments, sets: Callable[[Iterable[Any]], int], restores: bool | None = None) -> Subject:
+    def on(cls, arguments: Arguments, sets: _Sets, restores: bool | None = None) -> Subject:
         """The subject on arguments that nothing else may write; where `restores` is None, it is to be found out."""
         return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
 
     @classmethod
-    def over(
-        cls, contents: Contents | None, arguments: Arguments, outputs: Sequence[str],
-        sets: Callable[[Iterable[Any]], int], seed: int,
-    ) -> Subject:  # fmt: skip
+    def over(cls, contents: Contents, arguments: Arguments, outputs: Sequence[str], sets: _Sets, seed: int) -> Subject:
         """The subject on arguments with the first of some contents, beside subjects of the others."""
-        if contents is None:
-            return cls(ArgumentSet(arguments, outputs), sets)
         subjects: list[Subject] = []
         for label, weight, values in list(contents.drawn(arguments.keyword, seed)):
-            own, base = frozenset({*values, *outputs}), subjects[0] if subjects else None
+            base = subjects[0] if subjects else None
+            own = {*values, *outputs, *(() if base is None else base.own)}  # whose values differ from those of `base`
             filled = Arguments(arguments.positional, {**arguments.keyword, **values})
             labelled = label, weight, contents.told(filled.keyword)
             subjects.append(cls(ArgumentSet(filled, outputs), sets, labelled=labelled, base=base, own=own))
-        subjects[0].contents, subjects[0]._value = subjects[1:], contents.value
+        subjects[0].contents, subjects[0].value = subjects[1:], partial(contents.value, [])
         return subjects[0]
 
     def raced(self, by_content: Mapping[Config, Sequence[float]]) -> tuple[tuple[Any, ...], ...]:
@@ -153,11 +98,6 @@ class Subject:
             (*each.labelled, tuple((config, times[at]) for config, times in by_content.items()))
             for at, each in enumerate([self, *self.contents] if self.contents else [])
         )
-
-    def value(self, times_ms: Sequence[float]) -> float:
-        """What a launch's times on all contents count as; the first ones are the units of the others."""
-        self._units_ms = self._units_ms or tuple(times_ms)
-        return times_ms[0] if self._value is None else self._value(self._units_ms, times_ms)
 
     @property
     def arguments(self) -> Arguments:
@@ -318,10 +258,8 @@ class Verifier:
             if error is not None:
                 return replace(error, text=f"after timing, {error.text}{self._remark()}")
         for case in [case for case in self.cases if case.timed] if executable.outputs else []:
-            stray = case.argument_set.stray_writes()
-            error = (
-                Difference(stray) if stray else self._judged(case, executable, case.argument_set.written_by(executable))
-            )
+            results, stray = case.argument_set.written_by(executable), case.argument_set.stray_writes()
+            error = Difference(stray) if stray else self._judged(case, executable, results)
             if error is not None:
                 return replace(error, text=f"after timing, {case.label}{error.text}")
         if not self.subject.restores and (changes := argument_set.changed()):

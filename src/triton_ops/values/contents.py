@@ -152,8 +152,9 @@ class Contents:
         """The statistics of arguments with a content."""
         return {name: int(function(arguments)) for name, function in self.statistics.items()}
 
-    def value(self, units_ms: Sequence[float], times_ms: Sequence[float]) -> float:
-        """What a config's times on each content count as, where those of the default are `units_ms`."""
+    def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
+        """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""
+        units_ms[:] = units_ms or times_ms
         weights = [float(weight) for weight, _ in self.items]
         if not self.worst:
             return sum(w * t for w, t in zip(weights, times_ms, strict=False)) / sum(weights)

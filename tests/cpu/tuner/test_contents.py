@@ -1,12 +1,17 @@
 """Tunes over several contents: what wins, is verified, and is told of draws held out; which record answers."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 
 from tests.clocks import MS, Clock
 from triton_ops import Contents, FunctionKernel, TuneProblem, recall, tune, tune_many
+from triton_ops.backend import Arguments
+from triton_ops.evaluation import Subject
 from triton_ops.exceptions import SettingsError
+from triton_ops.records import LockPlan, lock_of
+from triton_ops.records.command_lock import updated
 from triton_ops.timing import HostTimer, rounds
 
 torch = pytest.importorskip("torch")
@@ -22,7 +27,7 @@ def ground():
     return Clock(), [0.0]
 
 
-def grouped(x, ends, out, *, TILE):
+def grouped(x, ends, out, largest=0, *, TILE):
     """Spend milliseconds on each tile of each group: one, and one for each 16 rows."""
     clock, wrong = ground()
     counts = ends.diff(prepend=ends[:1] * 0)
@@ -63,9 +68,8 @@ def test_the_worst_content_decides_where_that_is_asked_for(kernel):
 
 def test_times_and_regret_of_each_content_are_told_with_draws_held_out(kernel):
     kernel, arguments, _ = kernel
-    tile, result = winner(
-        kernel, arguments, Contents([(1, {}), (1, {"ends": Contents.draw("one_hot", 1.0)})], held_out=2)
-    )
+    contents = Contents([(1, {}), (1, {"ends": Contents.draw("one_hot", 1.0)})], held_out=2)
+    tile, result = winner(kernel, arguments, contents)
     assert tile == 16
     assert [(each.label, each.weight) for each in result.contents] == [
         ("its own", 1.0), ("ends one_hot(1)", 1.0), ("ends one_hot(1), held out 1", 0.0),
@@ -117,3 +121,41 @@ def test_contents_that_do_not_fit_are_refused_before_anything_runs(kernel, conte
     kernel, arguments, _ = kernel
     with pytest.raises(SettingsError, match="content"):
         winner(kernel, arguments, contents)
+
+
+def test_further_sets_of_a_content_share_what_it_does_not_replace():
+    arguments = Arguments(keyword={"x": torch.ones(4), "ends": ENDS.clone(), "out": torch.zeros(4), "y": torch.ones(2)})
+    contents = Contents([(1, HOT), (1, {"x": "zeros"})])
+    first = Subject.over(contents, arguments, ("out",), lambda _: 3, 0)
+    (second,) = first.contents
+    assert [each.arguments.keyword["ends"].tolist() for each in (first, second)] == [HOT["ends"], ENDS.tolist()]
+    for base, own in zip(first.further(), second.further(), strict=True):
+        assert own.keyword["y"] is base.keyword["y"]
+        assert own.keyword["out"].data_ptr() != base.keyword["out"].data_ptr()
+        assert (own.keyword["x"].tolist(), own.keyword["ends"].tolist()) == ([0.0] * 4, ENDS.tolist())
+        assert base.keyword["ends"].tolist() == HOT["ends"]
+
+
+def test_a_lockfile_has_a_config_for_each_range_of_a_statistic_of_the_contents(kernel, tmp_path):
+    kernel, arguments, _ = kernel
+    arguments["largest"] = 8
+    even, hot, uneven = {}, HOT, {"ends": [2, 4, 6, 32]}
+    contents = Contents(
+        [(1, even), (1, uneven), (1, hot)], statistics={"largest": lambda each: int(each["ends"].diff().max() or 32)}
+    )
+    assert winner(kernel, arguments, contents)[0] == 16
+    record = recall(kernel, kwargs=arguments, space=SPACE)
+    lock, _ = lock_of([record], LockPlan(buckets={"largest": "contents:2@0"}))
+    assert [(entry.config["TILE"], entry.ranges[0].low) for entry in lock.entries] == [(8, 0), (16, 15)]
+    assert {entry.origin.source for entry in lock.entries} == {"one config of 2 by largest"}
+
+    def answer(largest):
+        return lock.find(replace(record.key, problem={**record.key.problem, "largest": largest}))
+
+    assert [answer(largest).entry.config["TILE"] for largest in (1, 14, 15, 4_000)] == [8, 8, 16, 16]
+    assert "largest from 15 to" in str(answer(26))
+    (alone,) = lock_of([record], LockPlan(buckets={"largest": "contents:4@0.2"}))[0].entries
+    assert (alone.config, alone.origin.source) == (record.winner, "record")
+    assert len(updated(lock, lock_of([record], LockPlan(buckets={"largest": "contents:3@0"}))[0]).entries) == 2
+    with pytest.raises(SettingsError, match="no rule for contents"):
+        LockPlan(buckets={"largest": "contents:0"})
