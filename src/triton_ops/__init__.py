@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark import generate_configs as generate_configs
     from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.benchmark import time_ms as time_ms
-    from triton_ops.benchmark import tune_in_place as tune_in_place
     from triton_ops.compile_modes import Advice as Advice
     from triton_ops.compile_modes import CompileMode as CompileMode
     from triton_ops.compile_modes import CompileReport as CompileReport

@@ -44,7 +44,7 @@ NAMES = {
     "triton_ops.compile_modes.compile_mode": ["CompileMode"],
     "triton_ops.records.store": ["share_records"],
     "triton_ops.records.lockfile": ["share_lockfile"],
-    "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport", "tune_in_place"],
+    "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport"],
     "triton_ops.exceptions": [
         "CacheError",
         "ConfigCollisionError",

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
-    from triton_ops.benchmark.in_place import tune_in_place as tune_in_place
     from triton_ops.benchmark.plain_configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.benchmark.plain_configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.benchmark.plain_configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
     from triton_ops.dispatch.decision import Decision as Decision
+    from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decorator import autotune as autotune
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.installing import uninstall as uninstall
     from triton_ops.dispatch.ladder import capturing as capturing
     from triton_ops.dispatch.ladder import on_miss as on_miss
-    from triton_ops.dispatch.ladder import pinned as pinned
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
     from triton_ops.dispatch.noted import NotedOperation as NotedOperation

@@ -162,6 +162,7 @@ class Decision:
     def counted(self) -> Decision:
         """The decision, whose launches stay counted for as long as this process lives."""
         _counts.add(self)
+        _report_at_exit()
         return self
 
     @property
@@ -241,10 +242,6 @@ class Decides(Protocol):
 
     def forget(self) -> None:
         """Have every call decided again."""
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,11 +344,6 @@ def register(decides: Decides) -> None:
     """Forget the decisions of `decides` with all others from now on, and report at the end if that is asked for."""
     _deciders.add(decides)
     _report_at_exit()
-
-
-def decisions() -> list[Decision]:
-    """The decisions of this process that later launches take, with the counts of their launches so far."""
-    return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
 def forget_decisions() -> None:

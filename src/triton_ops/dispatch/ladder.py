@@ -30,9 +30,7 @@ from triton_ops.dispatch.decision import (
     RECORD,
     SHIPPED,
     WITHIN,
-    Decision,
     Found,
-    decisions,
     forget_decisions,
     within,
     worth_text,
@@ -392,31 +390,10 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    with _using(_InUse(content, only=True), on_miss):
-        yield content
-
-
-@contextmanager
-def pinned(lockfile: Lockfile) -> Iterator[Callable[[], list[Decision]]]:
-    """Inside, launches take their configs from a lockfile before the one in use, and nothing tunes.
-
-    What is yielded gives the decisions taken inside, of which each counts its launches. All threads are meant.
-    """
-    with _guard:
-        in_use = _sources.in_use = _sources.in_use or _environments()
-        current = in_use.ladder(MemoryStore(RECORDS), None).lockfile
-    both = lockfile if current is None else Lockfile.merged([lockfile, current])
-    with _using(_InUse(both, in_use.only), _sources.most or DEFAULT):
-        yield decisions
-
-
-@contextmanager
-def _using(in_use: _InUse, on_miss: str) -> Iterator[None]:
-    """Inside, winners are looked up there; every call is decided anew, at the beginning and at the end."""
-    before, limit = _use(in_use), confine(on_miss)
+    before, limit = _use(_InUse(content, only=True)), confine(on_miss)
     forget_decisions()
     try:
-        yield
+        yield content
     finally:
         _use(before)
         confine(limit)
@@ -529,7 +506,7 @@ def on_miss(policy: str) -> Iterator[None]:
     Raises:
         SettingsError: There is no such policy.
     """
-    token = WITHIN.set(settings.checked_on_miss(policy))
+    token = WITHIN.set(settings.one_of(settings.ON_MISS, policy, "on_miss"))
     try:
         yield
     finally:

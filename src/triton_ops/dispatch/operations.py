@@ -150,9 +150,8 @@ class _Calls:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far, those of shipped kernels first."""
-        own = [known.decision for _, calls in list(self._of_operations.values()) for known in list(calls.values())]
-        return [*list(self.shipped.values()), *own]
+        """The decisions so far, but for those of shipped kernels."""
+        return [known.decision for _, calls in list(self._of_operations.values()) for known in list(calls.values())]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""

@@ -373,12 +373,22 @@ def compare_finalists(
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
     right = {trial.config for trial in outcome.trials if trial.ok}
-    by_content = {
-        config: [statistics.median(column) for column in zip(*arm.sampler.by_content, strict=True)]
-        for config, arm in arms.items() if config in right and arm.sampler.by_content
-    }  # fmt: skip
+    by_content = _by_content({config: arm for config, arm in arms.items() if config in right})
     raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins), by_content)
     return replace(outcome, raced=raced, leads_again=leads_again)
+
+
+def _by_content(arms: Mapping[Config, Arm]) -> dict[Config, list[float]]:
+    """The times of each arm on each content: by those of the arm that stayed longest, in the rounds that both had."""
+    rows = {config: list(zip(*arm.sampler.by_content[: len(arm.visits)], strict=True)) for config, arm in arms.items()}
+    stayed = max(rows.values(), key=lambda columns: len(columns[0]) if columns else 0, default=[])
+    return {
+        config: [
+            statistics.median(other) * math.exp(Interval.of_gap(own, other).centre)
+            for own, other in zip(columns, stayed, strict=True)
+        ]
+        for config, columns in rows.items() if columns
+    }  # fmt: skip
 
 
 @dataclass(kw_only=True)

@@ -87,8 +87,10 @@ class Subject:
             base = subjects[0] if subjects else None
             own = {*values, *outputs, *(() if base is None else base.own)}  # whose values differ from those of `base`
             filled = Arguments(arguments.positional, {**arguments.keyword, **values})
-            labelled = label, weight, contents.told(filled.keyword)
-            subjects.append(cls(ArgumentSet(filled, outputs), sets, labelled=labelled, base=base, own=own))
+            statistics = {name: int(function(filled.keyword)) for name, function in contents.statistics.items()}
+            subjects.append(
+                cls(ArgumentSet(filled, outputs), sets, labelled=(label, weight, statistics), base=base, own=own)
+            )
         subjects[0].contents, subjects[0].value = subjects[1:], partial(contents.value, [])
         return subjects[0]
 

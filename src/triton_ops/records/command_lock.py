@@ -94,7 +94,7 @@ def _in_order(config: Config) -> str:
 MEASURED = "measured"  # the rule whose points are the problems that were measured
 CONTENTS = "contents"  # the rule whose ranges follow from the contents of one tune
 _SEVERAL = "one config of "  # the source of an entry that is one of several of a tune
-_BODIES, _REGRET = 4, 0.01
+_BODIES, _REGRET = 4, 0.01  # of a tune: at most, and as few as lose at most this share in the mean
 _CAP = 2.0
 
 
@@ -112,8 +112,8 @@ class LockPlan:
 
     The `buckets` give names of extents, separated by commas, the rule by which a winner also holds for other values: a
     text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record. A single
-    name stands for every extent that has its value in all records of the kernel. `contents:K@REGRET` is about a record
-    of a tune over several contents: at most K configs, each for a range of a statistic of that name.
+    name stands for every extent that has its value in all records of the kernel. `contents@K` is about a record of
+    a tune over several contents: at most K configs, each for a range of a statistic of that name.
     """
 
     buckets: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class LockPlan:
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
         """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
-        plain = {names: text for names, text in self.buckets.items() if _of_contents(text) is None}
+        plain = {names: text for names, text in self.buckets.items() if _most_bodies(text) is None}
         rules = {names: _rule(text, points.get(names, (1,))) for names, text in plain.items()}
         return Mapper.of(rules, self.ignored)
 
@@ -135,10 +135,10 @@ class LockPlan:
         """An entry for each range of a statistic in which another raced config is best; else the entry alone."""
         entries = [entry]
         for name, rule in self.buckets.items():
-            if (limits := _of_contents(rule)) is None or name not in entry.problem:
+            most, rows = _most_bodies(rule), [row for row in record.by_content if row.weight and name in row.statistics]
+            if most is None or not rows or name not in entry.problem:
                 continue
-            rows = [row for row in record.by_content if row.weight and name in row.statistics]
-            bodies = Contents.ranges(rows, name, *limits) if rows else []
+            bodies = Contents.ranges(rows, name, most, _REGRET)
             source = f"{_SEVERAL}{len(bodies)} by {name}" if len(bodies) > 1 else entry.origin.source
             entries = [
                 replace(
@@ -147,7 +147,7 @@ class LockPlan:
                     origin=replace(entry.origin, source=source),
                 )
                 for config, value, span in bodies
-            ] or entries  # fmt: skip
+            ]  # fmt: skip
         return entries
 
     def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
@@ -324,7 +324,7 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [Mapper.extents_of(entry.problem) for entry in alike]
-    plain = [text for text, rule in plan.buckets.items() if _of_contents(rule) is None]
+    plain = [text for text, rule in plan.buckets.items() if _most_bodies(rule) is None]
     tied = {text: names for text in plain if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
@@ -368,19 +368,14 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
         raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error
 
 
-def _of_contents(text: str) -> tuple[int, float] | None:
-    """How many configs, and for which regret fewer, a rule `contents:K@REGRET` allows; None for another rule."""
-    kind, _, rest = text.strip().partition(":")
-    most, _, regret = rest.partition("@")
+def _most_bodies(text: str) -> int | None:
+    """How many configs a rule `contents@K` allows; None for another rule."""
+    kind, at, most = text.strip().partition("@")
     if kind != CONTENTS:
         return None
-    try:
-        limits = int(most or _BODIES), float(regret or _REGRET)
-    except ValueError:
-        limits = 0, 0.0
-    if limits[0] < 1 or not limits[1] >= 0:
-        raise SettingsError(f"{text!r} is no rule for contents", hint=f"write {CONTENTS}:4@0.01")
-    return limits
+    if at and not (most.isdecimal() and int(most)):
+        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {CONTENTS}@4")
+    return int(most) if at else _BODIES
 
 
 def lock_command(

@@ -142,9 +142,9 @@ class Launch:
             pending = [part.queue(count) for part in parts]
 
             def collect() -> list[float]:
-                rows = [list(row) for row in zip(*(each() for each in pending), strict=True)]
-                by_content.extend(rows)
-                return [self.value(row) for row in rows]
+                columns = [each() for each in pending]
+                by_content.append([statistics.median(column) for column in columns])
+                return [self.value(row) for row in zip(*columns, strict=True)]
 
             return collect
 
@@ -153,7 +153,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Samples one launch in one mode, `launches` launches in a sample; `by_content` has the parts of each sample."""
+    """Samples one launch in one mode, `launches` launches in a sample; `by_content` has the parts of each visit."""
 
     queue: Callable[[int], Pending]
     launches: int = 1

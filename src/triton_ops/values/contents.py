@@ -148,10 +148,6 @@ class Contents:
                     further = seed + turn * _HELD_OUT_SEED
                     yield f"{_label(content)}, held out {turn}", 0.0, _values(content, arguments, further)
 
-    def told(self, arguments: Mapping[str, Any]) -> dict[str, int]:
-        """The statistics of arguments with a content."""
-        return {name: int(function(arguments)) for name, function in self.statistics.items()}
-
     def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
         """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""
         units_ms[:] = units_ms or times_ms

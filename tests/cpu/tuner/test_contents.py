@@ -145,7 +145,7 @@ def test_a_lockfile_has_a_config_for_each_range_of_a_statistic_of_the_contents(k
     )
     assert winner(kernel, arguments, contents)[0] == 16
     record = recall(kernel, kwargs=arguments, space=SPACE)
-    lock, _ = lock_of([record], LockPlan(buckets={"largest": "contents:2@0"}))
+    lock, _ = lock_of([record], LockPlan(buckets={"largest": "contents@2"}))
     assert [(entry.config["TILE"], entry.ranges[0].low) for entry in lock.entries] == [(8, 0), (16, 15)]
     assert {entry.origin.source for entry in lock.entries} == {"one config of 2 by largest"}
 
@@ -154,8 +154,8 @@ def test_a_lockfile_has_a_config_for_each_range_of_a_statistic_of_the_contents(k
 
     assert [answer(largest).entry.config["TILE"] for largest in (1, 14, 15, 4_000)] == [8, 8, 16, 16]
     assert "largest from 15 to" in str(answer(26))
-    (alone,) = lock_of([record], LockPlan(buckets={"largest": "contents:4@0.2"}))[0].entries
+    (alone,) = lock_of([record], LockPlan(buckets={"largest": "contents@1"}))[0].entries
     assert (alone.config, alone.origin.source) == (record.winner, "record")
-    assert len(updated(lock, lock_of([record], LockPlan(buckets={"largest": "contents:3@0"}))[0]).entries) == 2
-    with pytest.raises(SettingsError, match="no rule for contents"):
-        LockPlan(buckets={"largest": "contents:0"})
+    assert len(updated(lock, lock_of([record], LockPlan(buckets={"largest": "contents@3"}))[0]).entries) == 2
+    with pytest.raises(SettingsError, match="no rule for buckets"):
+        LockPlan(buckets={"largest": "contents@0"})
