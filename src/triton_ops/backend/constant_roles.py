@@ -244,7 +244,7 @@ class _Visit:
                 self.uses.note("stepped" if steps else "placed", constants)
                 self.uses.note("looped", constants if any("loop" in atom.made_of for atom in moving) else NONE)
                 for constant in constants if len(others) == len(moving) else ():
-                    self.uses.numbers[constant].update(atom.key for atom in moving if atom.kind == "name")
+                    self.uses.numbers[constant].update(atom.key for atom in moving)
 
     def _visit_step(self, node: ast.AugAssign) -> None:
         if isinstance(node.op, (ast.Add, ast.Sub)):

@@ -170,10 +170,10 @@ class _Reading:
         if role.kind in _OTHER_KINDS:
             values, first = _OTHER_KINDS[role.kind]
             return Tunable(values, ordered=True), first
-        if role.kind == "option":
-            if role.option in _LOOP_OPTIONS:
-                values, first = _LOOP_OPTIONS[role.option]
-                return Tunable(values, ordered=True), first
+        if role.option in _LOOP_OPTIONS:
+            values, first = _LOOP_OPTIONS[role.option]
+            return Tunable(values, ordered=True), first
+        if role.kind in ("option", "flag"):
             return Flag(), False
         least, most, first = self._sides(role)
         extent = self._extent(role)
