@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, get_args
 
@@ -36,40 +37,21 @@ _SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
 _LIMITS = {"dirichlet": (1e-6, math.inf), "bimodal": (1e-6, math.inf), "one_hot": (0, 1), "sparse": (0, 1)}
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """Draws the values that stand in the place of a tensor's; `Contents.draw` has the kinds and forms."""
-
-    kind: str
-    amount: float
-    form: str
-
-    def __post_init__(self) -> None:
-        least, most = _LIMITS.get(self.kind, (0, math.inf))
-        amount: object = self.amount
-        if self.kind not in (*_SHARES, "sparse") or self.form not in _FORMS:
-            kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
-            raise SettingsError(f"{self.kind!r} in the form {self.form!r} is no draw", hint=f"take {kinds}")
-        if not isinstance(amount, (int, float)) or not least <= amount <= most or amount == math.inf:
-            raise SettingsError(f"{self.kind} of {amount!r}: it must be a number from {least} to {most}")
-
-    def __str__(self) -> str:
-        return f"{self.kind}({self.amount:g})"
-
-    def __call__(self, tensor: Any, seed: int) -> Any:
-        torch = require("torch", "drawing contents")
-        rng = torch.Generator().manual_seed(seed)
-        if self.kind == "sparse":
-            return tensor * (torch.rand(tensor.shape, generator=rng) >= self.amount).to(tensor.device, tensor.dtype)
-        flat = tensor.detach().flatten().cpu().long()
-        groups = int(flat.max()) + 1 if self.form == "ids" else len(flat) - (self.form == "offsets")
-        total = len(flat) if self.form == "ids" else int(flat.sum() if self.form == "counts" else flat[-1])
-        shares = _SHARES[self.kind](torch, groups, float(self.amount), rng)
-        ids = torch.multinomial(shares, total, replacement=True, generator=rng) if total else flat[:0]
-        counts = torch.bincount(ids, minlength=groups)
-        ends = counts.cumsum(0)
-        values = {"ids": ids, "counts": counts, "ends": ends, "offsets": torch.cat([ends[:1] * 0, ends])}[self.form]
-        return values.to(tensor.device, tensor.dtype).reshape(tensor.shape)
+def _drawn(kind: str, amount: float, form: str, tensor: Any, seed: int) -> Any:
+    """Values drawn in the place of a tensor's, as `Contents.draw` describes them."""
+    torch = require("torch", "drawing contents")
+    rng = torch.Generator().manual_seed(seed)
+    if kind == "sparse":
+        return tensor * (torch.rand(tensor.shape, generator=rng) >= amount).to(tensor.device, tensor.dtype)
+    flat = tensor.detach().flatten().cpu().long()
+    groups = int(flat.max()) + 1 if form == "ids" else len(flat) - (form == "offsets")
+    total = len(flat) if form == "ids" else int(flat.sum() if form == "counts" else flat[-1])
+    shares = _SHARES[kind](torch, groups, amount, rng)
+    ids = torch.multinomial(shares, total, replacement=True, generator=rng) if total else flat[:0]
+    counts = torch.bincount(ids, minlength=groups)
+    ends = counts.cumsum(0)
+    values = {"ids": ids, "counts": counts, "ends": ends, "offsets": torch.cat([ends[:1] * 0, ends])}[form]
+    return values.to(tensor.device, tensor.dtype).reshape(tensor.shape)
 
 
 @dataclass(frozen=True)
@@ -127,7 +109,14 @@ class Contents:
         Raises:
             SettingsError: There is no such kind or form, or the number does not fit.
         """
-        return _Draw(kind, amount, form)
+        least, most = _LIMITS.get(kind, (0, math.inf))
+        given: object = amount
+        if not isinstance(given, (int, float)) or not least <= given <= most or given == math.inf:
+            raise SettingsError(f"{kind} of {given!r}: it must be a number from {least} to {most}")
+        if kind not in (*_SHARES, "sparse") or form not in _FORMS:
+            kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
+            raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
+        return partial(_drawn, kind, float(amount), form)
 
     @property
     def names(self) -> set[str]:
@@ -187,10 +176,11 @@ class Contents:
 
 
 def _label(content: Any) -> str:
-    if not isinstance(content, Mapping):
-        return str(getattr(content, "__name__", content))
-    parts = [f"{name} {value}" if isinstance(value, (_Draw, str)) else name for name, value in content.items()]
-    return ", ".join(parts) or "its own"
+    if isinstance(content, Mapping):
+        return ", ".join(f"{name} {_label(value)}".rstrip() for name, value in content.items()) or "its own"
+    if isinstance(content, partial) and content.func is _drawn:
+        return f"{content.args[0]}({content.args[1]:g})"
+    return content if isinstance(content, str) else str(getattr(content, "__name__", ""))
 
 
 def _values(content: Any, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
