@@ -201,12 +201,13 @@ class Queue:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Of these, `spared` are left to pools that are first.
+    Of these, `spared` are left to pools that are first. `tell_idle` is called with the number that is idle when that
+    has changed, one call after the other.
     """
 
-    def __init__(self, most: int, spared: int = 0) -> None:
-        self.most = max(1, most)
-        self._later = max(1, self.most - spared)
+    def __init__(self, most: int, spared: int = 0, tell_idle: Callable[[int], object] | None = None) -> None:
+        self.most, self._spared, self._lent = max(1, most), spared, 0
+        self._tell_idle, self._idle, self._telling = tell_idle, 0, threading.Lock()
         self._running: Counter[CompilePool] = Counter()
         self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
         self._guard = threading.Lock()
@@ -219,6 +220,7 @@ class SharedCpus:
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
+        self._tell()
         begins = waiter.result()
         try:
             yield begins
@@ -227,6 +229,13 @@ class SharedCpus:
                 with self._guard:
                     self._running[member] -= 1
                     self._give()
+                self._tell()
+
+    def lend(self, count: int) -> None:
+        """Let so many more run at a time, until this is called again: others leave their CPUs idle."""
+        with self._guard:
+            self._lent = count
+            self._give()
 
     def promote(self, member: CompilePool) -> None:
         """Put a pool first: its problem is measured now."""
@@ -260,9 +269,20 @@ class SharedCpus:
 
     def _next(self) -> CompilePool | None:
         """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
-        total = self._running.total()
-        able = [each for each in self._waiting if total < (self.most if each.first else self._later)]
+        free = self.most + self._lent - self._running.total()
+        later = max(1, self.most - self._spared) + self._lent > self._running.total()
+        able = [each for each in self._waiting if (free > 0 if each.first else later)]
         return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
+
+    def _tell(self) -> None:
+        """Tell how many of the own CPUs are idle, outside of the guard, which whoever lends needs meanwhile."""
+        if self._tell_idle is None:
+            return
+        with self._telling:
+            with self._guard:
+                before, self._idle = self._idle, 0 if self._waiting else max(0, self.most - self._running.total())
+            if self._idle != before:
+                self._tell_idle(self._idle)
 
 
 class WaitingProcesses:
@@ -519,44 +539,44 @@ class CompilePool:
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
     def _load(self) -> ForkedProcess:
-        """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
+        """A new process that has loaded the kernel; another one if somebody else has ended it or its fork server."""
         for turn in range(_STARTS):
-            process, again = self._fork(), False
+            last = turn + 1 == _STARTS
+            if (process := self._fork(last)) is None:
+                continue
             try:
                 refused = _ask(process, self._start, _START_TIMEOUT_S)
             except _GONE as error:
                 refused = TargetError(f"a compiling process did not start: {_ended(process)}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
-                again = gone and process.ended_from_outside and turn + 1 < _STARTS
+                last = last or not (gone and process.ended_from_outside)
+            else:
+                last = True
             if refused is None:
                 return process
             self._forget(process)
-            if not again:
+            if last:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _fork(self) -> ForkedProcess:
-        process = self._start_process()
+    def _fork(self, last: bool) -> ForkedProcess | None:
+        """A process of the fork server; None if somebody else has ended that, and this is not the `last` try."""
+        server: ForkServer | None = None
+        try:
+            server = self._forking()
+            process = server.fork()
+        except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
+            again = server is not None and server.ended_from_outside and not last
+            reason = self._last_line() or error
+            if again:
+                return None
+            raise TargetError(f"no compiling process can be started: {reason}") from error
         with self._lock:
             if not self.closed:
                 self._processes.add(process)  # which `stop` ends
                 return process
         process.close()
         raise TargetError(_CLOSED)
-
-    def _start_process(self) -> ForkedProcess:
-        """A process of the fork server, or of another one if this one was ended by somebody else."""
-        for turn in range(_STARTS):
-            server: ForkServer | None = None
-            try:
-                server = self._forking()
-                return server.fork()
-            except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
-                again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
-                reason = self._last_line() or error
-                if not again:
-                    raise TargetError(f"no compiling process can be started: {reason}") from error
-        raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
         with self._lock:

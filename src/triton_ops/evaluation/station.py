@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -485,13 +485,16 @@ class Stations:
         return Turns(self.problem.device_name, self.options.wait)
 
     @property
-    def _needs(self) -> idle_worker.Needs:
+    def needs(self) -> idle_worker.Needs:
+        """Packages and device of a worker."""
         return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
 
-    def start_worker(self) -> None:
-        """Start a worker for a tune that is about to come, unless one waits."""
-        if self.isolated and not idle_worker.waits(self._needs):
-            idle_worker.start(self._needs)
+    @staticmethod
+    def start_worker(needs: idle_worker.Needs) -> None:
+        """Start a worker for a tune that is about to come, unless one waits; the tune says why none can be started."""
+        if not idle_worker.waits(needs):
+            with suppress(DeviceError):
+                idle_worker.start(needs)
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
@@ -499,7 +502,7 @@ class Stations:
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
+        process = (idle_worker.take(self.needs) if self.reuse else None) or idle_worker.new(self.needs)
         try:
             yield process
         finally:

@@ -17,7 +17,15 @@ from typing import Any, TypeAlias
 from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
+from triton_ops.many.executor import (
+    SPARED,
+    Executor,
+    ExecutorLostError,
+    Job,
+    LentCpus,
+    LocalExecutor,
+    RemoteExecutor,
+)
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
@@ -482,15 +490,16 @@ def _executors(
 ) -> Mapping[str, Executor]:
     """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices.
 
-    Of several GPUs each has a process of its own, with its share of the CPUs.
+    Of several GPUs each has a process of its own, with its share of the CPUs and what others leave of theirs.
     """
     devices = options.devices
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
     cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
+    lent = LentCpus()
     executors: dict[str, Executor] = {
-        name: RemoteExecutor.of_device(name, cpus, view.listener, effort) for name in apart
+        name: RemoteExecutor.of_device(name, cpus, view.listener, effort, lent) for name in apart
     }
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}

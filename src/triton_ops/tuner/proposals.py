@@ -227,9 +227,10 @@ class CompiledFeed(DirectFeed):
                 return 0
         # Small spaces are tried whole, without previews.
         previewing = self._previews is not None and self._previews.has_begun
-        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if previewing else self._ahead
-        free = ahead - len(self._waiting)
         idle = not self._last and not any(future.done() for _, future in self._waiting)
+        most = _AHEAD_WITH_PREVIEWS if not idle else max(_AHEAD_WITH_PREVIEWS, self._pool.workers)
+        ahead = min(self._ahead, most) if previewing else self._ahead
+        free = ahead - len(self._waiting)
         return max(free, 0) if free >= ahead // _PARTS or idle else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
