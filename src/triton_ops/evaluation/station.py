@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -471,6 +471,7 @@ class Stations:
     reuse: bool = False
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
+    start_early = staticmethod(idle_worker.start_one_early)
 
     @property
     def isolated(self) -> bool:
@@ -485,16 +486,8 @@ class Stations:
         return Turns(self.problem.device_name, self.options.wait)
 
     @property
-    def needs(self) -> idle_worker.Needs:
-        """Packages and device of a worker."""
+    def _needs(self) -> idle_worker.Needs:
         return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
-    @staticmethod
-    def start_worker(needs: idle_worker.Needs) -> None:
-        """Start a worker for a tune that is about to come, unless one waits; the tune says why none can be started."""
-        if not idle_worker.waits(needs):
-            with suppress(DeviceError):
-                idle_worker.start(needs)
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
@@ -502,7 +495,7 @@ class Stations:
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self.needs) if self.reuse else None) or idle_worker.new(self.needs)
+        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
         try:
             yield process
         finally:
@@ -543,7 +536,7 @@ class Stations:
             return inline(f"inline: {error}")
 
         try:
-            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
+            station = Isolated(assignment, process, reuse=self.reuse)
         except NotPortableError as error:
             return partial(not_portable, error)
 

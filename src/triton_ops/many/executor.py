@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class Job:
     """One problem of a run, checked and ready to be tuned.
 
     `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
-    `devices` None are all. `needs` are those of its worker; None where its configs run without one.
+    `devices` None are all. `worker` is the device of the worker that runs its configs, where it has one.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Job:
     recall: Callable[[], TuningResult | None] | None = None
     weight: float = 1.0
     devices: frozenset[str] | None = None
-    needs: Any = None
+    worker: str = ""
 
 
 Ready: TypeAlias = "Callable[[str, bool], None]"
@@ -179,8 +179,8 @@ class LocalExecutor:
         return [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
 
     def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
-        if early and job.needs is not None:  # its imports take longest of all that comes before the first config
-            Stations.start_worker(job.needs._replace(device=self._device) if self._device else job.needs)
+        if early and job.worker:  # its imports take longest of all that comes before the first config
+            Stations.start_early(self._device or job.worker)
         place = JobPlace(
             device=self._device, gate=Gate(partial(self.ready, job.name)), shared_cpus=self._shared_cpus,
             listener=self._listener_of(job),
@@ -200,15 +200,6 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
 
-class _Forwards:
-    """The listener of one job, whose events are sent."""
-
-    def __init__(self, send: Callable[..., None], job: Job) -> None:
-        self.started = partial(send, "follow", job.name, "started")
-        self.tried = partial(send, "follow", job.name, "tried")
-        self.ended = partial(send, "follow", job.name, "ended")
-
-
 class ChildExecutor:
     """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there.
 
@@ -219,8 +210,8 @@ class ChildExecutor:
         self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, shares: bool = False
     ) -> None:
         self._send_one, self._guard = send, threading.Lock()
-        shared_cpus = SharedCpus(cpus, SPARED, partial(self._send, "idle") if shares else None)
-        self._executor = LocalExecutor(shared_cpus, device, partial(_Forwards, self._send))
+        shared_cpus = SharedCpus(cpus, SPARED, partial(self._send, "idle") if shares else lambda _: None)
+        self._executor = LocalExecutor(shared_cpus, device, self._listener)
         self._executor.ready = partial(self._send, "ready")
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
@@ -231,6 +222,11 @@ class ChildExecutor:
         future = getattr(self._executor, call.method)(*call.arguments)
         if future is not None:
             future.add_done_callback(partial(self._ended, call.arguments[0].name))
+
+    def _listener(self, job: Job) -> Any:
+        """A listener of one job, whose events are sent."""
+        events = ("started", "tried", "ended")
+        return SimpleNamespace(**{event: partial(self._send, "follow", job.name, event) for event in events})
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
         error = future.exception()
@@ -327,6 +323,14 @@ class RemoteExecutor:
         self._closed, self._guard = False, threading.RLock()
         self._listener = threading.Thread(target=self._listen, name="triton-ops executor", daemon=True)
         Threads.begin(self._listener)
+
+    @classmethod
+    def of_devices(
+        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
+    ) -> dict[str, RemoteExecutor]:
+        """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle."""
+        lent = LentCpus()
+        return {device: cls.of_device(device, cpus, listener_of, effort, lent) for device in devices}
 
     @classmethod
     def of_device(

@@ -253,7 +253,7 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         label=f"{key.kernel} {key.label}".rstrip(), kernel=key.kernel, problem=problem,
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
-        devices=_places(problem, request, options.devices), needs=stations.needs if stations.isolated else None,
+        devices=_places(problem, request, options.devices), worker=request.device_name if stations.isolated else "",
     )  # fmt: skip
 
 

@@ -17,45 +17,33 @@ is going to wait for the rest.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from statistics import median
+from typing import Any
 
 from triton_ops.records import Record
 from triton_ops.timing import RacePolicy
 
-GAIN = 0.2
-"""The share of its time that a tune is expected to save where nothing is known of its kernel."""
-SECONDS = 4.0
-"""What a tune is expected to take where nothing is known of its kernel."""
 _LEAST_GAIN = RacePolicy.zone  # below which a comparison counts two configs as equal: no problem is worth nothing
 _LEAST_S = 0.1
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The expected gain of a tune, as a share of the default's time, and its seconds."""
-
-    gain: float = GAIN
-    seconds: float = SECONDS
-
-
-def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
-    """The estimate for each kernel's next problem, by the kernel's name: the medians of its records."""
-    gains: dict[str, list[float]] = {}
-    seconds: dict[str, list[float]] = {}
+def estimates_of(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
+    """Gain and seconds of each kernel's next problem, as of `Planned`: the medians of its records, where these tell."""
+    gains: defaultdict[str, list[float]] = defaultdict(list)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
     for record in records:
-        seconds.setdefault(record.key.kernel, []).append(record.elapsed_s)
+        seconds[record.key.kernel].append(record.elapsed_s)
         if not record.undecided and record.gain:
-            gains.setdefault(record.key.kernel, []).append(max(0.0, 1.0 - 1.0 / record.gain))
-    return {
-        kernel: Estimate(
-            max(_LEAST_GAIN, median(gains[kernel])) if kernel in gains else GAIN, max(_LEAST_S, median(took))
-        )
-        for kernel, took in seconds.items()
-    }
+            gains[record.key.kernel].append(max(0.0, 1.0 - 1.0 / record.gain))
+    expected: dict[str, dict[str, Any]] = {name: {"seconds": max(_LEAST_S, median(it))} for name, it in seconds.items()}
+    for name, shares in gains.items():
+        expected[name]["gain"] = max(_LEAST_GAIN, median(shares))
+    return expected
 
 
 LEAST_S = 1.0
@@ -81,7 +69,10 @@ class OrderStep(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One problem of a run; those of one `group`, its kernel, guide each other's search."""
+    """One problem of a run; those of one `group`, its kernel, guide each other's search.
+
+    A tune is expected to save `gain`, a share of its time, and to take so many seconds: here where nothing is known.
+    """
 
     name: str
     group: str

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,17 +17,9 @@ from typing import Any, TypeAlias
 from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import (
-    SPARED,
-    Executor,
-    ExecutorLostError,
-    Job,
-    LentCpus,
-    LocalExecutor,
-    RemoteExecutor,
-)
+from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
-from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
+from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
@@ -497,10 +489,7 @@ def _executors(
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
     cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
-    lent = LentCpus()
-    executors: dict[str, Executor] = {
-        name: RemoteExecutor.of_device(name, cpus, view.listener, effort, lent) for name in apart
-    }
+    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, effort)}
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 
@@ -510,9 +499,6 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
     return [
-        Planned(
-            name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
-            **asdict(estimates.get(job.kernel, Estimate())),
-        )
-        for job in jobs
-    ]  # fmt: skip
+        Planned(name=it.name, group=it.kernel, weight=it.weight, devices=it.devices, **estimates.get(it.kernel, {}))
+        for it in jobs
+    ]

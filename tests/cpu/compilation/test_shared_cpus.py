@@ -14,7 +14,7 @@ class Pool:
     """A pool that notes each of its threads that comes to wait."""
 
     def __init__(self, first=True, hurried=True):
-        self.first, self.hurried, self.came = first, lambda: hurried, threading.Semaphore(0)
+        self.first, self.hurried, self.turns, self.came = first, lambda: hurried, 0, threading.Semaphore(0)
         self._closed, self._seen = False, set()
 
     @property
@@ -144,7 +144,10 @@ def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus
     threads.release(first)
     assert threads.hold({later: 2, first: 1})  # the one that is free is spared
     threads.release(first)
+    assert threads.hold({later: 3})  # what has compiled most goes on
+    threads.release(later)
     assert threads.hold({later: 2, last: 1})
+    threads.come(later, 1)
     threads.cpus.promote(later)
     assert threads.hold({later: 3, last: 1})
 

@@ -146,7 +146,7 @@ def test_ctrl_c_ends_what_is_measured_there(link):
 class Pool:
     """A pool of a problem that is measured."""
 
-    first, closed = True, False
+    first, closed, turns = True, False, 0
 
     @staticmethod
     def hurried():
