@@ -47,7 +47,7 @@ def _temporary(name: str) -> Path:
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else _temporary("triton-ops-locks")
 FAMILY = "TRITON_OPS_FAMILY"
-_OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
+_OF_CUDA = ("CUDA_MODULE_LOADING", "LAZY")  # torch sets it when it first uses a GPU; it is what CUDA does unasked
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
@@ -212,8 +212,8 @@ def set_folder(variable: str, folder: str) -> None:
 
 
 def environment(*but: str) -> frozenset[tuple[str, str]]:
-    """All of the environment, which a process that is started now inherits, but these variables."""
-    return frozenset((name, value) for name, value in os.environ.items() if name not in but)
+    """What a process that is started now inherits, but these variables, and but what CUDA's start adds."""
+    return frozenset(item for item in os.environ.items() if item[0] not in but and item != _OF_CUDA)
 
 
 class _Recorded(dict[bytes, bytes]):
@@ -241,16 +241,11 @@ def record_variables() -> Callable[[], frozenset[str]]:
     return lambda: frozenset(map(os.fsdecode, recorded.names))
 
 
-def environment_but_cudas() -> dict[str, str]:
-    """All of the environment but what CUDA's start may add."""
-    return dict(environment(*_OF_CUDA))
-
-
 def restore_environment(before: Mapping[str, str]) -> None:
     """Make the environment what it was, except for what CUDA's start has added."""
-    additions = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
+    additions = [item for item in os.environ.items() if item == _OF_CUDA]
     os.environ.clear()
-    os.environ.update({**additions, **before})
+    os.environ.update({**dict(additions), **before})
 
 
 def one_of_several() -> bool:

@@ -207,6 +207,17 @@ def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkey
         assert idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name)) is None
 
 
+def test_a_worker_from_before_the_programs_first_use_of_a_gpu_is_taken(monkeypatch):
+    """torch sets a variable then, to what CUDA does unasked; another value is the user's, and another environment."""
+    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+    needs = idle_worker.Needs((), "cpu")
+    idle_worker.start(needs)
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
+    assert not idle_worker.waits(needs)
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    assert idle_worker.waits(needs)
+
+
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
     """The next tune waits for it, and one that does not give up is ended."""
     rests, go_on = threading.Event(), threading.Event()

@@ -413,22 +413,24 @@ def attention_reference(
     yardstick for such kernels. On inputs of float32 and wider nothing is rounded between the products. A query that
     sees no key, or minus infinity alone, gets zeros, whatever the values hold, and a logarithm of minus infinity.
 
-    Cost: some tensors of 2^26 elements, and a loop over heads of keys and pieces of the queries.
+    Cost: some tensors of 2^26 elements, and a loop over batches, heads of keys and pieces of the queries.
     """
     torch = require("torch", "the reference of attention")
     wide = torch.promote_types(q.dtype, torch.float32)
     (batch, heads, queries, _), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
     group = heads // kv_heads
-    found = q.new_empty((batch, heads, queries, value_dim), dtype=out.dtype)
+    result = q.new_empty((batch, heads, queries, value_dim), dtype=out.dtype)
     logarithms = q.new_empty((batch, heads, queries), dtype=wide)
-    piece = max(1, _SCORES // max(group * keys, 1))
+    together = min(kv_heads, max(1, _SCORES // max(group * queries * keys, 1)))  # heads of keys
+    piece = max(1, _SCORES // max(together * group * keys, 1))
     for b in range(batch):
-        for h in range(kv_heads):
-            shared = slice(h * group, (h + 1) * group)
-            key, value = k[b, h].to(wide), v[b, h].to(wide)
+        for h in range(0, kv_heads, together):
+            shared, own = slice(h * group, (h + together) * group), slice(h, h + together)
+            key, value = k[b, own].to(wide), v[b, own].to(wide)
             for first in range(0, queries, piece):
                 some = slice(first, min(first + piece, queries))
-                scores = (q[b, shared, some].to(wide) @ key.mT) * scale
+                query = q[b, shared, some].to(wide).unflatten(0, (-1, group)).flatten(1, 2)
+                scores = (query @ key.mT).unflatten(1, (group, -1)) * scale
                 if CAUSAL:
                     last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
                     scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
@@ -436,10 +438,10 @@ def attention_reference(
                 blind = highest == -math.inf
                 weights = torch.exp(scores - highest.masked_fill(blind, 0.0))
                 weight = weights.sum(-1, keepdim=True)
-                total = weights.to(v.dtype).to(wide) @ value
-                found[b, shared, some] = (total / weight).masked_fill(blind, 0.0).to(out.dtype)
-                logarithms[b, shared, some] = (highest + weight.log())[..., 0]
-    return found if lse is None else (found, logarithms.to(lse.dtype))
+                total = (weights.to(v.dtype).to(wide).flatten(1, 2) @ value).unflatten(1, (group, -1))
+                result[b, shared, some] = (total / weight).masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
+                logarithms[b, shared, some] = (highest + weight.log()).flatten(0, 1)[..., 0]
+    return result if lse is None else (result, logarithms.to(lse.dtype))
 
 
 def attention_backward_reference(
