@@ -1,10 +1,12 @@
 """Attention in Gluon for Hopper: one warp copies, two groups of warps attend, each for its half of a tile's rows.
 
-A tile is BLOCK_M rows of one head. Its keys are walked from the last block, which the mask cuts, to the first. With
-OVERLAP a group has the scores of the next block made while it turns those of this one into weights; with TURNS the
-groups take turns at the matrix units, so that one group's exponentials run beside the other's products: by named
-barriers (`named`), or by barriers in shared memory (`shared`). With LAZY a thread adds up its own weights, and the
-threads of a row add theirs once, at the end. Programs walk over tiles, those with most keys first.
+A tile is BLOCK_M rows of one head. Its keys are walked from the last block, which the mask cuts, to the first. A group
+has the scores of a block made, and the product of the weights before with their values; unless OVERLAP is `no`, it
+turns the scores into weights while the second product runs. Assemblers move the wait for it forward (`free`) unless it
+stands in a block of its own (`held`). With TURNS the groups take turns at the matrix units, so that one group's
+exponentials run beside the other's products: by named barriers (`named`), or by barriers in shared memory (`shared`).
+With LAZY a thread adds up its own weights, and the threads of a row add theirs once, at the end. With PACKED weights go
+from step to step as pairs in 32 bits. Programs walk over tiles, those with most keys first.
 
 Keys and queries need no multiple of a tile: descriptors have four axes, so that rows beyond a head are zeros, and are
 not written.
@@ -126,9 +128,10 @@ def _sums(p, LAZY: gl.constexpr):
     """The sums of rows: one for each thread and row if LAZY, which are added up at the end."""
     if LAZY:
         COLUMNS: gl.constexpr = p.type.shape[1]
-        return gl.sum(gl.reshape(p, (p.type.shape[0], COLUMNS // 8, 8)), 1)
+        sums = gl.sum(gl.reshape(p, (p.type.shape[0], COLUMNS // 8, 8)), 1)
     else:
-        return gl.sum(p, 1)
+        sums = gl.sum(p, 1)
+    return sums
 
 
 @gluon.jit
@@ -146,10 +149,40 @@ def _softened(
 
 
 @gluon.jit
+def _packed(p, dtype: gl.constexpr, layout: gl.constexpr, PACKED: gl.constexpr):
+    """Weights as the next step takes them: two of them in a number of 32 bits, or an operand of a product."""
+    if PACKED:
+        low, high = gl.split(gl.reshape(p, (p.type.shape[0], p.type.shape[1] // 2, 2)))
+        if dtype == gl.bfloat16:
+            packed = gl.inline_asm_elementwise(
+                "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1
+            )
+        else:
+            packed = gl.inline_asm_elementwise(
+                "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1
+            )
+    else:
+        packed = gl.convert_layout(p.to(dtype), layout)
+    return packed
+
+
+@gluon.jit
+def _operand(p, dtype: gl.constexpr, layout: gl.constexpr, PACKED: gl.constexpr):
+    """Weights as an operand."""
+    operand = p
+    if PACKED:
+        low = p.to(gl.int16).to(dtype, bitcast=True)
+        high = (p >> 16).to(gl.int16).to(dtype, bitcast=True)
+        operand = gl.convert_layout(gl.reshape(gl.join(low, high), (p.type.shape[0], 2 * p.type.shape[1])), layout)
+    return operand
+
+
+@gluon.jit
 def _step(
     total, weight, highest, p, q, k_held, v_held, k_full, k_free, v_full, v_free, turns, count, turn, seen_to, start,
-    factor, none, PART: gl.constexpr, BN: gl.constexpr, BUFFERS: gl.constexpr, MASKED: gl.constexpr, TURNS: gl.constexpr,
-    LAZY: gl.constexpr, OVERLAP: gl.constexpr, layout: gl.constexpr, o_layout: gl.constexpr,
+    factor, none, PART: gl.constexpr, BN: gl.constexpr, BUFFERS: gl.constexpr, MASKED: gl.constexpr,
+    TURNS: gl.constexpr, LAZY: gl.constexpr, OVERLAP: gl.constexpr, PACKED: gl.constexpr,
+    layout: gl.constexpr, o_layout: gl.constexpr, p_layout: gl.constexpr,
 ):  # fmt: skip
     """The product of the weights before with their values, beside the weights of the block at `start`."""
     slot = count % BUFFERS
@@ -158,28 +191,28 @@ def _step(
     _take_turn(turns, turn, PART, TURNS)
     scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), ((count - 1) // BUFFERS) & 1)
-    total = warpgroup_mma(p, v_held.index(before), total, is_async=True)
+    operand = _operand(p, v_held.dtype, p_layout, PACKED)
+    total = warpgroup_mma(operand, v_held.index(before), total, is_async=True)
     _pass_turn(turns, PART, TURNS)
-    if OVERLAP:
-        scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
-        mbarrier.arrive(k_free.index(slot), count=1)
-        p_next, higher, rescale = _softened(scores, highest, seen_to, start, factor, BN, MASKED, layout)
-        sums = _sums(p_next, LAZY)
-        total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+    if OVERLAP == "no":
+        scores, total = warpgroup_mma_wait(num_outstanding=0, deps=(scores, total))
         mbarrier.arrive(v_free.index(before), count=1)
     else:
-        scores, total = warpgroup_mma_wait(num_outstanding=0, deps=(scores, total))
-        mbarrier.arrive(k_free.index(slot), count=1)
+        scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
+    mbarrier.arrive(k_free.index(slot), count=1)
+    p_next, higher, rescale = _softened(scores, highest, seen_to, start, factor, BN, MASKED, layout)
+    sums = _sums(p_next, LAZY)
+    if OVERLAP == "held":  # assemblers move the wait for a product before all that has no part in it, in its block
+        mbarrier.wait(v_full.index(before), ((count - 1) // BUFFERS) & 1)
+    if OVERLAP != "no":
+        total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
         mbarrier.arrive(v_free.index(before), count=1)
-        p_next, higher, rescale = _softened(scores, highest, seen_to, start, factor, BN, MASKED, layout)
-        sums = _sums(p_next, LAZY)
     if LAZY:
         weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
     else:
         weight = weight * rescale + sums
     total = total * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, o_layout)), 1)
-    p = gl.convert_layout(p_next.to(v_held.dtype), p.type.layout)
-    return total, weight, higher, p
+    return total, weight, higher, _packed(p_next, v_held.dtype, p_layout, PACKED)
 
 
 @gluon.jit
@@ -187,6 +220,7 @@ def _attends(
     out, q_held, k_held, v_held, o_held, q_full, q_free, k_full, k_free, v_full, v_free, turns, lse, batch, heads,
     queries, keys, factor, PART: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr,
     BUFFERS: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, LAZY: gl.constexpr, OVERLAP: gl.constexpr,
+    PACKED: gl.constexpr,
 ):  # fmt: skip
     """One group's half of the rows of all tiles."""
     ROWS: gl.constexpr = BM // 2
@@ -219,27 +253,29 @@ def _attends(
         highest = gl.full((ROWS,), LOWEST, gl.float32, gl.SliceLayout(1, layout))
         p_wide, highest, _ = _softened(scores, highest, seen_to, (blocks - 1) * BN, factor, BN, True, layout)
         weight = _sums(p_wide, LAZY)
-        p = gl.convert_layout(p_wide.to(v_held.dtype), p_layout)
+        p = _packed(p_wide, v_held.dtype, p_layout, PACKED)
         total = gl.zeros((ROWS, VALUES), gl.float32, o_layout)
         count += 1
         masked = gl.minimum(whole, blocks - 1)
         for step in range(1, blocks - masked):
             total, weight, highest, p = _step(
                 total, weight, highest, p, q, k_held, v_held, k_full, k_free, v_full, v_free, turns, count,
-                count - tiles - 1, seen_to, (blocks - 1 - step) * BN, factor, none, PART, BN, BUFFERS, True, TURNS, LAZY, OVERLAP, layout, o_layout,
+                count - tiles - 1, seen_to, (blocks - 1 - step) * BN, factor, none, PART, BN, BUFFERS, True, TURNS,
+                LAZY, OVERLAP, PACKED, layout, o_layout, p_layout,
             )  # fmt: skip
             count += 1
         for step in range(blocks - masked, blocks):
             total, weight, highest, p = _step(
                 total, weight, highest, p, q, k_held, v_held, k_full, k_free, v_full, v_free, turns, count,
-                count - tiles - 1, seen_to, (blocks - 1 - step) * BN, factor, none, PART, BN, BUFFERS, False, TURNS, LAZY, OVERLAP, layout,
-                o_layout,
+                count - tiles - 1, seen_to, (blocks - 1 - step) * BN, factor, none, PART, BN, BUFFERS, False, TURNS,
+                LAZY, OVERLAP, PACKED, layout, o_layout, p_layout,
             )  # fmt: skip
             count += 1
         mbarrier.arrive(q_free.index(PART), count=1)
         last = (count - 1) % BUFFERS
         mbarrier.wait(v_full.index(last), ((count - 1) // BUFFERS) & 1)
-        total = warpgroup_mma(p, v_held.index(last), total, is_async=True)
+        operand = _operand(p, v_held.dtype, p_layout, PACKED)
+        total = warpgroup_mma(operand, v_held.index(last), total, is_async=True)
         total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
         mbarrier.arrive(v_free.index(last), count=1)
         if LAZY:
@@ -265,7 +301,8 @@ def _attends(
 def gluon_attention_kernel(
     q, k, v, out, lse, scale, CAUSAL: gl.constexpr, PRECISION: gl.constexpr,  # noqa: ARG001 - by their descriptors
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_HEADS: gl.constexpr, BUFFERS: gl.constexpr,
-    TURNS: gl.constexpr, LAZY: gl.constexpr, OVERLAP: gl.constexpr, q_tiles, k_tiles, v_tiles, out_tiles,
+    TURNS: gl.constexpr, LAZY: gl.constexpr, OVERLAP: gl.constexpr, PACKED: gl.constexpr,
+    q_tiles, k_tiles, v_tiles, out_tiles,
 ):  # fmt: skip
     """softmax(scale * q @ k.T) @ v, for strides that TMA copies."""
     ROWS: gl.constexpr = BLOCK_M // 2
@@ -307,12 +344,12 @@ def gluon_attention_kernel(
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(0), q_full, q_free, k_full, k_free, v_full, v_free,
                 turns, lse, batch, heads, queries, keys, factor,
-                upper, BLOCK_M, BLOCK_N, GROUP_HEADS, BUFFERS, CAUSAL, TURNS, LAZY, OVERLAP,
+                upper, BLOCK_M, BLOCK_N, GROUP_HEADS, BUFFERS, CAUSAL, TURNS, LAZY, OVERLAP, PACKED,
             )),
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(1), q_full, q_free, k_full, k_free, v_full, v_free,
                 turns, lse, batch, heads, queries, keys, factor,
-                lower, BLOCK_M, BLOCK_N, GROUP_HEADS, BUFFERS, CAUSAL, TURNS, LAZY, OVERLAP,
+                lower, BLOCK_M, BLOCK_N, GROUP_HEADS, BUFFERS, CAUSAL, TURNS, LAZY, OVERLAP, PACKED,
             )),
             (_copies, (
                 q_tiles, k_tiles, v_tiles, q_held, k_held, v_held, q_full, q_free, k_full, k_free, v_full, v_free,
@@ -345,7 +382,7 @@ attention_forms = replace(
     kernel=FormsKernel({"shipped": operation.kernel, "gluon": gluon_attention}),
     space={
         "FORM": ["shipped", "gluon"], "BLOCK_M": [128], "BLOCK_N": [64, 128], "GROUP_HEADS": [1, 8, 1024],
-        "BUFFERS": [2, 3], "TURNS": ["", "named", "shared"], "LAZY": [False, True], "OVERLAP": [False, True],
-        "num_warps": [4],
+        "BUFFERS": [2, 3], "TURNS": ["", "named", "shared"], "LAZY": [False, True], "OVERLAP": ["no", "free", "held"],
+        "PACKED": [False, True], "num_warps": [4],
     },
 )  # fmt: skip

@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from benchmarks.kernels.gluon_attention import _named
 from triton_ops.backend import FormsKernel, TritonKernel
 from triton_ops.kernels import load
-from triton_ops.kernels.fp8_gemm.problems import gluon_form
 from triton_ops.kernels.fp8_gemm.gluon_kernel import _copies, _put, _scales, corner, gluon_descriptors, gluon_grid
+from triton_ops.kernels.fp8_gemm.problems import gluon_form
 
 
 @gluon.jit

@@ -1,8 +1,8 @@
-"""The grouped product in Gluon for Hopper: one warp copies, two groups of warps multiply, each its half of a tile's rows.
+"""The grouped product in Gluon for Hopper: one warp copies, two groups of warps multiply, each half of a tile's rows.
 
-Half a tile that lies behind the last row of its group of rows is not multiplied. A group of warps is up to BUFFERS steps
-ahead of the other: while one writes its half, the other multiplies. With SKEW the lower half begins so many steps later,
-so that both do not write at once. Weights are [groups, N, K] in memory.
+Half a tile that lies behind the last row of its group of rows is not multiplied. A group of warps is up to BUFFERS
+steps ahead of the other: while one writes its half, the other multiplies. With SKEW the lower half begins so many steps
+later, so that both do not write at once. Weights are [groups, N, K] in memory.
 """
 
 from __future__ import annotations

@@ -16,14 +16,16 @@ from benchmarks.shipped.form_race import Case, run
 
 GLUON = {
     "FORM": "gluon", "BLOCK_M": 128, "BLOCK_N": 128, "GROUP_HEADS": 8, "BUFFERS": 2, "TURNS": "named", "LAZY": True,
-    "OVERLAP": True, "num_warps": 4,
+    "OVERLAP": "held", "PACKED": True, "num_warps": 4,
 }  # fmt: skip
 FORMS = {
     "named turns": GLUON,
+    "named turns, not packed": {**GLUON, "PACKED": False},
     "no turns": {**GLUON, "TURNS": ""},
     "shared turns": {**GLUON, "TURNS": "shared"},
     "named turns, sums at once": {**GLUON, "LAZY": False},
-    "named turns, no overlap": {**GLUON, "OVERLAP": False},
+    "named turns, no overlap": {**GLUON, "OVERLAP": "no"},
+    "named turns, free overlap": {**GLUON, "OVERLAP": "free"},
     "named turns, all heads": {**GLUON, "GROUP_HEADS": 1024},
     "named turns, 64 keys": {**GLUON, "BLOCK_N": 64, "BUFFERS": 3},
     "no turns, 64 keys": {**GLUON, "TURNS": "", "BLOCK_N": 64, "BUFFERS": 3},
