@@ -26,6 +26,8 @@ FORMS = {
     "named turns, sums at once": {**GLUON, "LAZY": False},
     "named turns, no overlap": {**GLUON, "OVERLAP": "no"},
     "named turns, free overlap": {**GLUON, "OVERLAP": "free"},
+    "no turns, free overlap": {**GLUON, "OVERLAP": "free", "TURNS": ""},
+    "no turns, one head": {**GLUON, "TURNS": "", "GROUP_HEADS": 1},
     "named turns, all heads": {**GLUON, "GROUP_HEADS": 1024},
     "named turns, 64 keys": {**GLUON, "BLOCK_N": 64, "BUFFERS": 3},
     "no turns, 64 keys": {**GLUON, "TURNS": "", "BLOCK_N": 64, "BUFFERS": 3},
