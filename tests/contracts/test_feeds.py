@@ -7,7 +7,8 @@ from concurrent.futures import Future
 import pytest
 
 from triton_ops.exceptions import TargetError
-from triton_ops.space import Config
+from triton_ops.search import make_searcher
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.loop import DirectFeed
 from triton_ops.tuner.proposals import CompiledFeed, Previews
 from triton_ops.values import Compiled, Resources, Status
@@ -52,6 +53,31 @@ def test_each_proposal_comes_once_and_in_order(name):
     assert feed.next(True) is None
     assert feed.held == 0
     assert feed.waited_s < 1
+
+
+@pytest.mark.parametrize("name", FEEDS)
+def test_once_a_feed_has_settled_its_proposals_are_ready(name):
+    feed = FEEDS[name]()
+    feed.add(CONFIGS)
+    feed.settle()
+    assert feed.ready
+
+
+def test_a_feed_settles_once_its_previews_and_its_slowest_proposal_are_compiled():
+    compiler, waits = Compiler(at_once=False), []
+
+    def wait(futures):
+        waits.append(len(futures))
+        compiler.finish(compiler.asked[len(waits) - 1][0])
+
+    searcher = make_searcher("ranked", ConfigSpace({"n": range(6)}))
+    previews = Previews(searcher, compiler, 2, None)
+    previews.update()
+    feed = CompiledFeed(compiler, 4, previews, wait)
+    feed.add([config for config in CONFIGS if config not in compiler.futures][:2])
+    feed.settle()
+    assert waits == [4, 3, 2, 1]
+    assert feed.room() > 0
 
 
 def test_a_slow_one_does_not_hold_up_those_after_it():

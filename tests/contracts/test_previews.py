@@ -28,6 +28,11 @@ def test_the_searchers_with_priors_use_previews():
     assert PREVIEWING == ["auto", "ranked"]
 
 
+def test_a_search_of_few_trials_sees_previews_of_a_small_space_too():
+    small = ConfigSpace({"A": range(3)})
+    assert len(make_searcher("ranked", small).wanted_previews(2)) == 2
+
+
 def refused(config):
     return Compiled(config, Status.RESOURCES, "too much shared memory", Resources(shared_bytes=1 << 19))
 
@@ -116,9 +121,8 @@ def test_previews_of_other_spaces_and_of_proposals_are_accepted(name):
     assert set(rest_of(searcher)) == set(PLAIN) - {first}
 
 
-@every_previewing
-def test_a_space_that_is_tried_whole_needs_no_previews(name):
-    assert make_searcher(name, ConfigSpace({"A": range(8), "B": range(8)})).wanted_previews(10) == []
+def test_a_space_that_is_tried_whole_needs_no_previews():
+    assert make_searcher("auto", ConfigSpace({"A": range(8), "B": range(8)})).wanted_previews(10) == []
 
 
 @every_previewing

@@ -296,9 +296,7 @@ def test_gradients_are_those_of_float64(dtype):
 
 
 def test_gradcheck_of_the_row_kernels_in_float64():
-    from functools import partial
-
-    from triton_ops.kernels.call import differentiable
+    from triton_ops.dispatch import Gradient
     from triton_ops.kernels.layer_norm import _forward as normalised
     from triton_ops.kernels.layer_norm import gradient
 
@@ -306,9 +304,11 @@ def test_gradcheck_of_the_row_kernels_in_float64():
     x, weight, bias = (torch.randn(s, device="cuda", dtype=torch.float64) for s in ((4, 9), (9,), (9,)))
 
     def found(x, weight, bias):
-        kept = [x.detach(), weight.detach()]
-        run = lambda _: (normalised(*(t.detach() for t in (x, weight, bias)), 0.125, None, False), kept)  # noqa: E731
-        return differentiable((x, weight, bias), run, partial(gradient, eps=0.125))
+        inputs = {"x": x, "weight": weight, "bias": bias, "eps": 0.125}
+        described = Gradient(
+            inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=("x", "weight")
+        )
+        return described.attached(inputs, normalised(x, weight, bias, 0.125, None, False))
 
     assert torch.autograd.gradcheck(found, [tensor.requires_grad_() for tensor in (x, weight, bias)])
 

@@ -153,8 +153,7 @@ def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, d
         at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
         dram = dram_bytes(machine, at_once * machine.units)
         loop = _loop(step, main, machine, dram)
-        if not step.links:  # the constants of chains hold such waits: most attention kernels have them
-            loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
+        loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
         return loop_schedule(loop, footprint, machine)
 
     return TilePlan(warps, _guess(step, main, grouped), schedule)

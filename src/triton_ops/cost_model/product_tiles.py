@@ -85,7 +85,7 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
     }
     step_ns = overlap_ns(times, costs.overlap)
     if loop.links:
-        times["chain"] = _chain_ns(loop, machine, mma_ns / depth, wait_ns, spilled)
+        times["chain"] = _chain_ns(loop, machine, times["matrix units"] / depth, wait_ns, spilled)
         step_ns = overlap_ns({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
     step_ns += costs.step_cycles / clock
     out_ns = max(
@@ -388,6 +388,7 @@ def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, f
         mma_excess=machine.mma_excess(tiles.dtype),
         store_bytes=queries * dim * item,
         links=2,
+        lockstep=lockstep(machine, scores, footprint.serialised),
         exchanged=warps_across(machine, queries, keys, warps) > 1,
         tall=tiles_of_warp(machine, queries, keys, warps),
     )

@@ -18,7 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar
 
@@ -37,16 +37,58 @@ _guard = RLock()
 class Gradient:
     """The gradient of a public function: `inputs` are those that have one, in the order of the function's results.
 
-    `function` is as of `differentiable`, with further inputs by name, whose schema is `values`, such as `float eps`.
-    Where torch traces, its tensors are the inputs that `kept` names, but for those that are None, and the `results` if
-    these are asked for.
+    `function` gets kept tensors, the gradient of the first result, which inputs need theirs, and by name further inputs
+    whose schema is `values`, such as `float eps`. The tensors are the inputs that `kept` names, but for those that are
+    None, and the results at these places. It runs without recording, so that there are no second derivatives.
     """
 
     inputs: tuple[str, ...]
     function: Callable[..., Sequence[Any]]
     values: str = ""
     kept: tuple[str, ...] = ()
-    results: bool = False
+    results: tuple[int, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the further inputs, in order."""
+        return _names(f"({self.values})")
+
+    def keep(self, ctx: Any, inputs: Mapping[str, Any], results: Sequence[Any]) -> None:
+        """Keep what `function` needs in torch's context of a call."""
+        ctx.values = {name: inputs[name] for name in self.names}
+        tensors = [inputs[name] for name in self.kept if inputs[name] is not None]
+        ctx.save_for_backward(*tensors, *(results[place] for place in self.results))
+
+    def attached(self, inputs: Mapping[str, Any], output: Any) -> Any:
+        """The output of a call with these inputs by name, with its gradient, which the first of several results has."""
+        tensors = [inputs[name] for name in self.inputs]
+        several = isinstance(output, tuple)
+        results = _attached().apply(self, inputs, output if several else (output,), *tensors)
+        return results if several else results[0]
+
+
+@cache
+def _attached() -> Any:
+    torch = require("torch", "gradients of kernels")
+
+    class Attached(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """Results of a kernel that has run, with the gradient of the call."""
+
+        @staticmethod
+        def forward(ctx: Any, gradient: Gradient, inputs: Mapping[str, Any], results: Any, *_tensors: Any) -> Any:
+            ctx.gradient = gradient
+            gradient.keep(ctx, inputs, results)
+            own = tuple(each.detach() for each in results)
+            ctx.mark_non_differentiable(*own[1:])
+            return own
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
+            needed = ctx.needs_input_grad[3:]
+            return (None, None, None, *ctx.gradient.function(ctx.saved_tensors, grad, needed, **ctx.values))
+
+    return Attached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +114,7 @@ class Operator:
             )
         return library
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the arguments, in order."""
         return _names(self.schema.rpartition("->")[0])
@@ -89,15 +131,21 @@ class Operator:
         ]
         return tuple(own) if isinstance(output, tuple) else own[0]
 
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The values of parameters that a call leaves out, by name."""
+        return {each.name: each.default for each in inspect.signature(self.run).parameters.values()}
+
+    def attached(self, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
+        """The output of a call, with a gradient if torch records and an input needs its own."""
+        if self.gradient is None or not _recorded(sys.modules.get("torch"), (*args, *kwargs.values())):
+            return output
+        return self.gradient.attached({**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}, output)
+
     def _keep(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
-        gradient = self.gradient
-        if gradient is not None:
-            parameters = inspect.signature(self.run).parameters.values()
-            named = {each.name: each.default for each in parameters} | dict(zip(self.names, inputs, strict=False))
-            ctx.values = [named[name] for name in _names(f"({gradient.values})")]
+        if self.gradient is not None:
             results = output if isinstance(output, (tuple, list)) else (output,)
-            tensors = [named[name] for name in gradient.kept if named[name] is not None]
-            ctx.save_for_backward(*tensors, *(results if gradient.results else ()))
+            self.gradient.keep(ctx, self.defaults | dict(zip(self.names, inputs, strict=False)), results)
 
     def _backward(self, ctx: Any, grad: Any, *_others: Any) -> tuple[Any, ...]:
         """The gradients of the inputs that torch has passed on; it leaves out those at the end that have defaults."""
@@ -105,7 +153,7 @@ class Operator:
         inputs = self.gradient.inputs if self.gradient is not None else ()
         needed = [wanted.get(name, False) for name in inputs]
         operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
-        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values)
+        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
         grads = dict(zip(inputs, gradients, strict=True))
         return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
 
@@ -113,7 +161,7 @@ class Operator:
         gradient = self.gradient
         if gradient is None:
             return []
-        named = dict(zip(_names(f"({gradient.values})"), values, strict=True))
+        named = dict(zip(gradient.names, values, strict=True))
         gradients = gradient.function(tensors, grad, needed, **named)
         return [grad.new_empty(0) if each is None else each for each in gradients]
 
@@ -141,13 +189,12 @@ def compilable(
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
+            if training is not None and _recorded(torch, (*args, *kwargs.values())):
+                return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             if torch is None or not torch.compiler.is_compiling():
                 _take_options(kwargs)
-                return function(*args, **kwargs)
-            if training is not None and torch.is_grad_enabled():
-                for value in (*args, *kwargs.values()):
-                    if isinstance(value, torch.Tensor) and value.requires_grad:
-                        return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
+                output = function(*args, **kwargs)
+                return operator.attached(args, kwargs, output)  # type: ignore[no-any-return]
             ready()
             if "config" in kwargs:
                 kwargs["config"] = _told(kwargs["config"])
@@ -156,6 +203,15 @@ def compilable(
         return public
 
     return decorate
+
+
+def _recorded(torch: Any, values: Sequence[Any]) -> bool:
+    """Return True if torch records a call with these values, since one needs a gradient; Dynamo traces this code."""
+    if torch is not None and torch.is_grad_enabled():
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                return True
+    return False
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from triton_ops.dispatch import Gradient, capturing, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.call import (
     check_activation,
-    differentiable,
     validate_eps,
     validate_head_dim,
     validate_positive_dimensions,
@@ -152,14 +151,12 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     call.check_dtypes(factors, DTYPES)
     call.check_shape("x", x.shape, (*x.shape[:-1], weight.shape[1]), "the layer has this number of inputs")
 
-    def run(_saving: bool) -> tuple[Any, list[Any]]:
-        rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
-        codes, scale = quantize_fp8(rows, granularity="row")
-        turned, turned_scale = quantised_weight(weight)
-        product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
-        return product.view(*x.shape[:-1], weight.shape[0]), [x.detach(), weight.detach()]
-
-    return differentiable((x, weight, bias), run, linear_gradient)
+    rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
+    codes, scale = quantize_fp8(rows, granularity="row")
+    turned, turned_scale = quantised_weight(weight)
+    bias = None if bias is None else bias.detach()
+    product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
+    return product.view(*x.shape[:-1], weight.shape[0])
 
 
 class FP8Linear(base_class("torch.nn", "Module", "FP8Linear")):  # type: ignore[misc]

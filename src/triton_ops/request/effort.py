@@ -97,6 +97,8 @@ class Effort:
         doubt_s: Seconds that a doubt about the default may take after the race, beside the race's own.
         worthwhile: The search ends when it expects to gain less than this share; the default is the indifference zone,
             below which a comparison counts two configs as equal.
+        compiled_first: Whether the seconds of the budget begin once the searcher's first proposals are compiled and
+            something can be measured, and not with the call. A slow compilation then takes no proposal's place.
 
     Raises:
         SettingsError: A field has a value that it cannot have.
@@ -117,6 +119,7 @@ class Effort:
     previews: int = 512
     doubt_s: float = 3.0
     worthwhile: float = RacePolicy.zone
+    compiled_first: bool = False
 
     def __post_init__(self) -> None:
         if not str(self.name).strip():
@@ -194,8 +197,9 @@ PRESETS = {
         race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=0.25, visit_ms=1.25, regret=RacePolicy.zone),
         near=0.06,
         finalists=2,
-        previews=32,
+        previews=12,
         doubt_s=0.5,
+        compiled_first=True,
     ),
     "quick": Effort(
         name="quick",

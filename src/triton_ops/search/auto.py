@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,12 +381,14 @@ _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after s
 class AutoSearch:
     """The searcher `auto`, as the module describes; `records` are prior knowledge from other problems and devices."""
 
+    _tried_whole: ClassVar[int] = Search.SMALL  # configs, of which none is left out
+
     def __init__(
         self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
     ) -> None:
         self._encoder = Encoder(space)
         self._open_configs = OpenConfigs(space, self._encoder, seed)
-        self._small = self._open_configs.whole and len(self._open_configs.configs) <= Search.SMALL
+        self._small = self._open_configs.whole and len(self._open_configs.configs) <= self._tried_whole
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)

@@ -11,8 +11,11 @@ from triton_ops.search.auto import AutoSearch
 class RankedSearch(AutoSearch):
     """The searcher `ranked`: what the first prior expects to be fast comes first; without priors, far from all before.
 
-    Over few trials this finds more than `auto`, which spends some of them on what it may learn.
+    Over few trials this finds more than `auto`, which spends some of them on what it may learn. It sees previews of a
+    small space too: a config that cannot be launched takes no trial.
     """
+
+    _tried_whole = 0
 
     def _start_config(self, positions: NDArray[np.intp]) -> int:
         if not len(self._priors):

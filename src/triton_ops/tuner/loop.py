@@ -138,6 +138,10 @@ class RunningBudget:
         """When the first trial began, if the seconds for the search were over by then; else None."""
         return self._first_s if self._first_s is not None and self._first_s >= self._search_s else None
 
+    def begin(self) -> None:
+        """Let the seconds count from now."""
+        self._start = self._clock()
+
     def note(self, trial_s: float, compile_s: float = 0.0) -> None:
         """A trial took so long, and so may the next; a process took so long to compile its config."""
         self._latest.append(trial_s)
@@ -205,6 +209,9 @@ class DirectFeed:
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
         """Take proposals; all of them are run."""
         self._waiting.extend(configs)
+
+    def settle(self) -> None:
+        """Wait until all that is compiled ahead is compiled; here nothing is."""
 
     def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
         """The proposal that has waited longest."""
@@ -354,6 +361,8 @@ class TuningLoop:
                 self._begin_attempt = thread.begin
             most = 1 if thread is None else 2  # one that is tried, and one to follow it
             try:
+                if self.effort.compiled_first:
+                    self._compile_first()
                 while (progressing := len(self._under_way) < most and self._begin(station)) or self._under_way:
                     if not progressing:
                         self._finish(self._under_way.popleft(), station)
@@ -365,6 +374,13 @@ class TuningLoop:
         default = self.trials.get(self.default)
         measured = default if default is not None and default.ok else None
         return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, self._failed)
+
+    def _compile_first(self) -> None:
+        """Wait for what the searcher wants to see of the compiler, and for the proposals that it then makes."""
+        self.feed.settle()
+        self._fill()
+        self.feed.settle()
+        self.budget.begin()
 
     def _begin(self, station: TriesConfigs) -> bool:
         """Begin to try the next proposal, or end one that is not to be run; False if nothing can be begun now."""

@@ -19,7 +19,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -63,9 +63,9 @@ class Previews:
         self.has_begun = False
 
     @property
-    def under_way(self) -> bool:
-        """True if some previews are not compiled yet, or the searcher was not told of them."""
-        return bool(self._waiting)
+    def under_way(self) -> Collection[Future[Compiled]]:
+        """The previews that are not compiled yet, or that the searcher was not told of."""
+        return self._waiting.values()
 
     def update(self) -> None:
         """Tell the searcher of newly compiled previews, and submit those that it wants next."""
@@ -198,7 +198,10 @@ class CompiledFeed(DirectFeed):
         """The feed of a search over a pool; `log` takes every preview."""
         previews = None
         if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-            previews = Previews(searcher, pool, effort.previews, machine, log)
+            most = (
+                min(effort.previews, pool.workers) if effort.compiled_first else effort.previews
+            )  # all are waited for
+            previews = Previews(searcher, pool, most, machine, log)
             previews.update()
         return cls(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
 
@@ -235,6 +238,13 @@ class CompiledFeed(DirectFeed):
             if anyway:
                 self._to_run.add(config)
             self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
+
+    def settle(self) -> None:
+        """Wait until all proposals, and all previews that are under way, are compiled."""
+        previews = () if self._previews is None else self._previews.under_way
+        futures = [*(future for _, future in self._waiting), *previews]
+        while pending := [future for future in futures if not future.done()]:
+            self._wait(pending)
 
     def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
         """The first proposal that is compiled; when none is left, the deferred ones, or else these as dropped.

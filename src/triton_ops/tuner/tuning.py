@@ -408,12 +408,15 @@ class Tuning:
         known = recalled(self.key, self.store)
         incumbents = [known.winner] if known and self.task.space.why_not(known.winner) is None else []
         nearby = self._nearby(trials)
+        if self.effort.compiled_first:  # whose few trials are the searcher's
+            self.effort = self.effort.beyond(len({*incumbents, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
-            searcher = self._searcher(pool, readiness(process))
+            waits = self.effort.compiled_first
+            searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, nearby)
             station = stack.enter_context(closing(wait_for_station()))

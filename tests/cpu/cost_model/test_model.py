@@ -297,6 +297,16 @@ def test_products_that_wait_for_each_other_are_slower_and_a_guess_lies_between()
     assert model.expected_ms(usual) == model.expected_ms(usual, Resources(serialised=False))
 
 
+def test_serialised_products_lengthen_the_chain_of_attention_too():
+    model = Model(Work(tiles=ATTENTION), H200)
+    tall = {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 2}
+    free, bound = (model.explain(tall, Resources(serialised=known)) for known in (False, True))
+    assert model.expected_ms(tall) == free.expected_ms
+    assert bound.expected_ms > 1.15 * free.expected_ms
+    chains = [next(term.alone_ms for term in each.terms if term.name == "chain") for each in (free, bound)]
+    assert chains[1] > chains[0]
+
+
 def test_the_search_begins_elsewhere_once_the_compiler_has_serialised_the_models_first_choices():
     tiles = replace(GEMM, dtype="float8_e4m3fn", b_along_inner=True)
     sides = {"BM": [128, 256], "BN": [64, 128, 256], "BK": [64, 128], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5]}

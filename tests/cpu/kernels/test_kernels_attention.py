@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from functools import partial
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.device import Target
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
 from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation
@@ -24,7 +24,6 @@ from triton_ops.kernels.attention.problems import (
     seen_pairs,
     wide_space,
 )
-from triton_ops.kernels.call import differentiable
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton
@@ -326,13 +325,12 @@ def checked_gradient(causal):
     given = [drawn(1, *shape).double().requires_grad_() for shape in ((2, 2, 2), (1, 3, 2), (1, 3, 2))]
 
     def found(*tensors):
-        plain = tuple(each.detach() for each in tensors)
-
-        def run(_kept):
-            made = _forward(plain, extents, causal, 0.7, True, SMALL, False)
-            return made[0], [*plain, *made]
-
-        return differentiable(tensors, run, partial(gradient, causal=causal, scale=0.7))
+        names = ("q", "k", "v")
+        described = Gradient(
+            inputs=names, function=gradient, values="bool causal, float? scale", kept=names, results=(0, 1)
+        )
+        inputs = {**dict(zip(names, tensors, strict=True)), "causal": causal, "scale": 0.7}
+        return described.attached(inputs, _forward(tensors, extents, causal, 0.7, True, SMALL, False))[0]
 
     return torch.autograd.gradcheck(found, given)
 

@@ -16,9 +16,10 @@ from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.device import DeviceSpec, Machine, Target
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
-from triton_ops.kernels.call import ShippedKernel, differentiable
+from triton_ops.kernels.call import ShippedKernel
 from triton_ops.kernels.gated_mlp import _forward, gradient, operation
 from triton_ops.kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
@@ -134,13 +135,11 @@ def checked_gradient(activation):
     x, gate, up = (each.squeeze(0).double().requires_grad_() for each in inputs((1, 2, 3, 4), "float32"))
 
     def found(x, gate, up):
-        plain = x.detach(), (gate.detach(), up.detach())
-
-        def run(kept):
-            out, products = _forward(*plain, activation, kept, {**SMALL}, False)
-            return out, [plain[0], *plain[1], *products]
-
-        return differentiable((x, gate, up), run, partial(gradient, activation=activation))
+        inputs = {"x": x, "gate": gate, "up": up, "activation": activation}
+        names = ("x", "gate", "up")
+        described = Gradient(inputs=names, function=gradient, values="str activation", kept=names, results=(1, 2))
+        out, products = _forward(x.detach(), (gate, up), activation, True, {**SMALL}, False)
+        return described.attached(inputs, (out, *products))[0]
 
     return torch.autograd.gradcheck(found, (x, gate, up))
 

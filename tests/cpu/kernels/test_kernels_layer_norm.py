@@ -1,15 +1,14 @@
 """Layer norm: numbers from Triton's interpreter beside float64, gradients, its problems and space, and its errors."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.layer_norm import _forward, gradient, layer_norm, operation
 from triton_ops.kernels.layer_norm import gradient_operation as backward_operation
 from triton_ops.kernels.layer_norm.problems import gradient_default
@@ -111,9 +110,11 @@ def checked_gradient():
     x, weight, bias = drawn(4, 9).double(), drawn(9).double(), drawn(9).double()
 
     def normalised(x, weight, bias):
-        kept = [x.detach(), weight.detach()]
-        run = lambda _: (_forward(*(t.detach() for t in (x, weight, bias)), 1e-3, None, False), kept)  # noqa: E731
-        return differentiable((x, weight, bias), run, partial(gradient, eps=1e-3))
+        inputs = {"x": x, "weight": weight, "bias": bias, "eps": 1e-3}
+        described = Gradient(
+            inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=("x", "weight")
+        )
+        return described.attached(inputs, _forward(x, weight, bias, 1e-3, None, False))
 
     return torch.autograd.gradcheck(normalised, [t.requires_grad_() for t in (x, weight, bias)])
 

@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import math
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 
 from tests.near import drawn, off, widened
 from triton_ops.backend import Arguments
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -20,7 +20,6 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.rmsnorm_rope import _forward, gradient, operation
 from triton_ops.kernels.rmsnorm_rope import gradient_operation as backward_operation
 from triton_ops.kernels.rmsnorm_rope.problems import default_config
@@ -373,9 +372,12 @@ def checked_gradient():
     x, weight, cos, sin = drawn(1, 2, 8).double(), drawn(8).double(), drawn(2, 4).double(), drawn(2, 4).double() + 0.5
 
     def rotated(x, weight):
-        kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
-        run = lambda _: (_forward(kept, 1e-3, None, False), kept)  # noqa: E731
-        return differentiable((x, weight), run, partial(gradient, eps=1e-3))
+        inputs = {"x": x, "weight": weight, "cos": cos, "sin": sin, "eps": 1e-3}
+        out = _forward([tensor.detach() for tensor in (x, weight, cos, sin)], 1e-3, None, False)
+        described = Gradient(
+            inputs=("x", "weight"), function=gradient, values="float eps", kept=("x", "weight", "cos", "sin")
+        )
+        return described.attached(inputs, out)
 
     return torch.autograd.gradcheck(rotated, [x.requires_grad_(), weight.requires_grad_()])
 

@@ -8,8 +8,8 @@ import torch
 
 from tests.near import drawn, error_of, off, widened
 from triton_ops.device import DeviceSpec, Machine
+from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import gradient, operation, softmax
 from triton_ops.kernels.softmax import gradient_operation as backward_operation
@@ -98,7 +98,8 @@ def checked_gradient():
     x = drawn(3, 10, dtype=torch.float64).requires_grad_()
 
     def found(x):
-        return differentiable((x,), lambda _: _forward(x.detach(), None, False), gradient)
+        described = Gradient(inputs=("x",), function=gradient, results=(0,))
+        return described.attached({"x": x}, _forward(x, None, False))
 
     return torch.autograd.gradcheck(found, x)
 

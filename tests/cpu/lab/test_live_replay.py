@@ -78,6 +78,15 @@ def test_a_budget_of_seconds_ends_a_tune_by_the_simulated_clock(file):
     assert run.trials < 10
 
 
+def test_a_race_tries_all_its_picks_however_slowly_they_compile(file):
+    recording = read_recording(file())
+    trials = {config: replace(trial, compile_s=9.0) for config, trial in recording.trials.items()}
+    run = tune(replace(recording, trials=trials), effort=PRESETS["race"], search="ranked", compilers=2)
+    assert (run.trials, run.stopped) == (6, "trials")
+    late = tune(replace(recording, trials=trials), effort=replace(PRESETS["race"], compiled_first=False), compilers=2)
+    assert late.stopped == "seconds"
+
+
 def test_few_compilers_are_slower_than_many(file):
     recording = read_recording(file())
     few, many = (tune(recording, search="random", compilers=count, worker_s=0.0).seconds for count in (1, 16))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import LauncherKernel
@@ -14,7 +13,6 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatch
 from triton_ops.kernels import call
 from triton_ops.kernels.attention import kernel, problems
 from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable, padded
 from triton_ops.space import Config
@@ -219,14 +217,15 @@ operation = _KERNEL.operation
         function=gradient,
         values="bool causal, float? scale",
         kept=("q", "k", "v"),
-        results=True,
+        results=(0, 1),
     ),
 )
 def _attention_products(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
-    return _attended((q, k, v), causal, scale, True, **options)  # type: ignore[no-any-return]
+    extents = validate_attention_inputs(q, k, v, scale, causal)
+    return _forward((q, k, v), extents, causal, scale, True, **options)
 
 
 @compilable(
@@ -286,7 +285,8 @@ def flash_attention(
     in between; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Dao, "FlashAttention-2", arXiv:2307.08691; running maximum by Milakov, Gimelshein, arXiv:1805.02867.
     """
-    return _attended((q, k, v), causal, scale, False, config, tune)  # type: ignore[no-any-return]
+    extents = validate_attention_inputs(q, k, v, scale, causal)
+    return _forward((q, k, v), extents, causal, scale, False, config, tune)[0]
 
 
 def flash_attention_with_lse(
@@ -324,38 +324,18 @@ def flash_attention_with_lse(
     return attended, logarithms.detach()
 
 
-def _attended(
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    causal: bool,
-    scale: float | None,
-    logarithms: bool,
-    config: Mapping[str, Any] | None = None,
-    tune: bool = False,
-) -> Any:
-    """The result, in a tuple with the logarithms of its sums if they are asked for."""
-    q, k, v = tensors
-    extents = validate_attention_inputs(q, k, v, scale, causal)
-    plain = q.detach(), k.detach(), v.detach()
-
-    def forward(saving: bool) -> tuple[Any, list[torch.Tensor]]:
-        results = _forward(plain, extents, causal, scale, saving or logarithms, config, tune)
-        return results if logarithms else results[0], [*plain, *results]
-
-    return differentiable(tensors, forward, partial(gradient, causal=causal, scale=scale))
-
-
 def _forward(
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     extents: AttentionExtents,
     causal: bool,
     scale: float | None,
     saving: bool,
-    config: Mapping[str, Any] | None,
-    tune: bool,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms if they are to be kept, else nothing in their place."""
     torch = require("torch", "attention")
-    q, k, v = tensors
+    q, k, v = (tensor.detach() for tensor in tensors)
     out = result_of(q, extents.value_dim)
     wide = torch.promote_types(q.dtype, torch.float32)
     lse = q.new_empty((extents.batch, extents.heads, extents.queries) if saving else (0,), dtype=wide)

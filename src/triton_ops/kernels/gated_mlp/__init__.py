@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
@@ -11,7 +10,6 @@ from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.gated_mlp import kernel, problems
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
@@ -142,15 +140,14 @@ operation = _KERNEL.operation
 @compilable(
     '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False)'
     " -> (Tensor, Tensor, Tensor)",
-    gradient=Gradient(inputs=_INPUTS, function=gradient, values="str activation", kept=_INPUTS, results=True),
+    gradient=Gradient(inputs=_INPUTS, function=gradient, values="str activation", kept=_INPUTS, results=(1, 2)),
 )
 def _gated_mlp_products(
     x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu", **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The result, and both products for its gradient, each [batch, seq, intermediate]."""
     batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
-    weights = gate_weight.detach(), up_weight.detach()
-    out, products = _forward(_flat(x), weights, activation, True, **options)
+    out, products = _forward(_flat(x), (gate_weight, up_weight), activation, True, **options)
     gate, up = (product.view(batch, seq, intermediate) for product in products)
     return out.view(batch, seq, intermediate), gate, up
 
@@ -208,16 +205,8 @@ def fused_gated_mlp(
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
     """
     batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
-    flat = _flat(x)
-    weights = gate_weight.detach(), up_weight.detach()
-
-    def forward(saving: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out, products = _forward(flat, weights, activation, saving, config, tune)
-        return out.view(batch, seq, intermediate), [flat, *weights, *products]
-
-    return differentiable(  # type: ignore[no-any-return]
-        (x, gate_weight, up_weight), forward, partial(gradient, activation=activation)
-    )
+    out, _ = _forward(_flat(x), (gate_weight, up_weight), activation, False, config, tune)
+    return out.view(batch, seq, intermediate)
 
 
 def _forward(
@@ -233,6 +222,7 @@ def _forward(
     out = x.new_empty((x.shape[0], weights[0].shape[0]))
     products = [torch.empty_like(out), torch.empty_like(out)] if saving else []
     if call.launches(out):
-        values = problems.launch_values(x, *weights, out, activation)
+        gate_weight, up_weight = weights
+        values = problems.launch_values(x, gate_weight.detach(), up_weight.detach(), out, activation)
         _KERNEL.run(values, x.device, config, tune, **dict(zip(("gate", "up"), products, strict=False)))
     return out, products

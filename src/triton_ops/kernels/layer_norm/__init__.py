@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import LauncherKernel, TritonKernel
@@ -11,7 +10,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import differentiable, validate_eps
+from triton_ops.kernels.call import validate_eps
 from triton_ops.kernels.jit import INTERPRETED, add_up
 from triton_ops.kernels.layer_norm import problems
 from triton_ops.kernels.layer_norm.kernel import (
@@ -97,7 +96,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": problems.DEFAULT_EPS,
             "COLUMNS": columns,
         }  # fmt: skip
-        _GRADIENT.run(values, x.device, eps=eps)
+        _GRADIENT.run(values, x.device, eps=float(eps))
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]
 
 
@@ -150,16 +149,7 @@ def layer_norm(
     Source: Ba, Kiros, Hinton, arXiv:1607.06450; merged variances by Chan, Golub, LeVeque, 1979.
     """
     _check(x, weight, bias, eps)
-    tensors = [x.detach()] if weight is None else [x.detach(), weight.detach()]
-    return differentiable(  # type: ignore[no-any-return]
-        (x, weight, bias),
-        lambda _saving: (_forward(x.detach(), _plain(weight), _plain(bias), float(eps), config, tune), tensors),
-        partial(gradient, eps=float(eps)),
-    )
-
-
-def _plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.detach()
+    return _forward(x, weight, bias, float(eps), config, tune)
 
 
 def _check(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> None:
@@ -186,7 +176,8 @@ def _forward(
     out, columns = x.new_empty(x.shape), x.shape[-1]
     if not call.launches(out):
         return out
-    flat, flat_out = x.view(-1, columns), out.view(-1, columns)
+    flat, flat_out = x.detach().view(-1, columns), out.view(-1, columns)
+    weight, bias = (None if each is None else each.detach() for each in (weight, bias))
     values = {
         "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": problems.DEFAULT_EPS,
         "COLUMNS": columns,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import LauncherKernel, TritonKernel
@@ -11,7 +10,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import differentiable, validate_eps
+from triton_ops.kernels.call import validate_eps
 from triton_ops.kernels.jit import INTERPRETED, add_up
 from triton_ops.kernels.rmsnorm_rope import problems
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_backward_kernel, rmsnorm_rope_kernel
@@ -66,7 +65,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
     if call.launches(dx):
         values = problems.launch_values(x, weight, cos, sin, grad=grad.contiguous(), dx=dx, dweight=dweight)
-        _GRADIENT.run(values, x.device, eps=eps)
+        _GRADIENT.run(values, x.device, eps=float(eps))
     return dx if needs[0] else None, dweight if needs[1] else None
 
 
@@ -210,12 +209,7 @@ def fused_rmsnorm_rope(
     *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
     if check_halves and call.launches(x):
         check_halves_equal({"cos": cos, "sin": sin}, head_dim)
-    tensors = [tensor.detach() for tensor in (x, weight, cos, sin)]
-    return differentiable(  # type: ignore[no-any-return]
-        (x, weight),
-        lambda _saving: (_forward(tensors, float(eps), config, tune), tensors),
-        partial(gradient, eps=float(eps)),
-    )
+    return _forward([tensor.detach() for tensor in (x, weight, cos, sin)], float(eps), config, tune)
 
 
 def _forward(tensors: Sequence[torch.Tensor], eps: float, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:

@@ -9,7 +9,6 @@ from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax import kernel, problems
 
@@ -54,7 +53,7 @@ operation = _KERNEL.operation
 
 @compilable(
     '(Tensor x, str config="", bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x",), function=gradient, results=True),
+    gradient=Gradient(inputs=("x",), function=gradient, results=(0,)),
 )
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
     """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
@@ -86,14 +85,12 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     call.check_contiguous({"x": x})
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
-    return differentiable(  # type: ignore[no-any-return]
-        (x,), lambda _saving: _forward(x.detach(), config, tune), gradient
-    )
+    return _forward(x, config, tune)
 
 
-def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
     if call.launches(out):
-        values = problems.launch_values(x.view(-1, columns), out.view(-1, columns))
+        values = problems.launch_values(x.detach().view(-1, columns), out.view(-1, columns))
         _KERNEL.run(values, x.device, config, tune)
-    return out, [out]
+    return out
