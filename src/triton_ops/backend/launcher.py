@@ -506,23 +506,21 @@ class LauncherKernel(CompiledByTriton):
         kernel.
         """
         if self.interpreted:
-            return self._executable(config, launches=True)
+            return self.executable(config)
         start = time.perf_counter()
         try:
             kernels = self.lowered(config, arguments)
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
-            return self._executable(config, launches=False)
+            return self.executable(config, launches=False)
         except Exception as error:
             raise CandidateError.of_compiler(error) from error
         loaded(lambda: kernels)
         took_s = time.perf_counter() - start
         traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
-        return replace(
-            self._executable(config, launches=True), resources=resources_of(kernels), compile_s=took_s, **traits
-        )
+        return replace(self.executable(config), resources=resources_of(kernels), compile_s=took_s, **traits)
 
-    def _executable(self, config: Config, launches: bool) -> Executable:
+    def executable(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:

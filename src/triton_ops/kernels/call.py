@@ -14,7 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator
+from triton_ops.backend import Arguments, FormsKernel, Kernel, LauncherKernel, Operation, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.exceptions import (
@@ -204,9 +204,10 @@ class ShippedKernel:
     def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
         """Launch once with a config."""
         kernel: Any = self.operation.kernel
+        form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
         with on_device(device):
-            if isinstance(kernel, LauncherKernel):
-                ScratchAllocator.around(partial(kernel.launch, **values, **config))()
+            if isinstance(form, LauncherKernel):
+                ScratchAllocator.around(partial(form.launch, **values, **own))()
             else:
                 kernel.executable(config).launch(Arguments(keyword=values))
 

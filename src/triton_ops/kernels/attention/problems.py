@@ -13,17 +13,18 @@ takes for wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
 from triton_ops.device import Machine
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
 
@@ -89,7 +90,10 @@ def _few(terms: int, warps: int, most: int) -> bool:
     return terms <= 32 * warps * most
 
 
+FORMS = ("triton", "gluon")
 OWN = OwnConfigs({
+    "FORM": Own(Choice(FORMS), optional=True),
+    "TURNS": Own(Flag(), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
@@ -108,6 +112,13 @@ ROLES_NEED = (
     "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
+_GLUON_HAS = {
+    "BLOCK_M": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4, "num_stages": 2
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the other."""
+_HALF = 2  # bytes of an element
+_GLUON_SIZES = (64, 128)  # of heads; wider ones take more shared memory than there is
+_GLUON_ROWS = 64  # of a group of its warps
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -136,8 +147,9 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
-            lambda BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
-                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE else 1) >= BLOCK_M * (BLOCK_N + values)
+            lambda FORM, BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
+                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE or FORM == "gluon" else 1)
+                >= BLOCK_M * (BLOCK_N + values)
             ),
             f"{{BLOCK_M}} rows take over {_MOST_HELD} registers of each thread of {{num_warps}} warps",
         ),
@@ -161,9 +173,51 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ),
             ROLES_NEED,
         ),
+        *_form_rules(_takes_gluon(problem)),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
     return ConfigSpace(tunables, rules, default)
+
+
+def _takes_gluon(problem: Problem) -> bool:
+    """Tell whether the form in Gluon can compute the problem, and is there."""
+    specs = problem.specs
+    q, k, v = (specs[name] for name in ("q", "k", "v"))
+    fits = q.shape[3] in _GLUON_SIZES and v.shape[3] in _GLUON_SIZES and ITEM_BYTES[q.dtype] == _HALF
+    seen = q.shape[2] >= _GLUON_ROWS and k.shape[2] > 0
+    return fits and seen and describable(q, k, v, specs["out"]) and bool(gluon_form())
+
+
+def gluon_form() -> dict[str, TritonKernel]:
+    """The form by its name; empty where the installed Triton has no Gluon for Hopper."""
+    return form_in_gluon("attention", "gluon_attention_kernel", "out")
+
+
+def _form_rules(whole: bool) -> tuple[Constraint, ...]:
+    return (
+        Constraint(
+            "gluon", lambda FORM: FORM == "triton" or whole,
+            "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, which "
+            f"descriptors need as {DESCRIBABLE}; a Triton without Gluon for Hopper lacks it",
+        ),
+        Constraint("turns", lambda FORM, TURNS: FORM == "gluon" or not TURNS, "only the form in Gluon has turns"),
+        Constraint(
+            "gluon_keys", lambda FORM, BLOCK_N: FORM == "triton" or BLOCK_N >= _GLUON_ROWS,
+            "the form in Gluon has blocks of 64 keys or more, not {BLOCK_N}",
+        ),
+        *fixed_in_gluon(_GLUON_HAS),
+    )  # fmt: skip
+
+
+def as_its_form(config: Config, problem: Callable[[], Problem]) -> Config:
+    """A config of the caller's own, in Gluon if it asks for that and the problem can have it, else ConfigValueError."""
+    own = {"FORM": "triton", "GROUP_HEADS": 1, "TURNS": False, **config}
+    if own["FORM"] == "triton" and not own["TURNS"]:
+        return config
+    whole = Config({**_GLUON_HAS, **own})
+    if (why := config_space(problem()).why_not(whole)) is not None:
+        raise ConfigValueError(f"FORM is {own['FORM']!r}, which this call cannot have: {why}", hint="leave FORM out")
+    return config
 
 
 def _groups(least_rows: int) -> Constraint:
@@ -206,7 +260,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         splits *= 2
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
-        num_warps=warps, num_stages=stages,
+        num_warps=warps, num_stages=stages, FORM="triton", TURNS=False,
     )  # fmt: skip
 
 

@@ -1,0 +1,300 @@
+"""Attention in Gluon for Hopper: one warp copies, two groups of four warps attend, each for half of a tile's rows.
+
+A tile is BLOCK_M rows of one head, which walk from its last keys, some of which are masked, to the first. A group has
+two products under way, the scores of a block of keys and the values of the block before, and makes weights of the
+scores while the second product runs. With TURNS a group begins its products when those of the other have been issued,
+so that the exponentials of one run beside the products of the other. Programs walk over tiles, the longest walks first.
+
+Descriptors have four axes, so that what is beyond a head is read as zeros, and is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops.backend import matrix_descriptor
+from triton_ops.base import require
+from triton_ops.kernels.fp8_gemm.gluon_kernel import capability_from, copy_in, copy_out, together
+from triton_ops.kernels.tiles import programs_for
+
+triton = require("triton", "the attention kernel in Gluon")
+gluon = require("triton.experimental.gluon", "the attention kernel in Gluon")
+gl = require("triton.experimental.gluon.language", "the attention kernel in Gluon")
+_hopper = require("triton.experimental.gluon.language.nvidia.hopper", "the attention kernel in Gluon")
+fence_async_shared, mbarrier, tma = _hopper.fence_async_shared, _hopper.mbarrier, _hopper.tma
+warpgroup_mma, warpgroup_mma_wait = _hopper.warpgroup_mma, _hopper.warpgroup_mma_wait
+
+BUFFERS = gl.constexpr(2)  # of keys, and as many of values
+_KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # first of their barriers
+
+
+@gluon.jit
+def place_of(tile, tiles, heads, many, GROUP: gl.constexpr, CAUSAL: gl.constexpr):
+    """Batch, head and tile of rows; GROUP heads are walked through before the next tile of rows."""
+    first = tile // (GROUP * tiles) * GROUP
+    width = gl.minimum(many - first, GROUP)
+    place = tile % (GROUP * tiles)
+    at, row = first + place % width, place // width
+    if CAUSAL:
+        row = tiles - 1 - row
+    return at // heads, at % heads, row
+
+
+@gluon.jit
+def blocks_of(row, queries, keys, BM: gl.constexpr, BN: gl.constexpr, CAUSAL: gl.constexpr):
+    """How many blocks of keys a tile walks over, at least one, and how many of them all of its rows see whole."""
+    limit, whole = keys, keys
+    if CAUSAL:
+        limit = gl.maximum(gl.minimum(keys, row * BM + BM + (keys - queries)), 1)
+        whole = gl.maximum(gl.minimum(keys, row * BM + 1 + (keys - queries)), 0)
+    return gl.cdiv(limit, BN), whole // BN
+
+
+@gluon.jit
+def _copy(tiles, at, held, full, free, place, turn):
+    """Have a tile copied into the buffer of a barrier, as soon as it is free."""
+    mbarrier.wait(free.index(place), (turn & 1) ^ 1)
+    mbarrier.expect(full.index(place), tiles.block_type.nbytes)
+    copy_in(tiles, at, full.index(place), held)
+
+
+@gluon.jit
+def _copies(
+    q, k, v, q_held, k_held, v_held, full, free, batch, heads, sharing, queries, keys,
+    BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """Have the queries, keys and values of all tiles copied."""
+    count, walks = 0, 0
+    tiles = gl.cdiv(queries, BM)
+    for tile in range(gl.program_id(0), tiles * batch * heads, gl.num_programs(0)):
+        b, h, row = place_of(tile, tiles, heads, batch * heads, GROUP, CAUSAL)
+        blocks, _ = blocks_of(row, queries, keys, BM, BN, CAUSAL)
+        for part in gl.static_range(2):
+            at = row * BM + part * (BM // 2)
+            _copy(q, [b, h, at, 0], q_held.index(part), full, free, _QUERIES + part, walks)
+        for step in range(blocks):
+            slot, turn, start = count % BUFFERS, count // BUFFERS, (blocks - 1 - step) * BN
+            _copy(k, [b, h // sharing, start, 0], k_held.index(slot), full, free, _KEYS + slot, turn)
+            _copy(v, [b, h // sharing, start, 0], v_held.index(slot), full, free, _VALUES + slot, turn)
+            count += 1
+        walks += 1  # noqa: SIM113 - Gluon has no enumerate
+
+
+@gluon.jit
+def _turn(PASS: gl.constexpr, PART: gl.constexpr):
+    """Wait for the group's turn, or pass it to the other: at a barrier of the hardware, which counts 256 threads.
+
+    Triton itself uses barriers 0 and 1, and one more for each group of warps.
+    """
+    barrier = gl.to_tensor(11 if (PART == 1) != PASS else 10)
+    if PASS:
+        gl.inline_asm_elementwise("bar.arrive $1, 256; mov.b32 $0, 0;", "=r,r", [barrier], gl.int32, False, 1)
+    else:
+        gl.inline_asm_elementwise("bar.sync $1, 256; mov.b32 $0, 0;", "=r,r", [barrier], gl.int32, False, 1)
+
+
+@gluon.jit
+def _weights(scores, highest, seen_to, start, factor, BN: gl.constexpr, MASKED: gl.constexpr, layout: gl.constexpr):
+    """The weights of a block, the largest score so far, and what earlier sums are to be multiplied by.
+
+    Each thread has sums of its own weights, in eight columns, which are added up at the end of the walk.
+    """
+    if MASKED:
+        column = gl.arange(0, BN, gl.SliceLayout(0, layout))
+        scores = gl.where(gl.expand_dims(column, 0) < gl.expand_dims(seen_to - start, 1), scores, float("-inf"))
+    higher = gl.maximum(highest, gl.max(scores, 1) * factor)
+    p = gl.exp2(scores * factor - gl.expand_dims(higher, 1))
+    return p, gl.sum(gl.reshape(p, (p.type.shape[0], BN // 8, 8)), 1), higher, gl.exp2(highest - higher)
+
+
+@gluon.jit
+def _packed(p, dtype: gl.constexpr):
+    """Pairs of weights in 32 bits, which go from step to step; 16-bit values would be taken apart and put together."""
+    low, high = gl.split(gl.reshape(p, (p.type.shape[0], p.type.shape[1] // 2, 2)))
+    if dtype == gl.bfloat16:
+        WORDS: gl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+    else:
+        WORDS: gl.constexpr = "cvt.rn.f16x2.f32 $0, $2, $1;"
+    return gl.inline_asm_elementwise(WORDS, "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def _times_values(pairs, values, total, layout: gl.constexpr):
+    """Begin to add the product of packed weights with values."""
+    low = pairs.to(gl.int16).to(values.dtype, bitcast=True)
+    high = (pairs >> 16).to(gl.int16).to(values.dtype, bitcast=True)
+    p = gl.reshape(gl.join(low, high), (pairs.type.shape[0], 2 * pairs.type.shape[1]))
+    return warpgroup_mma(gl.convert_layout(p, gl.DotOperandLayout(0, layout, 2)), values, total, is_async=True)
+
+
+@gluon.jit
+def _step(
+    total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to, start, factor, none,
+    PART: gl.constexpr, BN: gl.constexpr, MASKED: gl.constexpr, TURNS: gl.constexpr,
+    layout: gl.constexpr, o_layout: gl.constexpr,
+):  # fmt: skip
+    """The sums with the values of the block before, and the weights of the one at `start`."""
+    slot, before, turn = count % BUFFERS, (count - 1) % BUFFERS, (count - 1) // BUFFERS
+    mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
+    if TURNS:
+        _turn(False, PART)
+    scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
+    mbarrier.wait(full.index(_VALUES + before), turn & 1)
+    total = _times_values(pairs, v_held.index(before), total, o_layout)
+    if TURNS:
+        _turn(True, PART)
+    scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
+    mbarrier.arrive(free.index(_KEYS + slot), count=1)
+    p, sums, higher, rescale = _weights(scores, highest, seen_to, start, factor, BN, MASKED, layout)
+    # The assembler moves a wait for products before all of its block that has no part in it: this one, which is over
+    # at once, begins another block, so that the weights above are made before the second product is waited for.
+    mbarrier.wait(full.index(_VALUES + before), turn & 1)
+    total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+    mbarrier.arrive(free.index(_VALUES + before), count=1)
+    weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
+    total = total * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, o_layout)), 1)
+    return total, weight, higher, _packed(p, v_held.dtype)
+
+
+@gluon.jit
+def _put(
+    out, lse, total, weight, highest, held, b, h, m0, heads, queries, layout: gl.constexpr, o_layout: gl.constexpr
+):  # fmt: skip
+    """Divide the sums by those of the weights, and have them copied to the result; rows that see no key get zeros."""
+    weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))
+    nothing = weight == 0.0  # then the values count nothing either, and 0 times infinity would be NaN
+    weight = gl.where(nothing, 1.0, weight)
+    if lse is not None:
+        rows = m0 + gl.arange(0, total.type.shape[0], gl.SliceLayout(1, layout))
+        logarithm = gl.where(nothing, float("-inf"), (highest + gl.log2(weight)) * 0.6931471805599453)
+        gl.store(lse + (b * heads + h).to(gl.int64) * queries + rows, logarithm, mask=rows < queries)
+    divided = total / gl.expand_dims(gl.convert_layout(weight, gl.SliceLayout(1, o_layout)), 1)
+    blind = gl.expand_dims(gl.convert_layout(nothing, gl.SliceLayout(1, o_layout)), 1)
+    tma.store_wait(pendings=0)  # the one before has been read
+    together()
+    held.store(gl.where(blind, 0.0, divided).to(out.dtype))
+    fence_async_shared()
+    together()
+    copy_out(out, [b, h, m0, 0], held._reinterpret(out.dtype, out.block_type.shape, out.layout))
+
+
+@gluon.jit
+def _attends(
+    out, q_held, k_held, v_held, o_held, full, free, lse, batch, heads, queries, keys, factor, PART: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """One group's half of the rows of all tiles."""
+    ROWS: gl.constexpr = BM // 2
+    SIZE: gl.constexpr = v_held.shape[2]
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIZE, 16])
+    if TURNS and PART == 1:
+        _turn(True, PART)
+    count, walks = 0, 0
+    tiles = gl.cdiv(queries, BM)
+    q = q_held.index(PART)
+    none = gl.zeros((ROWS, BN), gl.float32, layout)
+    for tile in range(gl.program_id(0), tiles * batch * heads, gl.num_programs(0)):
+        b, h, row = place_of(tile, tiles, heads, batch * heads, GROUP, CAUSAL)
+        blocks, whole = blocks_of(row, queries, keys, BM, BN, CAUSAL)
+        m0 = row * BM + PART * ROWS
+        rows = m0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+        seen_to = gl.minimum(rows + (keys - queries + 1), keys) if CAUSAL else rows * 0 + keys
+        slot = count % BUFFERS
+        mbarrier.wait(full.index(_QUERIES + PART), walks & 1)
+        mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
+        scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
+        scores = warpgroup_mma_wait(num_outstanding=0, deps=(scores,))
+        mbarrier.arrive(free.index(_KEYS + slot), count=1)
+        highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
+        p, weight, highest, _ = _weights(scores, highest, seen_to, (blocks - 1) * BN, factor, BN, True, layout)
+        pairs = _packed(p, v_held.dtype)
+        total = gl.zeros((ROWS, SIZE), gl.float32, o_layout)
+        count += 1
+        first = 1
+        for SEEN in gl.static_range(2):  # blocks that some rows do not see whole, then the others
+            last = blocks if SEEN else blocks - gl.minimum(whole, blocks - 1)
+            for step in range(first, last):
+                total, weight, highest, pairs = _step(
+                    total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to,
+                    (blocks - 1 - step) * BN, factor, none, PART, BN, not SEEN, TURNS, layout, o_layout,
+                )  # fmt: skip
+                count += 1
+            first = last
+        mbarrier.arrive(free.index(_QUERIES + PART), count=1)
+        slot = (count - 1) % BUFFERS
+        mbarrier.wait(full.index(_VALUES + slot), ((count - 1) // BUFFERS) & 1)
+        total = _times_values(pairs, v_held.index(slot), total, o_layout)
+        total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+        mbarrier.arrive(free.index(_VALUES + slot), count=1)
+        _put(out, lse, total, weight, highest, o_held, b, h, m0, heads, queries, layout, o_layout)
+        walks += 1  # noqa: SIM113 - Gluon has no enumerate
+    tma.store_wait(pendings=0)
+
+
+@gluon.jit
+def gluon_attention_kernel(
+    q, k, v, out, lse, scale, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    q_tiles, k_tiles, v_tiles, out_tiles, GROUP_HEADS: gl.constexpr = 1, TURNS: gl.constexpr = False,
+):  # fmt: skip
+    """Write `out`, and `lse` unless it is None: softmax(scale * q @ k.T) @ v of 16-bit floats, for at least one key.
+
+    All but `lse` are reached by their descriptors alone.
+    """
+    hopper: gl.constexpr = capability_from(9, 0) and not capability_from(10, 0)
+    gl.static_assert(hopper, "the form in Gluon is for compute capability 9.0")
+    ROWS: gl.constexpr = BLOCK_M // 2
+    SIZE: gl.constexpr = q_tiles.block_type.shape[3]
+    VALUES: gl.constexpr = v_tiles.block_type.shape[3]
+    dtype: gl.constexpr = q_tiles.dtype
+    of_rows: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, SIZE], dtype)
+    of_values: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, VALUES], dtype)
+    q_held = gl.allocate_shared_memory(dtype, [2, ROWS, SIZE], of_rows)
+    k_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, SIZE], of_rows)
+    v_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, VALUES], of_values)
+    o_held = gl.allocate_shared_memory(dtype, [2, ROWS, VALUES], of_values)
+    full = gl.allocate_shared_memory(gl.int64, [_QUERIES + 2, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [_QUERIES + 2, 1], mbarrier.MBarrierLayout())
+    for place in gl.static_range(_QUERIES + 2):
+        mbarrier.init(full.index(place), count=1)
+        mbarrier.init(free.index(place), count=2 if place < _QUERIES else 1)
+    batch, heads, queries = q_tiles.shape[0], q_tiles.shape[1], q_tiles.shape[2]
+    keys, sharing = k_tiles.shape[2], heads // k_tiles.shape[1]
+    factor = scale * 1.4426950408889634
+    upper: gl.constexpr = 0
+    lower: gl.constexpr = 1
+    gl.warp_specialize(
+        [
+            (_attends, (
+                out_tiles, q_held, k_held, v_held, o_held.index(0), full, free, lse, batch, heads, queries, keys,
+                factor, upper, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL, TURNS,
+            )),
+            (_attends, (
+                out_tiles, q_held, k_held, v_held, o_held.index(1), full, free, lse, batch, heads, queries, keys,
+                factor, lower, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL, TURNS,
+            )),
+            (_copies, (
+                q_tiles, k_tiles, v_tiles, q_held, k_held, v_held, full, free, batch, heads, sharing, queries, keys,
+                BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
+            )),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip
+
+
+def gluon_grid(meta: Mapping[str, Any]) -> tuple[int]:
+    """One program for each multiprocessor, or for each tile where these are fewer."""
+    batch, heads, queries = meta["q"].shape[:3]
+    return programs_for(triton.cdiv(queries, meta["BLOCK_M"]) * batch * heads, {"q": meta["q"], "PROGRAMS": 1}, "q")
+
+
+def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The descriptors of q, k, v and the result by the kernel's parameters; a group of warps has half of a tile."""
+    rows, step = meta["BLOCK_M"] // 2, meta["BLOCK_N"]
+    blocks = {"q": rows, "k": step, "v": step, "out": rows}
+    return {
+        f"{name}_tiles": matrix_descriptor(meta[name], (1, 1, block, meta[name].shape[3]), gluon=True)
+        for name, block in blocks.items()
+    }
