@@ -47,7 +47,10 @@ def _temporary(name: str) -> Path:
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid()}") if hasattr(os, "getuid") else _temporary("triton-ops-locks")
 FAMILY = "TRITON_OPS_FAMILY"
-_OF_CUDA = ("CUDA_MODULE_LOADING", "LAZY")  # torch sets it when it first uses a GPU; it is what CUDA does unasked
+_BY_LIBRARIES = frozenset({
+    ("CUDA_MODULE_LOADING", "LAZY"),  # torch, when it first uses a GPU
+    ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"),  # threadpoolctl and scikit-learn, when imported
+})  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
@@ -212,8 +215,16 @@ def set_folder(variable: str, folder: str) -> None:
 
 
 def environment(*but: str) -> frozenset[tuple[str, str]]:
-    """What a process that is started now inherits, but these variables, and but what CUDA's start adds."""
-    return frozenset(item for item in os.environ.items() if item[0] not in but and item != _OF_CUDA)
+    """All of the environment, which a process that is started now inherits, but these variables."""
+    return frozenset((name, value) for name, value in os.environ.items() if name not in but)
+
+
+def users_environment(*but: str) -> frozenset[tuple[str, str]]:
+    """The environment but for these variables, and but for what libraries set by themselves in the midst of a program.
+
+    A program that has imported them has the same environment as it had before.
+    """
+    return environment(*but) - _BY_LIBRARIES
 
 
 class _Recorded(dict[bytes, bytes]):
@@ -242,8 +253,8 @@ def record_variables() -> Callable[[], frozenset[str]]:
 
 
 def restore_environment(before: Mapping[str, str]) -> None:
-    """Make the environment what it was, except for what CUDA's start has added."""
-    additions = [item for item in os.environ.items() if item == _OF_CUDA]
+    """Make the environment what it was, except for what libraries have set by themselves."""
+    additions = environment() & _BY_LIBRARIES
     os.environ.clear()
     os.environ.update({**dict(additions), **before})
 

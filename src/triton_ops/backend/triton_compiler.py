@@ -47,7 +47,7 @@ from triton_ops.backend.triton_process import TritonProcess, binary_digest, toge
 from triton_ops.base import require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
-from triton_ops.settings import environment, triton_program
+from triton_ops.settings import triton_program, users_environment
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled, Resources, Status, is_power_of_two
 
@@ -267,7 +267,7 @@ class TritonCompiler(Compiler):
         if len(positional) < len(described.positional) or not all(isinstance(value, plain) for value in named.values()):
             return None
         kind = replace(self, arguments=Arguments((), named)).kind
-        return self.kernel.cache_key, kind, self.target, environment()
+        return self.kernel.cache_key, kind, self.target, users_environment()
 
     def recalled(self, config: Config) -> Compiled | None:
         """The result, with the launch key of these arguments; the binary is on the disk unless somebody removed it."""

@@ -149,7 +149,7 @@ def _write_interpreter(before: tuple[int, float, int]) -> None:
 
 
 STANDARD: tuple[Setting, ...] = (
-    Setting("the environment", lambda: dict(settings.environment()), _write_environment),
+    Setting("the environment", lambda: dict(settings.users_environment()), _write_environment),
     Setting("the working folder", lambda: settings.current_folder() or "", os.chdir),
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
     Setting("the umask", _umask, os.umask),

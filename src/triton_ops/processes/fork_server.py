@@ -91,7 +91,7 @@ class IdleProcesses(Generic[Process]):
     @staticmethod
     def inherited() -> Hashable:
         """The environment of a process that began now, without the name of pytest's test, and its folder."""
-        return settings.environment("PYTEST_CURRENT_TEST"), settings.current_folder()
+        return settings.users_environment("PYTEST_CURRENT_TEST"), settings.current_folder()
 
     def put(
         self, process: Process, equipment: Hashable, where: Hashable, rest: Callable[[], bool] = lambda: True,

@@ -207,14 +207,17 @@ def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkey
         assert idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name)) is None
 
 
-def test_a_worker_from_before_the_programs_first_use_of_a_gpu_is_taken(monkeypatch):
-    """torch sets a variable then, to what CUDA does unasked; another value is the user's, and another environment."""
-    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+@pytest.mark.parametrize(
+    ("variable", "by_a_library"), [("CUDA_MODULE_LOADING", "LAZY"), ("KMP_DUPLICATE_LIB_OK", "True")]
+)
+def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable, by_a_library, monkeypatch):
+    """torch sets the first one when it first uses a GPU, and threadpoolctl the other; another value is the user's."""
+    monkeypatch.delenv(variable, raising=False)
     needs = idle_worker.Needs((), "cpu")
     idle_worker.start(needs)
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
+    monkeypatch.setenv(variable, "by the user")
     assert not idle_worker.waits(needs)
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    monkeypatch.setenv(variable, by_a_library)
     assert idle_worker.waits(needs)
 
 
