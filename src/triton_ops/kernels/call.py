@@ -26,8 +26,9 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, Tunable
-from triton_ops.values import TensorSpec, contiguous_stride, is_fake
+from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
 
 
 def validate_positive_dimensions(**dimensions: Any) -> None:
@@ -200,6 +201,11 @@ class ShippedKernel:
         if self.fits is not None:
             chosen = self.fits(chosen, launched, config is not None)
         self.launch(chosen, launched, device)
+
+    def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
+        """The problem of a launch, but for values that do not count, which are `changed`."""
+        decisive = {**values, **changed}
+        return Problem(self.operation.name, tuple((name, TuneProblem.spec_of(decisive[name])) for name in decisive))
 
     def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
         """Launch once with a config."""

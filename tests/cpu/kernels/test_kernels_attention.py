@@ -401,25 +401,23 @@ def test_space_says_why_a_config_is_left_out():
     assert why_not(PREFILL, WARP_SPECIALIZE=True, DESCRIPTORS=True, num_warps=4, num_stages=2) == ""
 
 
-BY_TURNS = {
-    "FORM": "gluon", "TURNS": True, "BLOCK_M": 128, "BLOCK_N": 128, "DESCRIPTORS": True, "num_warps": 4, "num_stages": 2
+GLUON = {
+    "FORM": "gluon", "BLOCK_M": 128, "BLOCK_N": 128, "DESCRIPTORS": True, "num_warps": 4, "num_stages": 2
 }  # fmt: skip
 
 
 def test_the_form_in_gluon_is_for_what_it_computes_rightly():
-    assert why_not(PREFILL, **BY_TURNS) == why_not(PREFILL, **{**BY_TURNS, "BLOCK_N": 64, "TURNS": False}) == ""
-    assert why_not(PREFILL, TURNS=True) == "turns"
-    assert why_not(PREFILL, **{**BY_TURNS, "BLOCK_N": 32}) == "gluon_keys"
-    for name, value in {"BLOCK_M": 64, "DESCRIPTORS": False, "num_stages": 3, "SPLITS": 2}.items():
-        assert why_not(PREFILL, **{**BY_TURNS, name: value}) in (f"gluon_{name.lower()}", "split")
+    assert why_not(PREFILL, **GLUON) == why_not(PREFILL, **GLUON, GROUP_HEADS=8) == ""
+    for name, value in {"BLOCK_M": 64, "BLOCK_N": 64, "DESCRIPTORS": False, "num_stages": 3, "SPLITS": 2}.items():
+        assert why_not(PREFILL, **{**GLUON, name: value}) in (f"gluon_{name.lower()}", "split")
     wrong = [DECODE, (1, 2, 2, 128, 128, 80, 64, 1), (1, 2, 2, 128, 128, 128, 256, 1)]
-    assert {why_not(shape, **BY_TURNS) for shape in wrong} <= {"gluon", "rows", "keys", "registers", "specialised"}
+    assert {why_not(shape, **GLUON) for shape in wrong} <= {"gluon", "rows", "keys", "registers", "specialised"}
     problem = operation.problem((1, 2, 2, 128, 128, 64, 64, 1), "float32")
-    assert operation.space_for(problem).why_not({**operation.space_for(problem).default_config, **BY_TURNS})
+    assert operation.space_for(problem).why_not({**operation.space_for(problem).default_config, **GLUON})
     assert not any(config["FORM"] == "gluon" for config in operation.space_for(problem))
 
 
-def test_a_model_expects_most_of_groups_of_warps_by_turns():
+def test_a_model_expects_most_of_the_form_in_gluon_on_hopper():
     problem = operation.problem(PREFILL, "bfloat16")
     space = operation.space_for(problem)
     for device, first in (("NVIDIA H200", "gluon"), ("NVIDIA A100-SXM4-80GB", "triton")):
@@ -434,8 +432,8 @@ COMPILED = {
     "roles of warps": (PREFILL, {"DESCRIPTORS": True, "WARP_SPECIALIZE": True, "num_warps": 4, "num_stages": 2}),
     "heads in two parts": ((1, 128, 128, 4096, 4096, 192, 128, 2), {"DESCRIPTORS": True}),
     "large heads": ((2, 8, 1, 4096, 4096, 256, 256, 2), {}),
-    "by turns": (PREFILL, BY_TURNS),
-    "by turns, of small heads": ((1, 2, 2, 128, 128, 64, 64, 1), {**BY_TURNS, "BLOCK_N": 64}),
+    "Gluon": (PREFILL, GLUON),
+    "Gluon, small heads": ((1, 2, 2, 128, 128, 64, 64, 1), GLUON),
     "one row of one head, in parts": ((1, 1, 1, 1, 4096, 64, 1, 1), {"SPLITS": 8}),
 }
 
@@ -586,9 +584,8 @@ CONFIGS = {
     "roles of warps without descriptors": {"WARP_SPECIALIZE": True},
     "roles of warps of few rows": {"WARP_SPECIALIZE": True, "DESCRIPTORS": True},
     "another form": {"FORM": "cuda"},
-    "turns of groups that are none": {"TURNS": True},
     "groups of few rows": {"FORM": "gluon"},
-    "turns of few queries": {**BY_TURNS, "GROUP_HEADS": 1},
+    "groups for few queries": GLUON,
 }
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import FormsKernel, LauncherKernel, TritonKernel
+from triton_ops.backend import FormsKernel, LauncherKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
@@ -15,9 +15,8 @@ from triton_ops.kernels.attention import kernel, problems
 from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable, padded
-from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.values import Problem, TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -153,7 +152,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     if not own:
         return config
     check_loads(config, lambda: describable(TensorSpec.of(values["k"]), TensorSpec.of(values["v"])))
-    config = problems.as_its_form(config, lambda: _problem_of(values))
+    problems.check_form(config, lambda: problems.config_space(_KERNEL.problem_of(values, lse=None)))
     if config.get("WARP_SPECIALIZE", False):
         form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
         names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
@@ -207,18 +206,11 @@ def _check_sizes(**sizes: int) -> None:
             )
 
 
-def _problem_of(values: Mapping[str, Any]) -> Problem:
-    """The problem of a launch, whose logarithms do not count."""
-    decisive = {**values, "lse": None}
-    return Problem(operation.name, tuple((name, TuneProblem.spec_of(value)) for name, value in decisive.items()))
-
-
-_FORMS: dict[str, LauncherKernel | TritonKernel] = {
-    "triton": LauncherKernel(kernel.launch, outputs=("out",)),
-    **problems.gluon_form(),
-}
 _KERNEL = call.ShippedKernel.of(
-    "attention", FormsKernel(_FORMS, default="triton", others=("TURNS",)), problems, _as_it_fits
+    "attention",
+    FormsKernel({"triton": LauncherKernel(kernel.launch, outputs=("out",)), **problems.gluon_form()}, default="triton"),
+    problems,
+    _as_it_fits,
 )
 operation = _KERNEL.operation
 
@@ -278,8 +270,7 @@ def flash_attention(
             earlier keys; a query that sees no key gets zeros. For as many queries as keys this is the usual mask.
         scale: What scores are multiplied with, above 0 and at most 2^126; None is 1 / sqrt(head size).
         config: A value for each of BLOCK_M, BLOCK_N, num_warps and num_stages, and if you like GROUP_HEADS, SPLITS,
-            DESCRIPTORS and WARP_SPECIALIZE, or FORM and TURNS for the form in Gluon; None takes the winner of a record,
-            else the default.
+            DESCRIPTORS, WARP_SPECIALIZE and FORM; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:

@@ -1,9 +1,8 @@
 """Attention in Gluon for Hopper: one warp copies, two groups of four warps attend, each for half of a tile's rows.
 
 A tile is BLOCK_M rows of one head, which walk from its last keys, some of which are masked, to the first. A group has
-two products under way, the scores of a block of keys and the values of the block before, and makes weights of the
-scores while the second product runs. With TURNS a group begins its products when those of the other have been issued,
-so that the exponentials of one run beside the products of the other. Programs walk over tiles, the longest walks first.
+two products under way, of a block of keys, and of the weights and values of the block before; the exponentials of one
+group run beside the products of the other. Programs walk over tiles, the longest walks first.
 
 Descriptors have four axes, so that what is beyond a head is read as zeros, and is not written.
 """
@@ -14,41 +13,41 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_ops.backend import matrix_descriptor
-from triton_ops.base import require
-from triton_ops.kernels.fp8_gemm.gluon_kernel import capability_from, copy_in, copy_out, together
+from triton_ops.kernels.fp8_gemm.gluon_kernel import (
+    capability_from,
+    copy_in,
+    copy_out,
+    corner,
+    fence_async_shared,
+    gl,
+    gluon,
+    mbarrier,
+    tma,
+    together,
+    triton,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)  # fmt: skip
 from triton_ops.kernels.tiles import programs_for
-
-triton = require("triton", "the attention kernel in Gluon")
-gluon = require("triton.experimental.gluon", "the attention kernel in Gluon")
-gl = require("triton.experimental.gluon.language", "the attention kernel in Gluon")
-_hopper = require("triton.experimental.gluon.language.nvidia.hopper", "the attention kernel in Gluon")
-fence_async_shared, mbarrier, tma = _hopper.fence_async_shared, _hopper.mbarrier, _hopper.tma
-warpgroup_mma, warpgroup_mma_wait = _hopper.warpgroup_mma, _hopper.warpgroup_mma_wait
 
 BUFFERS = gl.constexpr(2)  # of keys, and as many of values
 _KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # first of their barriers
 
 
 @gluon.jit
-def place_of(tile, tiles, heads, many, GROUP: gl.constexpr, CAUSAL: gl.constexpr):
-    """Batch, head and tile of rows; GROUP heads are walked through before the next tile of rows."""
-    first = tile // (GROUP * tiles) * GROUP
-    width = gl.minimum(many - first, GROUP)
-    place = tile % (GROUP * tiles)
-    at, row = first + place % width, place // width
-    if CAUSAL:
-        row = tiles - 1 - row
-    return at // heads, at % heads, row
+def _walk(tile, many, queries, keys, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr):
+    """Head, first row, blocks of keys, at least one, and how many of them all rows see whole, of a tile of any head.
 
-
-@gluon.jit
-def blocks_of(row, queries, keys, BM: gl.constexpr, BN: gl.constexpr, CAUSAL: gl.constexpr):
-    """How many blocks of keys a tile walks over, at least one, and how many of them all of its rows see whole."""
+    GROUP heads are walked through before the next tile of rows.
+    """
+    tiles = gl.cdiv(queries, BM)
+    at, row = corner(tile, many, tiles, 1, 1, GROUP)
     limit, whole = keys, keys
     if CAUSAL:
+        row = tiles - 1 - row
         limit = gl.maximum(gl.minimum(keys, row * BM + BM + (keys - queries)), 1)
         whole = gl.maximum(gl.minimum(keys, row * BM + 1 + (keys - queries)), 0)
-    return gl.cdiv(limit, BN), whole // BN
+    return at, row * BM, gl.cdiv(limit, BN), whole // BN
 
 
 @gluon.jit
@@ -66,13 +65,11 @@ def _copies(
 ):  # fmt: skip
     """Have the queries, keys and values of all tiles copied."""
     count, walks = 0, 0
-    tiles = gl.cdiv(queries, BM)
-    for tile in range(gl.program_id(0), tiles * batch * heads, gl.num_programs(0)):
-        b, h, row = place_of(tile, tiles, heads, batch * heads, GROUP, CAUSAL)
-        blocks, _ = blocks_of(row, queries, keys, BM, BN, CAUSAL)
+    for tile in range(gl.program_id(0), gl.cdiv(queries, BM) * batch * heads, gl.num_programs(0)):
+        at, m0, blocks, _ = _walk(tile, batch * heads, queries, keys, BM, BN, GROUP, CAUSAL)
+        b, h = at // heads, at % heads
         for part in gl.static_range(2):
-            at = row * BM + part * (BM // 2)
-            _copy(q, [b, h, at, 0], q_held.index(part), full, free, _QUERIES + part, walks)
+            _copy(q, [b, h, m0 + part * (BM // 2), 0], q_held.index(part), full, free, _QUERIES + part, walks)
         for step in range(blocks):
             slot, turn, start = count % BUFFERS, count // BUFFERS, (blocks - 1 - step) * BN
             _copy(k, [b, h // sharing, start, 0], k_held.index(slot), full, free, _KEYS + slot, turn)
@@ -82,24 +79,12 @@ def _copies(
 
 
 @gluon.jit
-def _turn(PASS: gl.constexpr, PART: gl.constexpr):
-    """Wait for the group's turn, or pass it to the other: at a barrier of the hardware, which counts 256 threads.
+def _weights(scores, highest, seen_to, start, factor, MASKED: gl.constexpr, layout: gl.constexpr):
+    """The weights of a block, their sums, the largest score so far, and what earlier sums are to be multiplied by.
 
-    Triton itself uses barriers 0 and 1, and one more for each group of warps.
+    Each thread has sums of its own, in eight columns, which are added up at the end of the walk.
     """
-    barrier = gl.to_tensor(11 if (PART == 1) != PASS else 10)
-    if PASS:
-        gl.inline_asm_elementwise("bar.arrive $1, 256; mov.b32 $0, 0;", "=r,r", [barrier], gl.int32, False, 1)
-    else:
-        gl.inline_asm_elementwise("bar.sync $1, 256; mov.b32 $0, 0;", "=r,r", [barrier], gl.int32, False, 1)
-
-
-@gluon.jit
-def _weights(scores, highest, seen_to, start, factor, BN: gl.constexpr, MASKED: gl.constexpr, layout: gl.constexpr):
-    """The weights of a block, the largest score so far, and what earlier sums are to be multiplied by.
-
-    Each thread has sums of its own weights, in eight columns, which are added up at the end of the walk.
-    """
+    BN: gl.constexpr = scores.type.shape[1]
     if MASKED:
         column = gl.arange(0, BN, gl.SliceLayout(0, layout))
         scores = gl.where(gl.expand_dims(column, 0) < gl.expand_dims(seen_to - start, 1), scores, float("-inf"))
@@ -113,10 +98,10 @@ def _packed(p, dtype: gl.constexpr):
     """Pairs of weights in 32 bits, which go from step to step; 16-bit values would be taken apart and put together."""
     low, high = gl.split(gl.reshape(p, (p.type.shape[0], p.type.shape[1] // 2, 2)))
     if dtype == gl.bfloat16:
-        WORDS: gl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+        pairs = gl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, True, 1)
     else:
-        WORDS: gl.constexpr = "cvt.rn.f16x2.f32 $0, $2, $1;"
-    return gl.inline_asm_elementwise(WORDS, "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1)
+        pairs = gl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, True, 1)
+    return pairs
 
 
 @gluon.jit
@@ -131,25 +116,17 @@ def _times_values(pairs, values, total, layout: gl.constexpr):
 @gluon.jit
 def _step(
     total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to, start, factor, none,
-    PART: gl.constexpr, BN: gl.constexpr, MASKED: gl.constexpr, TURNS: gl.constexpr,
-    layout: gl.constexpr, o_layout: gl.constexpr,
+    MASKED: gl.constexpr, layout: gl.constexpr, o_layout: gl.constexpr,
 ):  # fmt: skip
     """The sums with the values of the block before, and the weights of the one at `start`."""
-    slot, before, turn = count % BUFFERS, (count - 1) % BUFFERS, (count - 1) // BUFFERS
+    slot, before = count % BUFFERS, (count - 1) % BUFFERS
     mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
-    if TURNS:
-        _turn(False, PART)
     scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
-    mbarrier.wait(full.index(_VALUES + before), turn & 1)
+    mbarrier.wait(full.index(_VALUES + before), ((count - 1) // BUFFERS) & 1)
     total = _times_values(pairs, v_held.index(before), total, o_layout)
-    if TURNS:
-        _turn(True, PART)
     scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
     mbarrier.arrive(free.index(_KEYS + slot), count=1)
-    p, sums, higher, rescale = _weights(scores, highest, seen_to, start, factor, BN, MASKED, layout)
-    # The assembler moves a wait for products before all of its block that has no part in it: this one, which is over
-    # at once, begins another block, so that the weights above are made before the second product is waited for.
-    mbarrier.wait(full.index(_VALUES + before), turn & 1)
+    p, sums, higher, rescale = _weights(scores, highest, seen_to, start, factor, MASKED, layout)
     total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
     mbarrier.arrive(free.index(_VALUES + before), count=1)
     weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
@@ -159,7 +136,7 @@ def _step(
 
 @gluon.jit
 def _put(
-    out, lse, total, weight, highest, held, b, h, m0, heads, queries, layout: gl.constexpr, o_layout: gl.constexpr
+    out, lse, total, weight, highest, held, at, m0, heads, queries, layout: gl.constexpr, o_layout: gl.constexpr
 ):  # fmt: skip
     """Divide the sums by those of the weights, and have them copied to the result; rows that see no key get zeros."""
     weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))
@@ -168,7 +145,7 @@ def _put(
     if lse is not None:
         rows = m0 + gl.arange(0, total.type.shape[0], gl.SliceLayout(1, layout))
         logarithm = gl.where(nothing, float("-inf"), (highest + gl.log2(weight)) * 0.6931471805599453)
-        gl.store(lse + (b * heads + h).to(gl.int64) * queries + rows, logarithm, mask=rows < queries)
+        gl.store(lse + at.to(gl.int64) * queries + rows, logarithm, mask=rows < queries)
     divided = total / gl.expand_dims(gl.convert_layout(weight, gl.SliceLayout(1, o_layout)), 1)
     blind = gl.expand_dims(gl.convert_layout(nothing, gl.SliceLayout(1, o_layout)), 1)
     tma.store_wait(pendings=0)  # the one before has been read
@@ -176,29 +153,25 @@ def _put(
     held.store(gl.where(blind, 0.0, divided).to(out.dtype))
     fence_async_shared()
     together()
-    copy_out(out, [b, h, m0, 0], held._reinterpret(out.dtype, out.block_type.shape, out.layout))
+    copy_out(out, [at // heads, at % heads, m0, 0], held._reinterpret(out.dtype, out.block_type.shape, out.layout))
 
 
 @gluon.jit
 def _attends(
     out, q_held, k_held, v_held, o_held, full, free, lse, batch, heads, queries, keys, factor, PART: gl.constexpr,
-    BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr,
+    BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """One group's half of the rows of all tiles."""
     ROWS: gl.constexpr = BM // 2
     SIZE: gl.constexpr = v_held.shape[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIZE, 16])
-    if TURNS and PART == 1:
-        _turn(True, PART)
     count, walks = 0, 0
-    tiles = gl.cdiv(queries, BM)
     q = q_held.index(PART)
     none = gl.zeros((ROWS, BN), gl.float32, layout)
-    for tile in range(gl.program_id(0), tiles * batch * heads, gl.num_programs(0)):
-        b, h, row = place_of(tile, tiles, heads, batch * heads, GROUP, CAUSAL)
-        blocks, whole = blocks_of(row, queries, keys, BM, BN, CAUSAL)
-        m0 = row * BM + PART * ROWS
+    for tile in range(gl.program_id(0), gl.cdiv(queries, BM) * batch * heads, gl.num_programs(0)):
+        at, m0, blocks, whole = _walk(tile, batch * heads, queries, keys, BM, BN, GROUP, CAUSAL)
+        m0 += PART * ROWS
         rows = m0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         seen_to = gl.minimum(rows + (keys - queries + 1), keys) if CAUSAL else rows * 0 + keys
         slot = count % BUFFERS
@@ -208,7 +181,7 @@ def _attends(
         scores = warpgroup_mma_wait(num_outstanding=0, deps=(scores,))
         mbarrier.arrive(free.index(_KEYS + slot), count=1)
         highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
-        p, weight, highest, _ = _weights(scores, highest, seen_to, (blocks - 1) * BN, factor, BN, True, layout)
+        p, weight, highest, _ = _weights(scores, highest, seen_to, (blocks - 1) * BN, factor, True, layout)
         pairs = _packed(p, v_held.dtype)
         total = gl.zeros((ROWS, SIZE), gl.float32, o_layout)
         count += 1
@@ -218,7 +191,7 @@ def _attends(
             for step in range(first, last):
                 total, weight, highest, pairs = _step(
                     total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to,
-                    (blocks - 1 - step) * BN, factor, none, PART, BN, not SEEN, TURNS, layout, o_layout,
+                    (blocks - 1 - step) * BN, factor, none, not SEEN, layout, o_layout,
                 )  # fmt: skip
                 count += 1
             first = last
@@ -228,7 +201,7 @@ def _attends(
         total = _times_values(pairs, v_held.index(slot), total, o_layout)
         total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
         mbarrier.arrive(free.index(_VALUES + slot), count=1)
-        _put(out, lse, total, weight, highest, o_held, b, h, m0, heads, queries, layout, o_layout)
+        _put(out, lse, total, weight, highest, o_held, at, m0, heads, queries, layout, o_layout)
         walks += 1  # noqa: SIM113 - Gluon has no enumerate
     tma.store_wait(pendings=0)
 
@@ -236,7 +209,7 @@ def _attends(
 @gluon.jit
 def gluon_attention_kernel(
     q, k, v, out, lse, scale, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    q_tiles, k_tiles, v_tiles, out_tiles, GROUP_HEADS: gl.constexpr = 1, TURNS: gl.constexpr = False,
+    q_tiles, k_tiles, v_tiles, out_tiles, GROUP_HEADS: gl.constexpr = 1,
 ):  # fmt: skip
     """Write `out`, and `lse` unless it is None: softmax(scale * q @ k.T) @ v of 16-bit floats, for at least one key.
 
@@ -268,11 +241,11 @@ def gluon_attention_kernel(
         [
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(0), full, free, lse, batch, heads, queries, keys,
-                factor, upper, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL, TURNS,
+                factor, upper, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
             )),
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(1), full, free, lse, batch, heads, queries, keys,
-                factor, lower, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL, TURNS,
+                factor, lower, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
             )),
             (_copies, (
                 q_tiles, k_tiles, v_tiles, q_held, k_held, v_held, full, free, batch, heads, sharing, queries, keys,
@@ -292,8 +265,7 @@ def gluon_grid(meta: Mapping[str, Any]) -> tuple[int]:
 
 def gluon_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The descriptors of q, k, v and the result by the kernel's parameters; a group of warps has half of a tile."""
-    rows, step = meta["BLOCK_M"] // 2, meta["BLOCK_N"]
-    blocks = {"q": rows, "k": step, "v": step, "out": rows}
+    blocks = {name: meta["BLOCK_N"] if name in "kv" else meta["BLOCK_M"] // 2 for name in ("q", "k", "v", "out")}
     return {
         f"{name}_tiles": matrix_descriptor(meta[name], (1, 1, block, meta[name].shape[3]), gluon=True)
         for name, block in blocks.items()

@@ -93,7 +93,6 @@ def _few(terms: int, warps: int, most: int) -> bool:
 FORMS = ("triton", "gluon")
 OWN = OwnConfigs({
     "FORM": Own(Choice(FORMS), optional=True),
-    "TURNS": Own(Flag(), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
@@ -113,12 +112,11 @@ ROLES_NEED = (
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
 _GLUON_HAS = {
-    "BLOCK_M": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4, "num_stages": 2
+    "BLOCK_M": 128, "BLOCK_N": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4,
+    "num_stages": 2,
 }  # fmt: skip
 """What the form in Gluon always does, by the tunables of the other."""
-_HALF = 2  # bytes of an element
-_GLUON_SIZES = (64, 128)  # of heads; wider ones take more shared memory than there is
-_GLUON_ROWS = 64  # of a group of its warps
+_GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -173,19 +171,22 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ),
             ROLES_NEED,
         ),
-        *_form_rules(_takes_gluon(problem)),
+        *_form_rules(problem),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
     return ConfigSpace(tunables, rules, default)
 
 
-def _takes_gluon(problem: Problem) -> bool:
-    """Tell whether the form in Gluon can compute the problem, and is there."""
-    specs = problem.specs
-    q, k, v = (specs[name] for name in ("q", "k", "v"))
-    fits = q.shape[3] in _GLUON_SIZES and v.shape[3] in _GLUON_SIZES and ITEM_BYTES[q.dtype] == _HALF
-    seen = q.shape[2] >= _GLUON_ROWS and k.shape[2] > 0
-    return fits and seen and describable(q, k, v, specs["out"]) and bool(gluon_form())
+def _form_rules(problem: Problem) -> tuple[Constraint, ...]:
+    """The form in Gluon where it can compute the problem, and is there."""
+    q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
+    sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
+    whole = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out) and bool(gluon_form())
+    why = (
+        "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, with "
+        f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
+    )
+    return Constraint("gluon", lambda FORM: FORM == "triton" or whole, why), *fixed_in_gluon(_GLUON_HAS)
 
 
 def gluon_form() -> dict[str, TritonKernel]:
@@ -193,31 +194,16 @@ def gluon_form() -> dict[str, TritonKernel]:
     return form_in_gluon("attention", "gluon_attention_kernel", "out")
 
 
-def _form_rules(whole: bool) -> tuple[Constraint, ...]:
-    return (
-        Constraint(
-            "gluon", lambda FORM: FORM == "triton" or whole,
-            "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, which "
-            f"descriptors need as {DESCRIBABLE}; a Triton without Gluon for Hopper lacks it",
-        ),
-        Constraint("turns", lambda FORM, TURNS: FORM == "gluon" or not TURNS, "only the form in Gluon has turns"),
-        Constraint(
-            "gluon_keys", lambda FORM, BLOCK_N: FORM == "triton" or BLOCK_N >= _GLUON_ROWS,
-            "the form in Gluon has blocks of 64 keys or more, not {BLOCK_N}",
-        ),
-        *fixed_in_gluon(_GLUON_HAS),
-    )  # fmt: skip
+def check_form(config: Config, space: Callable[[], ConfigSpace]) -> None:
+    """Check that a config of the caller's own asks for the form in Gluon only where it has such a config.
 
-
-def as_its_form(config: Config, problem: Callable[[], Problem]) -> Config:
-    """A config of the caller's own, in Gluon if it asks for that and the problem can have it, else ConfigValueError."""
-    own = {"FORM": "triton", "GROUP_HEADS": 1, "TURNS": False, **config}
-    if own["FORM"] == "triton" and not own["TURNS"]:
-        return config
-    whole = Config({**_GLUON_HAS, **own})
-    if (why := config_space(problem()).why_not(whole)) is not None:
-        raise ConfigValueError(f"FORM is {own['FORM']!r}, which this call cannot have: {why}", hint="leave FORM out")
-    return config
+    Raises:
+        ConfigValueError: It does so elsewhere.
+    """
+    if config.get("FORM", "triton") == "triton":
+        return
+    if why := space().why_not(Config({"GROUP_HEADS": 1, **_GLUON_HAS, **config})):
+        raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
 
 
 def _groups(least_rows: int) -> Constraint:
@@ -260,7 +246,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         splits *= 2
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
-        num_warps=warps, num_stages=stages, FORM="triton", TURNS=False,
+        num_warps=warps, num_stages=stages, FORM="triton",
     )  # fmt: skip
 
 
