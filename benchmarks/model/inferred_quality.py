@@ -3,6 +3,10 @@
 Beside declared work, for every space of a kernel whose source is here or close to one here: Spearman's correlation with
 the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 25 reach. Needs Triton and no GPU; about
 30 ms for each different text.
+
+`expected` is what the effort `expected` would run, with each other config as the default: for how many defaults the
+model is sure, for how many of these its pick is more than 2 % slower, the worst of these, and the pick's fraction of
+the optimum.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import triton
 
 from benchmarks.document import save
 from benchmarks.model import recorded_kernels
-from benchmarks.model.model_quality import figures, read, show, time_ms
+from benchmarks.model.model_quality import figures, read, resources_of, show, time_ms
 from benchmarks.model.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
@@ -26,10 +30,12 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels import load
 from triton_ops.lab.recording import recorded_model, write_recording
+from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, dtype_name
+from triton_ops.values import Resources, TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
+_LOSS = 0.02  # of speed, below which a default was left wrongly
 _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean
 
 
@@ -101,6 +107,27 @@ def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[st
     }
 
 
+def expected(recording: Mapping[str, Any], of: Readings | None) -> dict[str, Any]:
+    """What the effort `expected` would do in a space; empty without a model."""
+    effort, model = Effort.named("expected"), inferred(recording, of)
+    if model is None:
+        return {}
+    rows = [row for row in recording["rows"] if row["status"] == "ok"]
+    times, guesses = [time_ms(row) for row in rows], model.score([row["config"] for row in rows])
+    compiled = [resources_of(row, recording) for row in rows]
+    first = sorted(range(len(rows)), key=guesses.__getitem__)[: effort.previews]
+    flags = {at: None if (known := compiled[at].serialised) is None else Resources(serialised=known) for at in first}
+    light = [at for at in first if not compiled[at].wasteful] or first
+    pick = min(light, key=lambda at: model.expected_ms(rows[at]["config"], flags[at]))
+    known_ms = [model.expected_ms(row["config"], each) for row, each in zip(rows, compiled, strict=True)]
+    sure = [at for at in range(len(rows)) if known_ms[at] >= (1 + effort.expected_gain) * known_ms[pick]]
+    speeds = [times[at] / times[pick] for at in sure]
+    return {
+        "defaults": len(rows) - 1, "sure": len(sure), "wrong": sum(speed < 1 - _LOSS for speed in speeds),
+        "worst": round(min(speeds, default=1.0), 4), "fraction": round(min(times) / times[pick], 4),
+    }  # fmt: skip
+
+
 def table(spaces: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
     """The lines of a Markdown table of the spaces with inferred work, and the means."""
     figures_of = {name: modes["inferred"] for name, modes in spaces.items() if "inferred" in modes}
@@ -135,17 +162,21 @@ def main() -> None:
     if options.write is not None:
         options.write.mkdir(parents=True, exist_ok=True)
     spaces: dict[str, dict[str, dict[str, float]]] = {}
+    expectations: dict[str, dict[str, Any]] = {}
     for path in options.recordings:
         recording = read(path)
         work = readings_of(recording)
         spaces[path.name] = quality(recording, work)
+        expectations[path.name] = expected(recording, work)
         if options.write is not None and work is not None:
             write_recording(options.write / path.name, {**recording, "inferred": work.as_json()})
     show(spaces)
+    for name, each in expectations.items():
+        print(f"{name:<36} expected  {each}")
     if options.markdown:
         print(*table(spaces), sep="\n")
     if options.json:
-        save(options.json, {"spaces": spaces})
+        save(options.json, {"spaces": spaces, "expected": expectations})
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def time_ms(row: dict[str, Any]) -> float:
 def resources_of(row: dict[str, Any], recording: Mapping[str, Any]) -> Resources:
     """What the compiler made of a row's config."""
     unit = 1 if "python" in recording else _WORD_BYTES
-    return Resources(row.get("regs"), (row.get("spills") or 0) * unit, row.get("shared"))
+    spilled = (row.get("spills") or 0) * unit
+    return Resources(row.get("regs"), spilled, row.get("shared"), serialised=row.get("serialised"))
 
 
 def quality(recording: dict[str, Any], calibration: Any = None) -> dict[str, dict[str, float]] | None:

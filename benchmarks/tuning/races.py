@@ -1,11 +1,12 @@
-"""What does a race of the model's five first picks and the default find in its second, beside a whole tune?
+"""What do a race of the model's five first picks, and its first pick alone, find beside a whole tune?
 
     python -m benchmarks.tuning.races --limit-s 240 --out benchmarks/results/nvidia-h100-80gb-hbm3/races.json
 
-Each of the 30 problems of `many_problems` is tuned with the effort `race`, and then with `quick`, each with an empty
+Each of the 30 problems of `many_problems` is tuned with the efforts `expected`, `race` and `quick`, each with an empty
 folder of records, without the winners that packages bring, and in a process whose worker has started. The winner of the
 race then runs beside that of the whole tune and beside the default: `share` is its speed over that of the tune's
-winner, `over_default` over the default's, each with the 95 % interval of the paired rounds.
+winner, `over_default` over the default's, each with the 95 % interval of the paired rounds. So does what the effort
+`expected` runs: `spoke` says whether the model was sure, `why` why not; where it was not, the default runs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.document import headed, save
 from benchmarks.many.many_problems import problems
 from triton_ops import Operation, TuneProblem, TuningResult, compare, tune
 from triton_ops.device import probe
+from triton_ops.exceptions import UntunedError
 from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
@@ -56,34 +58,61 @@ def _speed(percent: float) -> float:
     return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
 
 
+def expected(problem: TuneProblem) -> dict[str, Any]:
+    """The config that the effort `expected` runs; none where no model was sure."""
+    start = time.monotonic()
+    try:
+        result = tuned(problem, "expected")
+    except UntunedError as error:
+        return {"spoke": False, "why": error.message, "seconds": time.monotonic() - start, "winner": None}
+    return {
+        "spoke": True, "why": " and ".join(result.ordered_by), "seconds": time.monotonic() - start,
+        "winner": dict(result.best_config), "pick": [dict(trial.config) for trial in result.trials][-1],
+    }  # fmt: skip
+
+
 def row(problem: TuneProblem) -> dict[str, Any]:
-    """Both tunes of a problem, and what the winner of the race is worth."""
+    """The tunes of a problem, and what the winners of the shorter ones are worth."""
+    first = expected(problem)
     start = time.monotonic()
     race = tuned(problem, "race")
     race_s = time.monotonic() - start
     whole = tuned(problem, "quick")
-    winner = Config(race.best_config)
+    winner, best = Config(race.best_config), Config(whole.best_config)
     default = whole.default.config if whole.default is not None else winner
+    runs = default if first["winner"] is None else Config(first["winner"])
+    shares = {config: beside(problem, config, best) for config in {winner, runs}}
+    gains = {config: beside(problem, config, default) for config in {winner, runs}}
     return {
         "race_s": race_s, "whole_s": whole.elapsed_s, "trials": len(race.trials), "winner": dict(winner),
-        "whole_winner": dict(whole.best_config), "ordered_by": race.ordered_by,
-        "share": beside(problem, winner, Config(whole.best_config)), "over_default": beside(problem, winner, default),
+        "whole_winner": dict(best), "ordered_by": race.ordered_by, "share": shares[winner],
+        "over_default": gains[winner],
+        "expected": {**first, "share": shares[runs], "over_default": gains[runs]},
     }  # fmt: skip
 
 
 def summary_of(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The figures of all problems."""
     shares = [each["share"]["speed"] for each in rows.values()]
+    spoken = {name: each["expected"] for name, each in rows.items() if each["expected"]["spoke"]}
     return {
         "problems": len(rows), "mean_share": statistics.mean(shares), "worst_share": min(shares),
         "median_race_s": statistics.median(each["race_s"] for each in rows.values()),
         "longest_race_s": max(each["race_s"] for each in rows.values()),
         "slower_than_default": [name for name, each in rows.items() if each["over_default"]["interval"][1] < 1],
+        "expected": {
+            "spoke": len(spoken), "gains": sum(each["over_default"]["interval"][0] > 1 for each in spoken.values()),
+            "mean_share": statistics.mean(each["expected"]["share"]["speed"] for each in rows.values()),
+            "mean_share_where_it_spoke": statistics.mean([each["share"]["speed"] for each in spoken.values()] or [1]),
+            "worst_share_where_it_spoke": min((each["share"]["speed"] for each in spoken.values()), default=1),
+            "median_s": statistics.median(each["expected"]["seconds"] for each in rows.values()),
+            "slower_than_default": [name for name, each in spoken.items() if each["over_default"]["interval"][1] < 1],
+        },
     }  # fmt: skip
 
 
 def main() -> int:
-    """Measure until the limit, and write one JSON file; the exit code is 1 if a winner is slower than its default."""
+    """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=240.0, help="begin with no problem after so many seconds")
     parser.add_argument("--out", type=Path, required=True)
@@ -95,14 +124,12 @@ def main() -> int:
     for name, problem in problems().items():
         if time.monotonic() < end:
             rows[name] = row(problem)
-            print(
-                name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "over_default")}), flush=True
-            )
+            print(name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "expected")}), flush=True)
     summary = summary_of(rows)
     save(options.out, headed("python -m benchmarks.tuning.races", options.commit, device=probe("cuda").name,
                              summary=summary, problems=rows))  # fmt: skip
     print(json.dumps(summary, indent=1))
-    return bool(summary["slower_than_default"])
+    return bool(summary["slower_than_default"] or summary["expected"]["slower_than_default"])
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 | `TRITON_OPS_CACHE_DIR` | folder of records and run logs; `~` is expanded     | the platform's user cache folder  |
 | `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order, `:` between them (Windows: `;`) | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
-| `TRITON_OPS_EFFORT`    | effort of a tune that names none: race, quick, full, exhaustive | quick                 |
-| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, race, default, error, queue | `tune` |
+| `TRITON_OPS_EFFORT`    | effort of a tune that names none: expected, race, quick, full, exhaustive | quick       |
+| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, race, expected, default, error, queue | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
@@ -22,6 +22,7 @@
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
 | `PTXAS_OPTIONS`, `TRITON_DEBUG` | Triton's; part of a key                    | not set                           |
 | `TRITON_INSTRUMENTATION_MODE`, `TRITON_KERNEL_OVERRIDE` | Triton's; part of a key | not set                      |
+| `TEARDOWN_CUPTI`       | torch's; set to 0 before its profiler runs          | not set                           |
 | `RANK`, `LOCAL_RANK`   | set by launchers of distributed programs: no process is started early | not set   |
 | `TRITON_OPS_FAMILY`    | set for the processes that this package starts: whose they are | not set                |
 
@@ -50,6 +51,7 @@ FAMILY = "TRITON_OPS_FAMILY"
 _BY_LIBRARIES = frozenset({
     ("CUDA_MODULE_LOADING", "LAZY"),  # torch, when it first uses a GPU
     ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"),  # threadpoolctl and scikit-learn, when imported
+    ("TEARDOWN_CUPTI", "0"),  # this package, and torch's compiler
 })  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
@@ -57,9 +59,9 @@ _NAMES = (
     "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
-ON_MISS = ("tune", "race", "default", "error", "queue")
+ON_MISS = ("tune", "race", "expected", "default", "error", "queue")
 RANKS = ("agree", "off")
-EFFORTS = ("race", "quick", "full", "exhaustive")
+EFFORTS = ("expected", "race", "quick", "full", "exhaustive")
 HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."
 
 
@@ -212,6 +214,14 @@ def name_triton_programs(path: str) -> None:
 def set_folder(variable: str, folder: str) -> None:
     """Have a variable name a folder, for this process and for those that it starts."""
     os.environ[variable] = folder
+
+
+def keep_cupti() -> None:
+    """Have torch's profiler leave CUPTI as it is when it ends: a process with CUDA graphs may crash where it is gone.
+
+    Source: `torch.profiler.profiler` does the same where torch's compiler uses CUDA graphs.
+    """
+    os.environ.setdefault("TEARDOWN_CUPTI", "0")
 
 
 def environment(*but: str) -> frozenset[tuple[str, str]]:

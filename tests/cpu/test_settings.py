@@ -54,7 +54,7 @@ def test_effort_from_the_environment(monkeypatch, word):
 
 def test_wrong_effort_names_variable_value_and_choices(monkeypatch):
     monkeypatch.setenv("TRITON_OPS_EFFORT", "max")
-    with pytest.raises(SettingsError, match=r"TRITON_OPS_EFFORT is 'max'; allowed are race, quick, full"):
+    with pytest.raises(SettingsError, match=r"TRITON_OPS_EFFORT is 'max'; allowed are expected, race, quick, full"):
         settings.effort()
 
 

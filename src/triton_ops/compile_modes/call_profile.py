@@ -26,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
+from triton_ops import settings
 from triton_ops.base import require
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
 from triton_ops.device import TorchDevice, probe
@@ -303,6 +304,7 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
 def profiler(device_name: str, **more: Any) -> Any:
     """Torch's profiler for a device, with further options; it keeps its events, since torch 2.11 else warns."""
     torch: Any = require("torch", "profiling a model")
+    settings.keep_cupti()  # timers capture graphs in this process, and models may
     kinds = torch.profiler.ProfilerActivity
     activities = [kinds.CPU, *([kinds.CUDA] if device_name.startswith("cuda") else [])]
     return torch.profiler.profile(activities=activities, acc_events=True, **more)

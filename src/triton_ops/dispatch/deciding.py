@@ -41,6 +41,7 @@ from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, withi
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
+    EXPECTED,
     MEASURING,
     QUEUE,
     RACE,
@@ -407,7 +408,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
                 policy=asked,
                 within=within(),
             ),
-            _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
+            _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
         raise
@@ -419,7 +420,11 @@ def foretold(call: KernelCall) -> Decision:
     """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
     call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
     policy = asked if _possible(asked, call) else DEFAULT
-    will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
+    will = {
+        TUNE: "a launch tunes it first",
+        ERROR: "a launch raises UntunedError",
+        EXPECTED: "a launch compares the default with the model's first pick where the model is sure of a gain",
+    }.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
     elif policy == TUNE and call.options.tune.isolate is not False and Protection.names_of_addresses(call.called.given):
@@ -487,23 +492,26 @@ def _alone_on(device: str) -> Iterator[None]:
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     if policy == ERROR:
         raise decision.error
-    if policy == TUNE and decision.key is not None:
+    why = _why(call, policy)
+    if policy in MEASURING and decision.key is not None:
         try:
             with _alone_on(call.device):
                 result = call.tuned()
             if call.tuned_as is not None:
                 call.tuned_as(result)
             return decision.tuned(result)
-        except DeviceError:
-            raise
-        except SpaceError as error:
-            return _undescribed(call, error, policy, triton_tunes)
         except TritonKernelError as error:
-            return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
+            why = _first_line(error)
+            if policy == TUNE and isinstance(error, DeviceError):
+                raise
+            if policy == TUNE and isinstance(error, SpaceError):
+                return _undescribed(call, error, policy, triton_tunes)
+            if policy == TUNE:
+                return _told(decision.because(f"tuning failed: {why}", policy, within()))
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
-    return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
+    return _told(replace(decision, found=replace(decision.found, why=why)))
 
 
 def _told(decision: Decision) -> Decision:
@@ -534,10 +542,10 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
 
 
 def _raced(call: KernelCall, asked: str) -> tuple[KernelCall, str]:
-    """A call and its policy; a race is a tune of little effort."""
-    if asked != RACE:
-        return call, asked
-    return replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=RACE))), TUNE
+    """A call and its policy; a race is a tune of little effort, and an expectation a comparison of still less."""
+    if asked in (RACE, EXPECTED):
+        call = replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=asked)))
+    return call, TUNE if asked == RACE else asked
 
 
 def _possible(policy: str, call: KernelCall) -> bool:
@@ -546,8 +554,8 @@ def _possible(policy: str, call: KernelCall) -> bool:
     A request is the decorator's `on_miss`, that of a `with on_miss`, or the environment's, and no policy that stands
     where there is none of these.
     """
-    if policy != TUNE or capturing():
-        return policy != TUNE
+    if policy not in MEASURING or capturing():
+        return policy not in MEASURING
     return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MEASURING
 
 

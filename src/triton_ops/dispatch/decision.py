@@ -30,13 +30,12 @@ from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult
 
-EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK = (
-    "explicit", "lockfile", "record", "tuned", "shipped", "borrowed", "default"
+EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, EXPECTED, FALLBACK = RUNGS = (
+    "explicit", "lockfile", "record", "tuned", "shipped", "borrowed", "expected", "default"
 )  # fmt: skip
-RUNGS = (EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK)
 _ORIGINS = {
     EXPLICIT: "as given", LOCKFILE: "winner of the lockfile", RECORD: "recorded winner", TUNED: "tuned now",
-    FALLBACK: "default config",
+    EXPECTED: "expected by a model, compared now", FALLBACK: "default config",
 }  # fmt: skip
 
 
@@ -170,13 +169,14 @@ class Decision:
         )  # fmt: skip
 
     def tuned(self, result: TuningResult) -> Decision:
-        """The decision after a tune; it names a record only where the tune has left one."""
+        """The decision after a tune, by the policy; it names a record only where the tune has left one."""
         why = f"found by a tune of {result.elapsed_s:.1f} s"
         default_won = result.default is not None and result.default.config == Config(result.best_config)
         why += worth_text(result.gain, default_won, result.unproven)
         why += f"; configs ordered by {' and '.join(result.ordered_by)}" if result.ordered_by else ""
         why += "" if result.record else "; the winner is not remembered"
-        answer = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
+        rung = EXPECTED if self.policy == EXPECTED else TUNED
+        answer = Found(config=Config(result.best_config), rung=rung, why=why, record=result.record)
         return replace(self, found=answer, policy=None, count=LaunchCount())
 
     def because(self, why: str, policy: str, within: str | None) -> Decision:

@@ -286,7 +286,8 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
-    return f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
+    why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
+    return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why
 
 
 def _said(differences: list[str]) -> str:
@@ -465,8 +466,8 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, RACE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
-MEASURING = (TUNE, RACE)
+TUNE, RACE, EXPECTED, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE, EXPECTED)
 
 
 @contextmanager
@@ -477,7 +478,8 @@ def on_miss(policy: str) -> Iterator[None]:
 
     Args:
         policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
-            default, which takes about a second, `default` runs the kernel's default config, `error` raises
+            default, which takes about a second, `expected` compares the one that it expects to be the fastest where it
+            is sure of a gain, and does as `queue` elsewhere, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:

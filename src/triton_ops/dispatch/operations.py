@@ -23,6 +23,7 @@ from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, regi
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
+    EXPECTED,
     MEASURING,
     RACE,
     TUNE,
@@ -65,20 +66,25 @@ def decided(
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
-    tunes = policy in MEASURING and not capturing()
-    enough = left_undecided if tunes else None
-    decision = answered(operation, request, ladder_of(folder), near=policy not in MEASURING, enough=enough)
+    searches = policy in (TUNE, RACE)
+    enough = left_undecided if searches and not capturing() else None
+    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough)
     if not decision.missed:
         return decision
     if policy == ERROR:
         raise decision.error
-    if tunes:
-        effort = {"effort": RACE} if policy == RACE else {}
-        if tuner is not None:
-            return decision.tuned(tuner(**effort))
-        return decision.tuned(tune(operation, args, kwargs=dict(values), **{**(options or {}), **effort}))
+    why = f"no winner is known for this problem, and on_miss is {policy}"
+    if policy in MEASURING and not capturing():
+        effort = {} if policy == TUNE else {"effort": policy}
+        run = tuner or partial(tune, operation, args, kwargs=dict(values), **{**(options or {}), **effort})
+        try:
+            return replace(decision, policy=policy).tuned(run(**effort))
+        except TritonKernelError as error:
+            if policy != EXPECTED:
+                raise
+            why = error.message
     Misses(Path(cache_folder(folder))).note(request.key)
-    return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
+    return decision.because(why, policy, within())
 
 
 @runtime_checkable

@@ -77,7 +77,7 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The cost that a tune may have, and its use. `race`, `quick`, `full` and `exhaustive` are shipped.
+    """The cost that a tune may have, and its use. `expected`, `race`, `quick`, `full`, `exhaustive` are shipped.
 
     Attributes:
         name: The name in records. A record answers a later tune if both have the same name, or if both names are of
@@ -99,6 +99,9 @@ class Effort:
             below which a comparison counts two configs as equal.
         compiled_first: Whether the seconds of the budget begin once the searcher's first proposals are compiled and
             something can be measured, and not with the call. A slow compilation then takes no proposal's place.
+        expected_gain: Share by which the model of the kernel must expect its first pick to be faster than the default,
+            with what the compiler made of both and without a calibration of this machine. Then these two alone are
+            compared, else nothing is measured and an `UntunedError` says why. 0 measures in any case.
 
     Raises:
         SettingsError: A field has a value that it cannot have.
@@ -120,6 +123,7 @@ class Effort:
     doubt_s: float = 3.0
     worthwhile: float = RacePolicy.zone
     compiled_first: bool = False
+    expected_gain: float = 0.0
 
     def __post_init__(self) -> None:
         if not str(self.name).strip():
@@ -127,7 +131,7 @@ class Effort:
         if not isinstance(self.patience, Patience):
             raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
         for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0),
-                                  ("worthwhile", 0)):  # fmt: skip
+                                  ("worthwhile", 0), ("expected_gain", 0)):  # fmt: skip
             value = getattr(self, field_name)
             if not (isinstance(value, (int, float)) and value >= least):
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
@@ -189,7 +193,26 @@ class Effort:
         return Search(self.search).name
 
 
+_SURE = 0.15
+"""Expected gain over the default from which on a model's first pick was right in the recorded spaces.
+
+It was slower than the default by more than 2 % for 2 of 5,823 defaults, by 2.2 % at most; with 0.1, for 4 of 6,096, by
+5 %, and with 0.05 for 25 of 6,383 (`benchmarks/model/inferred_quality.py`).
+"""
+
 PRESETS = {
+    "expected": Effort(
+        name="expected",
+        search="ranked",
+        budget=Budget(trials=2, seconds=2),
+        race=RacePolicy(checkpoints=(4, 8, 16), seconds=0.05, visit_ms=1.25, regret=RacePolicy.zone),
+        finalists=2,
+        patience=Patience(compile_s=15.0),
+        previews=8,
+        doubt_s=0.1,
+        compiled_first=True,
+        expected_gain=_SURE,
+    ),
     "race": Effort(
         name="race",
         search="ranked",

@@ -377,7 +377,7 @@ class TuneOptions:
     """
 
     effort: str | Effort | None = field(default=None, metadata=_typed(
-        str, "--effort", "race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
+        str, "--effort", "expected, race, quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
     ))  # fmt: skip
     search: AnySearch | None = field(default=None, metadata=_typed(
         str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD"

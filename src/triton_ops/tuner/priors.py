@@ -43,12 +43,15 @@ from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
 
-def model_of(task: Task, folder: Path) -> list[Prior]:
+def model_of(task: Task, folder: Path | None) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    if task.work is None or task.work.tiles is None:
+    if task.work is None or task.work.tiles is None or (machine := _machine(task, folder)) is None:
         return []
-    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
-    return [] if machine is None else [Model(task.work, machine).prior]
+    return [Model(task.work, machine).prior]
+
+
+def _machine(task: Task, folder: Path | None) -> Machine | None:
+    return Machine.of(task.device, None if folder is None else Calibration.load(folder, task.device.name))
 
 
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
@@ -359,19 +362,21 @@ _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
 _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data
 
 
-def coming_priors(task: Task, folder: Path, pool: CompilePool | None, trials: int | None = None) -> Future[list[Prior]]:
+def coming_priors(
+    task: Task, folder: Path | None, pool: CompilePool | None, trials: int | None = None
+) -> Future[list[Prior]]:
     """The model of a task's work as a prior; an empty list where it can say nothing.
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
     tried whole, in so many `trials` at most. The thread ends soon after the pool was closed, and its result is then
-    nobody's. The cache folder may hold the device's calibration.
+    nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
         priors.set_result(model_of(task, folder))
         return priors
-    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
+    machine = _machine(task, folder)
     configs = Survey.considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= min(Search.SMALL, trials or Search.SMALL):
         priors.set_result([])

@@ -205,7 +205,8 @@ def tune(
             operation's, else the rule for verdicts.
         check: An own comparison, `check(result, expected)`, that returns True for a right result, in place of the rule;
             it is given tuples where there are several results. None takes the operation's, if any.
-        effort: `race`, `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
+        effort: `expected`, `race`, `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`,
+            else `quick`.
         search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
             one from the config space and the seed; None takes the effort's.
         trials: The limit of trials; None takes the effort's.
@@ -237,6 +238,7 @@ def tune(
         TargetError: The reference raises, or gives another result each time; the check raises, returns no bool, or
             refuses the expected result.
         TuningFailedError: No config ran; the error holds the reason for every config.
+        UntunedError: No model is sure of the gain that the effort asks for, as `expected` does; nothing was measured.
         DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
             call resumes the run.
         KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;

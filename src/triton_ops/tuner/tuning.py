@@ -39,6 +39,7 @@ from triton_ops.records import (
 from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
+from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
@@ -301,6 +302,7 @@ class Tuning:
     _model: Future[list[Prior]] | None = None
     _ordered_by: tuple[str, ...] = ()
     _leave: Leave = field(default_factory=Leave)
+    _expectation: Expectation | None = None
 
     def __post_init__(self) -> None:
         requested = self.requested
@@ -344,23 +346,34 @@ class Tuning:
 
     @contextmanager
     def _prepare(self) -> Iterator[CompilePool | None]:
-        """The compile pool of a tune with a gate, which compiles for the first proposals until the device is free."""
-        if self.gate is None:
+        """The compile pool, where something is compiled before a process is started or the device is asked for."""
+        if not self._prepares:
             yield None
             return
         with self._pool() as pool:
-            first = None if pool is None else FirstConfigs(pool)
-            if pool is not None and first is not None:
-                self._compile_first(first)
-                searcher = self._searcher(pool, partial(nothing_yet, self.gate))
-                CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
-                first.complete(searcher)
-            leave = self._leave = self.gate.wait(first)
-            self.start = max(self.start, leave.since_s)
-            if pool is not None:
-                pool.go_first()
-            self.effort = self.effort.within(leave.limit_s)
+            if self.effort.expected_gain:
+                self._expectation = Expectation.of(self.task, self.effort, pool)
+            if self.gate is not None:
+                self._wait_at(self.gate, pool)
             yield pool
+
+    @property
+    def _prepares(self) -> bool:
+        return self.gate is not None or self.effort.expected_gain > 0
+
+    def _wait_at(self, gate: Gate, pool: CompilePool | None) -> None:
+        """Have the first proposals compiled until the device is free."""
+        first = None if pool is None else FirstConfigs(pool)
+        if pool is not None and first is not None:
+            self._compile_first(first)
+            searcher = self._searcher(pool, partial(nothing_yet, gate))
+            CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
+            first.complete(searcher)
+        leave = self._leave = gate.wait(first)
+        self.start = max(self.start, leave.since_s)
+        if pool is not None:
+            pool.go_first()
+        self.effort = self.effort.within(leave.limit_s)
 
     def _before(self) -> Before:
         """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels.
@@ -412,7 +425,7 @@ class Tuning:
             self.effort = self.effort.beyond(len({*incumbents, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
-            if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
+            if (pool := stack.enter_context(prepared or nullcontext() if self._prepares else self._pool())) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             waits = self.effort.compiled_first
@@ -526,6 +539,9 @@ class Tuning:
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
         search, space = self.effort.search, self.task.space
+        if self._expectation is not None:
+            self._ordered_by = (self._expectation.text,)
+            return make_searcher(search, self._expectation.pair, self.options.seed)
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         transfers = self._transfers and space.size.total > Effort.FEW
@@ -540,7 +556,7 @@ class Tuning:
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
-        if not self._transfers or not Search(self.effort.search).uses_priors:
+        if not self._transfers or self._expectation is not None or not Search(self.effort.search).uses_priors:
             return []
         configs_before = {trial.config for trial in trials}
         winners = winners_nearby(self.task, self.key, self.store)

@@ -87,7 +87,11 @@ NO_GPU = pytest.mark.skipif("gpu_missing() is None", reason="there is a GPU here
 # words, exit code, what the message must say
 BEFORE_IMPORT = [
     ([f"{T}:plain", *SPACE, "--tolerance", "-1"], 2, "the tolerance's relative is -1.0; it must be a finite number"),
-    ([f"{T}:plain", *SPACE, "--effort", "fast"], 2, "effort is 'fast'; allowed are race, quick, full, exhaustive"),
+    (
+        [f"{T}:plain", *SPACE, "--effort", "fast"],
+        2,
+        "effort is 'fast'; allowed are expected, race, quick, full, exhaustive",
+    ),
     (
         [f"{T}:plain", *SPACE, "--search", "magic"],
         2,
@@ -356,7 +360,9 @@ def test_other_commands_refuse_as_well(cli, target, words, code, message):
 
 def test_a_wrong_effort_in_the_environment(cli, target, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_EFFORT", "max")
-    assert_refused(cli("tune", f"{target}:plain", *SPACE), 2, "TRITON_OPS_EFFORT is 'max'; allowed are race, quick")
+    assert_refused(
+        cli("tune", f"{target}:plain", *SPACE), 2, "TRITON_OPS_EFFORT is 'max'; allowed are expected, race, quick"
+    )
 
 
 def test_without_a_command_there_is_the_help(cli):

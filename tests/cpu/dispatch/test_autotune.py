@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -36,7 +37,16 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.records import FollowedLockfile, LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
+from triton_ops.records import (  # noqa: E402
+    FollowedLockfile,
+    LockedDevice,
+    LockEntry,
+    Lockfile,
+    Misses,
+    cache_folder,
+    store_in,
+)
+from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
@@ -102,6 +112,50 @@ def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
     assert efforts == ["race", "quick"]
     kernel = tuned_add(on_miss="race")
     assert "a launch tunes it first" in kernel.why(*vectors(), n=1024, grid=grid).found.why
+
+
+@pytest.mark.parametrize("error", [UntunedError("the model is not sure"), DeviceError("no GPU"), SpaceError("none")])
+def test_what_no_model_expects_runs_the_default_says_why_and_is_noted(launched, monkeypatch, caplog, error):
+    asked = []
+
+    def tuned(call, *args, **kwargs):
+        asked.append(call.plan.name)
+        raise error
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    kernel = tuned_add(on_miss="expected")
+    for _ in range(2):
+        assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 4
+    assert asked == ["expected"]  # once for a problem
+    (decision,) = kernel.decisions
+    assert (decision.found.rung, decision.found.why) == ("default", error.message)
+    assert error.message in caplog.text
+    flush_misses()
+    assert [miss.key.problem for miss in Misses(Path(cache_folder(None))).read()] == [decision.key.problem]
+
+
+def test_an_expected_config_is_told_as_such_and_asked_for_after_winners_that_are_borrowed(launched, monkeypatch):
+    def tuned(call, *args, **kwargs):
+        metrics = triton_ops.KernelMetrics(1.0, 1.0, 1.0)
+        winner = {"BLOCK": 256, "num_warps": 8, "num_stages": 3}
+        return triton_ops.TuningResult(winner, metrics, ordered_by=("a model of the work, which expects it",))
+
+    monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
+    kernel = tuned_add(on_miss="expected")
+    assert "the model's first pick where the model is sure" in kernel.why(*vectors(), n=1024, grid=grid).found.why
+    with triton_ops.replaying(Lockfile(())):
+        assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 4
+    monkeypatch.setattr(deciding, "capturing", lambda: True)
+    assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 4
+    monkeypatch.setattr(deciding, "capturing", lambda: False)
+    assert kernel[grid](*vectors(), n=1024).metadata.num_warps == 8
+    found = kernel.why(*vectors(), n=1024, grid=grid).found
+    assert (
+        found.rung,
+        found.why.endswith("ordered by a model of the work, which expects it; the winner is not remembered"),
+    ) == ("expected", True)
+    remember(kernel, Config(BLOCK=128, num_warps=4, num_stages=3), *vectors(2048), n=2048)
+    assert kernel.why(*vectors(), n=1500, grid=grid).found.rung == "borrowed"
 
 
 def test_two_decorators_that_tune_one_name_are_named_when_they_are_nested():
@@ -525,7 +579,7 @@ def test_policies_by_argument_context_and_environment(launched, monkeypatch):
 
 
 def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched, monkeypatch, caplog):
-    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, default, error, queue"):
+    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, expected, default"):
         tuned_add(on_miss="guess")
     with pytest.raises(SettingsError), triton_ops.on_miss("guess"):
         pass

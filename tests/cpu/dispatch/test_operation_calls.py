@@ -104,6 +104,16 @@ def test_a_race_is_a_tune_of_a_few_configs_which_a_longer_tune_goes_beyond(opera
     assert operations._calls.decisions[-1].found.rung == "record"
 
 
+def test_where_no_model_expects_a_config_an_operation_runs_its_default_and_notes_the_problem(operation):
+    with triton_ops.on_miss("expected"):
+        assert operation([1, 2]) == [1, 2]
+    found = operations._calls.decisions[-1].found
+    assert (found.rung, RAN) == ("default", [1])
+    assert "is expected to be faster than the default: it is not compiled ahead" in found.why
+    flush_misses()
+    assert [miss.key.kernel for miss in Misses(Path(cache_folder(None))).read()] == ["worked"]
+
+
 def test_a_user_without_a_home_folder_is_served_and_nothing_is_kept(operation, monkeypatch, caplog, steady_clock):
     """As in a container that runs as any number: the user has no entry in the system's list."""
 

@@ -1,0 +1,116 @@
+"""The effort `expected`: the model's first pick is compared with the default where the model is sure, else nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests import inferred_kernels as kernels  # noqa: E402
+from tests.planned_gpu import Planned  # noqa: E402
+from triton_ops import Config, Operation, TensorSpec, recall, tune  # noqa: E402
+from triton_ops.backend import TritonKernel  # noqa: E402
+from triton_ops.compilation import CompilePool  # noqa: E402
+from triton_ops.device import DeviceSpec  # noqa: E402
+from triton_ops.dispatch import would_run  # noqa: E402
+from triton_ops.evaluation import Stations  # noqa: E402
+from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
+from triton_ops.request import TuneProblem, request  # noqa: E402
+from triton_ops.request.effort import PRESETS  # noqa: E402
+from triton_ops.tuner import Silent  # noqa: E402
+from triton_ops.tuner.expectation import Expectation  # noqa: E402
+from triton_ops.values import Measurement, Status, Trial  # noqa: E402
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
+
+EXPECTED = PRESETS["expected"]
+SLOW, FAST = Config(BLOCK=32, num_warps=1), Config(BLOCK=1024, num_warps=1)  # 32 turns of a loop, and one
+
+
+def rows_grid(_):
+    return (4096,)
+
+
+def arguments(rows=4096, columns=1024, *, dtype="bfloat16"):
+    x = TensorSpec((rows, columns), dtype)
+    return {"x": x, "y": x, "columns": columns, "eps": 1e-5}
+
+
+NORM = TritonKernel(kernels.chunked_norm, rows_grid)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that is not here, on which a row that is read at once takes a tenth of the time."""
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
+    monkeypatch.setattr(request, "gpu_missing", lambda: "")
+    tried = []
+
+    class Rows(Planned):
+        def attempt(self, config, best):
+            tried.append(config)
+            return Trial(config, Status.OK, Measurement((0.1 if config == FAST else 1.0,), "planned"))
+
+    monkeypatch.setattr(Stations, "begin", lambda *_, **__: Rows)
+    return tried
+
+
+def operation(*blocks):
+    return Operation("norm", NORM, {"BLOCK": list(blocks), "num_warps": [1]}, arguments, dtypes=("bfloat16",))
+
+
+def expected(*blocks, **more):
+    task = TuneProblem(target=operation(*blocks), device="cuda").request().task()
+    with CompilePool(task.compiler(), workers=2) as pool:
+        return Expectation.of(task, replace(EXPECTED, **more), pool)
+
+
+def test_a_model_that_is_sure_has_its_first_pick_compared_with_the_default_and_nothing_else(gpu, tmp_path):
+    options = {"cache_dir": tmp_path, "isolate": False, "listener": Silent()}
+    result = tune(operation(32, 1024), effort="expected", **options)
+    assert gpu == [SLOW, FAST]
+    assert (Config(result.best_config), result.default.config) == (FAST, SLOW)
+    (order,) = result.ordered_by
+    assert order.startswith("a model of the work, which expects ")
+    assert f"({FAST}) and " in order
+    found = would_run(operation(32, 1024), device="cuda", cache_dir=tmp_path).found
+    assert (found.rung, found.config) == ("record", FAST)
+    assert found.why.endswith(f"; chosen by {order}")
+    gpu.clear()
+    assert tune(operation(32, 1024), effort="expected", **options).from_cache
+    assert gpu == []
+    tune(operation(32, 1024), **options)  # a tune measures more, and replaces it
+    assert set(gpu) == {SLOW, FAST}
+    assert recall(operation(32, 1024), device="cuda", cache_dir=tmp_path).effort == "quick"
+
+
+def test_where_the_model_is_not_sure_nothing_is_measured_and_nothing_is_kept(gpu, tmp_path):
+    with pytest.raises(UntunedError, match=r"expected to be faster than the default: the model's first pick is the"):
+        tune(operation(1024, 32), effort="expected", cache_dir=tmp_path, isolate=False, listener=Silent())
+    assert gpu == []
+    assert not list(tmp_path.rglob("*.json*"))
+
+
+def test_the_gain_that_is_asked_for_decides_whether_the_model_is_sure(gpu):
+    assert list(expected(32, 1024).pair) == [SLOW, FAST]
+    with pytest.raises(
+        UntunedError, match=r"the model expects \S+ ms of \(BLOCK=1024.* default, and is sure from 900%"
+    ):
+        expected(32, 1024, expected_gain=9.0)
+
+
+def test_a_kernel_that_no_compiler_or_model_reads_is_not_expected_to_gain(gpu):
+    task = TuneProblem(target=operation(32, 1024), device="cuda").request().task()
+    with pytest.raises(UntunedError, match="is not compiled ahead, so that no model can read it"):
+        Expectation.of(task, EXPECTED, None)
+    with pytest.raises(UntunedError, match="no model has a forecast of its configs on this device"):
+        expected(32)
+
+
+def test_an_expected_gain_below_zero_is_refused():
+    with pytest.raises(SettingsError, match="expected_gain of effort expected is -1"):
+        replace(EXPECTED, expected_gain=-1)
