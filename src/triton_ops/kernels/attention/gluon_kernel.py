@@ -13,22 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from triton_ops.backend import matrix_descriptor
-from triton_ops.kernels.fp8_gemm.gluon_kernel import (
-    capability_from,
-    copy_in,
-    copy_out,
-    corner,
-    fence_async_shared,
-    gl,
-    gluon,
-    mbarrier,
-    tma,
-    together,
-    triton,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)  # fmt: skip
+from triton_ops.kernels.fp8_gemm import gluon_kernel as names
+from triton_ops.kernels.fp8_gemm.gluon_kernel import capability_from, copy_in, copy_out, corner, together
 from triton_ops.kernels.tiles import programs_for
+
+gl, gluon, mbarrier, tma, triton = names.gl, names.gluon, names.mbarrier, names.tma, names.triton
+fence_async_shared, warpgroup_mma = names.fence_async_shared, names.warpgroup_mma
+warpgroup_mma_wait = names.warpgroup_mma_wait
 
 BUFFERS = gl.constexpr(2)  # of keys, and as many of values
 _KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # first of their barriers

@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
 from triton_ops.device import Machine
@@ -90,9 +89,9 @@ def _few(terms: int, warps: int, most: int) -> bool:
     return terms <= 32 * warps * most
 
 
-FORMS = ("triton", "gluon")
+gluon_form = partial(form_in_gluon, "attention", "gluon_attention_kernel", "out")
 OWN = OwnConfigs({
-    "FORM": Own(Choice(FORMS), optional=True),
+    "FORM": Own(Choice(("triton", "gluon")), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
@@ -187,11 +186,6 @@ def _form_rules(problem: Problem) -> tuple[Constraint, ...]:
         f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
     )
     return Constraint("gluon", lambda FORM: FORM == "triton" or whole, why), *fixed_in_gluon(_GLUON_HAS)
-
-
-def gluon_form() -> dict[str, TritonKernel]:
-    """The form by its name; empty where the installed Triton has no Gluon for Hopper."""
-    return form_in_gluon("attention", "gluon_attention_kernel", "out")
 
 
 def check_form(config: Config, space: Callable[[], ConfigSpace]) -> None:

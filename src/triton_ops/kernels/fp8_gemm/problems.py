@@ -8,36 +8,20 @@ constraint here: the compiler and the device tell which configs fit, and on whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.kernels import tiles
 from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.tiles import (
-    HALVED_SIDE,
-    LOADS,
-    describable,
-    fixed_in_gluon,
-    form_in_gluon,
-    padded,
-    reached_strides,
-    strides_of,
-    suits,
-    widest,
-)
+from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
-
-def gluon_form() -> dict[str, TritonKernel]:
-    """The form by its name; empty where the installed Triton has no Gluon for Hopper."""
-    return form_in_gluon("fp8_gemm", "gluon_fp8_kernel", "c")
-
-
+gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
@@ -118,7 +102,7 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
             "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
             "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
         ),
-        *fixed_in_gluon({**_GLUON_TILE, **_GLUON_HAS}),
+        *tiles.fixed_in_gluon({**_GLUON_TILE, **_GLUON_HAS}),
     )  # fmt: skip
 
 
