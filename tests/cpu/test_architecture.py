@@ -177,7 +177,6 @@ OPENERS = {
 OPEN_THEMSELVES = {
     "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
-    "triton_ops.device.vendors": "torch's own file of its version",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def storable(value: Any) -> Any:
-    """The value with what JSON cannot hold replaced: a lone surrogate by `?`, a number that is not finite by null."""
+    """The value as JSON can hold it: a struct is an object, a lone surrogate `?`, a number not finite null."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
@@ -19,7 +19,8 @@ def storable(value: Any) -> Any:
         return {storable(name): storable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [storable(item) for item in value]
-    return value
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    return {name: storable(getattr(value, name)) for name in names} if names else value
 
 
 _CONTROLS = "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"

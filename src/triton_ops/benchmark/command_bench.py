@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
-import msgspec
 import typer
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
@@ -308,19 +307,17 @@ def label(config: Config) -> str:
 def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> dict[str, Any]:
     figures = ("verdict", "percent", "interval", "needed", "noise", "confidence", "rounds", "mode")
     return {
-        **{name: getattr(comparison, name) for name in figures}, "problem": a.problem.label,
-        "device": probe(a.device_name).name,
+        **Facts.members(comparison, *figures), "problem": a.problem.label, "device": probe(a.device_name).name,
         "a": _contestant_json(a, comparison.a), "b": _contestant_json(b, comparison.b),
-        "guard": msgspec.to_builtins(comparison.guard), "notes": comparison.notes,
+        **Facts.members(comparison, "guard", "notes"),
     }  # fmt: skip
 
 
 def _contestant_json(contestant: BenchContestant, times: Measurement) -> dict[str, Any]:
     config = contestant.config
     return {
-        "target": contestant.target, "config": dict(config.plain), "label": label(config), "origin": contestant.origin,
-        "median_ms": times.median_ms, "p20_ms": times.p20_ms, "p80_ms": times.p80_ms, "spread": times.spread,
-        "samples": sum(map(len, times.by_round)),
+        "target": contestant.target, "config": config.plain, "label": label(config), "origin": contestant.origin,
+        **Facts.members(times, "median_ms", "p20_ms", "p80_ms", "spread"), "samples": sum(map(len, times.by_round)),
     }  # fmt: skip
 
 

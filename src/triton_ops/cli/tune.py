@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from triton_ops import kernels as shipped
@@ -342,12 +341,10 @@ def _trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     """Trials as plain JSON values."""
     return [
         {
-            "config": dict(trial.config), "status": trial.status.value, "error": trial.error, "trace": trial.trace,
+            **Facts.members(trial, "config", "status", "error", "trace"),
             "median_ms": trial.median_ms if trial.ok else None,
             "spread": trial.best_measurement.spread if trial.ok else None, "final": trial.final is not None,
-            "compile_s": trial.compile_s,
-            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
-            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as), "excess": trial.excess,
+            **Facts.members(trial, "compile_s", "resources", "same_code_as", "excess"),
         }
         for trial in trials
     ]  # fmt: skip

@@ -42,12 +42,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, Folder, Host, Process, StoredFile, available, require, warn_once
+from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn_once
 from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import (
     VENDORS,
@@ -57,6 +56,7 @@ from triton_ops.device.vendors import (
     Sensors,
     gpus_of,
     gpus_without_torch,
+    in_version_of_torch,
     kind_of,
 )
 from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError
@@ -210,8 +210,7 @@ def _unusable(device_name: str, error: Exception) -> DeviceError:
     )
 
 
-_CPU_VERSION = re.compile(rb"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # in torch/version.py
-_VERSION_BYTES = 1 << 16
+_CPU_VERSION = re.compile(r"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # of a build for CPUs alone
 
 
 @lru_cache(maxsize=1)
@@ -226,7 +225,7 @@ def gpu_missing() -> str | None:
     try:
         if _by_driver():
             return None
-        version = _version_for_cpus()
+        version = None if "torch" in sys.modules else in_version_of_torch(_CPU_VERSION)
         return _cpu_build(version) if version else _missing_for_torch(require("torch", "finding the GPU"))
     except MissingDependencyError as error:
         return error.message
@@ -244,18 +243,6 @@ def _missing_for_torch(torch: Any) -> str | None:
 
 def _cpu_build(version: str) -> str:
     return f"torch {version} is a CPU build"
-
-
-def _version_for_cpus() -> str | None:
-    """The version of the torch that would be imported, if its file says that it is a build for CPUs alone."""
-    spec = None if "torch" in sys.modules else find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        match = _CPU_VERSION.search(StoredFile(Path(spec.origin).with_name("version.py")).read(_VERSION_BYTES))
-    except OSError:  # another torch, which has no such file
-        return None
-    return match.group(1).decode() if match else None
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:

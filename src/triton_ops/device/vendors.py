@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from triton_ops.base import available, require
+from triton_ops.base import NamedFile, available, require
 from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
@@ -169,6 +169,7 @@ _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 8
 _NAME_BYTES = 256
 _LAZY_PEERS = 1  # the one flag that libcuda knows for mapped memory
 _CUDA_BUILD = re.compile(r"^cuda\b.*= *['\"](\d+)", re.MULTILINE)
+_VERSION_BYTES = 1 << 16
 _MAJOR_VERSION = 1000  # the driver reports CUDA 13.0 as 13000, and serves builds for its major version or an older one
 
 
@@ -190,13 +191,9 @@ class Nvidia:
 
     def make_ready(self, device_name: str) -> None:
         """Initialise libcuda, and retain the primary context, which torch will use."""
-        try:
-            libcuda = ctypes.CDLL(_LIBCUDA)
-        except OSError:
-            return
-        device, context = ctypes.c_int(), ctypes.c_void_p()
+        libcuda, device, context = _libcuda(), ctypes.c_int(), ctypes.c_void_p()
         index = int(device_name.partition(":")[2] or 0)
-        if libcuda.cuInit(0) == 0 and libcuda.cuDeviceGet(ctypes.byref(device), index) == 0:
+        if libcuda and libcuda.cuInit(0) == 0 and libcuda.cuDeviceGet(ctypes.byref(device), index) == 0:
             libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # torch will report a failure
 
     def sensors(self, device_name: str) -> Sensors:
@@ -209,22 +206,14 @@ class Nvidia:
 
     def graph_nodes(self, graph_address: int) -> int | None:
         """Ask libcuda; None also where there is no driver."""
-        count = ctypes.c_size_t(0)
-        try:
-            libcuda = ctypes.CDLL(_LIBCUDA)
-        except OSError:
-            return None
-        failed = libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
+        libcuda, count = _libcuda(), ctypes.c_size_t(0)
+        failed = not libcuda or libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
         return None if failed else count.value
 
     def handle(self, address: int) -> tuple[bytes, int] | None:
         """Ask libcuda, which has none for memory of expandable segments, of pools, or of a host without support."""
-        base, handle = ctypes.c_void_p(), _MemoryHandle()
-        try:
-            libcuda = ctypes.CDLL(_LIBCUDA)
-        except OSError:
-            return None
-        failed = libcuda.cuMemGetAddressRange_v2(ctypes.byref(base), None, ctypes.c_void_p(address))
+        libcuda, base, handle = _libcuda(), ctypes.c_void_p(), _MemoryHandle()
+        failed = not libcuda or libcuda.cuMemGetAddressRange_v2(ctypes.byref(base), None, ctypes.c_void_p(address))
         if failed or base.value is None or libcuda.cuIpcGetMemHandle(ctypes.byref(handle), base):
             return None
         return bytes(handle), address - base.value
@@ -243,6 +232,13 @@ class Nvidia:
 
 
 # Devices, through libcuda
+
+
+def _libcuda() -> Any:
+    """The driver's library; None where there is none."""
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(_LIBCUDA)
+    return None
 
 
 @lru_cache(maxsize=1)
@@ -265,14 +261,21 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
 
 def _oldest_driver_for_torch() -> int | None:
     """The oldest CUDA version of a driver that serves the installed torch; None if torch is no build for CUDA."""
+    found = in_version_of_torch(_CUDA_BUILD)
+    return None if found is None else int(found) * _MAJOR_VERSION
+
+
+def in_version_of_torch(pattern: re.Pattern[str]) -> str | None:
+    """What a pattern finds in the version file of the torch that would be imported; None without such a file."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return None
     try:
-        match = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
-    except OSError:
+        content = NamedFile(Path(spec.origin).with_name("version.py")).read(_VERSION_BYTES)
+    except OSError:  # another torch, which has no such file
         return None
-    return None if match is None else int(match[1]) * _MAJOR_VERSION
+    match = pattern.search(content.decode("utf-8", "replace"))
+    return None if match is None else match[1]
 
 
 def _spec_of(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:

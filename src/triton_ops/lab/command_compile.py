@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import permutations
 from typing import Annotated, Any
 
@@ -234,12 +234,11 @@ def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[d
     by_config = {one.config: one.compiled for one in expectations if one.compiled}
     for config, one in by_program(expectations).items():
         result = by_config[config]
-        resources = result.resources or Resources()
+        resources = ("registers", "spill_bytes", "shared_bytes", "mma", "serialised", "binary")
         yield {
-            "config": dict(config), "target": arch, "status": result.status.value, "reason": result.reason,
-            "trace": result.trace, "registers": resources.registers, "spill_bytes": resources.spill_bytes,
-            "shared_bytes": resources.shared_bytes, "mma": resources.mma, "serialised": resources.serialised,
-            "binary": resources.binary, "compile_s": result.compile_s, "program": result.launch,
+            "config": config, "target": arch, **Facts.members(result, "status", "reason", "trace"),
+            **Facts.members(result.resources or Resources(), *resources),
+            **Facts.members(result, "compile_s", program="launch"),
             "expected_ms": one.finite_ms, "lower_bound_ms": one.lower_bound_ms if one.bound else None,
             "limited_by": one.limited_by or None,
         }  # fmt: skip
@@ -369,23 +368,20 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
 def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
     best = None if report.cure is None else report.cure.best
     return {
-        "problem": problem, "target": report.target, "spills": report.spills, "before": _evidence_json(report.before),
+        "problem": problem, **Facts.members(report, "target", "spills", "advice", "notes"),
+        "before": _evidence_json(report.before), "cure": None if best is None else best.config,
         "cures": [
-            {"change": cure.name, "why": cure.why, "verdict": cure.verdict, "kept": cure.kept,
-             "best": None if cure.best is None else dict(cure.best.config),
-             "steps": [_evidence_json(step) for step in cure.steps]}
+            {**Facts.members(cure, "why", "verdict", "kept", change="name"),
+             "best": None if cure.best is None else cure.best.config, "steps": list(map(_evidence_json, cure.steps))}
             for cure in report.tried
         ],
-        "cure": None if best is None else dict(best.config), "advice": report.advice, "notes": list(report.notes),
     }  # fmt: skip
 
 
 def _evidence_json(step: SpillEvidence) -> dict[str, Any]:
-    return {
-        "config": dict(step.config), "status": step.status.value, "reason": step.reason, "registers": step.registers,
-        "most_registers": step.most_registers, "stack_bytes": step.stack_bytes, "spill_bytes": step.spill_bytes,
-        "shared_bytes": step.shared_bytes, "accumulator_bytes": step.accumulator_bytes,
-        "accumulator_registers": step.accumulator_registers,
-        "occupancy": None if step.residents is None else step.residents.occupancy,
-        "local": None if step.local is None else asdict(step.local), "median_ms": step.median_ms,
-    }  # fmt: skip
+    names = (
+        "config", "status", "reason", "registers", "most_registers", "stack_bytes", "spill_bytes", "shared_bytes",
+        "accumulator_bytes", "accumulator_registers", "local", "median_ms",
+    )  # fmt: skip
+    occupancy = None if step.residents is None else step.residents.occupancy
+    return {**Facts.members(step, *names), "occupancy": occupancy}

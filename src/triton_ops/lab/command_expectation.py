@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -72,56 +71,41 @@ def _pipeline_lines(image: Portrait) -> list[str]:
 
 
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
-    forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
-    compiled, tile = explained.compiled, image.accumulator
+    members, residents, tile = Facts.members, image.residents, image.accumulator
     return {
-        **forecast, "expected_ms": explained.finite_ms, "limited_by": explained.limited_by, "stages": explained.stages,
-        "silent": explained.silent,
-        "inferred": None if explained.work is None else asdict(explained.work),
-        "differences": list(explained.differences),
-        "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
-        "occupancy": _facts_of(image.residents, _OCCUPANCY), "grid": _facts_of(image.waves, _GRID),
+        **(_no_forecast(image) if explained.forecast is None else asdict(explained.forecast)),
+        **members(explained, "limited_by", "stages", "silent", "differences", expected_ms="finite_ms", inferred="work"),
+        **members(image, "remarks", warps="warp_choices"), "roofline": _roofline_json(image),
+        "compiler": members(explained.compiled, "status", "reason"),
+        "occupancy": members(residents, "blocks", "warps", "most_warps", "limited_by", "by", share="occupancy"),
+        "grid": members(image.waves, "at_once", "waves", "full", "tail_blocks", "used", blocks="grid"),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
-        "roofline": _roofline_json(image),
-        "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
+        "accumulator": None if tile is None else {"tile": tile, "bytes": image.accumulator_bytes},
         "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
-        "warps": [asdict(choice) for choice in image.warp_choices],
-        "pipeline": {"load_steps": image.load_steps, "known": image.load_known,
-                     "timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines]},
-        "remarks": list(image.remarks),
+        "pipeline": {"timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
+                     **members(image, "load_steps", known="load_known")},
     }  # fmt: skip
 
 
 def _no_forecast(image: Portrait) -> dict[str, Any]:
     """The fields of a forecast where there is none, with what the compiler says."""
-    resources = image.resources or Resources()
     return {
         "lower_bound_ms": image.roofline.least_ms, "terms": [],
         "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "registers": resources.registers,
-        "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes, "compiled": image.compiled,
+        "waves": image.waves.waves if image.waves else None, "compiled": image.compiled,
+        **Facts.members(image.resources or Resources(), "registers", "spill_bytes", "shared_bytes"),
     }  # fmt: skip
-
-
-def _facts_of(value: Any, names: Mapping[str, str]) -> dict[str, Any] | None:
-    """Attributes of a value by their names in JSON; None without a value."""
-    return None if value is None else {name: getattr(value, attribute) for name, attribute in names.items()}
-
-
-_OCCUPANCY = {"share": "occupancy", **{name: name for name in ("blocks", "warps", "most_warps", "limited_by", "by")}}
-_GRID = {"blocks": "grid", **{name: name for name in ("at_once", "waves", "full", "tail_blocks", "used")}}
-_ROOF = {name: name for name in ("flops", "bytes", "intensity", "ridge", "least_ms")}
-_CEILING = {name: name for name in ("name", "peak", "measured", "unit")}
 
 
 def _roofline_json(image: Portrait) -> dict[str, Any]:
     roof = image.roofline
-    return {
-        **(_facts_of(roof, _ROOF) or {}), "limit": roof.limit.name if roof.limit else None,
-        "memory": _facts_of(roof.memory, _CEILING), "units": _facts_of(roof.units, _CEILING),
-        "unknown": list(roof.unknown), "expected": asdict(image.expected) if image.expected else None,
-        "measured": asdict(image.measured) if image.measured else None,
-    }  # fmt: skip
+    limits = {
+        name: Facts.members(limit, "name", "peak", "measured", "unit")
+        for name, limit in (("memory", roof.memory), ("units", roof.units))
+    }
+    figures = Facts.members(roof, "flops", "bytes", "intensity", "ridge", "least_ms", "unknown")
+    named = {"limit": roof.limit.name if roof.limit else None}
+    return {**figures, **named, **limits, **Facts.members(image, "expected", "measured")}
 
 
 def _expected(explained: Expectation, image: Portrait) -> str:
@@ -387,14 +371,11 @@ def _point_row(axis: str, point: ShapePoint) -> list[str]:
 
 def _sweep_json(name: str, spec: DeviceSpec, points: Sweep) -> dict[str, Any]:
     def point(one: ShapePoint) -> dict[str, Any]:
-        return {
-            "extent": one.extent, "blocks": one.waves.grid, "waves": one.waves.waves, "used": one.waves.used,
-            "tail_blocks": one.waves.tail_blocks, "expected_ms": one.expected_ms, "of_limit": one.of_limit,
-        }  # fmt: skip
+        waves = Facts.members(one.waves, "waves", "used", "tail_blocks", blocks="grid")
+        return {**Facts.members(one, "extent", "expected_ms", "of_limit"), **waves}
 
     return {
-        "kernel": name, "device": spec.name, "config": dict(points.config), "axis": points.axis,
-        "blocks_per_unit": points.blocks_per_unit, "at_once": points.blocks_per_unit * spec.units,
-        "silent": points.silent, "points": [point(one) for one in points.points],
+        "kernel": name, "device": spec.name, **Facts.members(points, "config", "axis", "blocks_per_unit", "silent"),
+        "at_once": points.blocks_per_unit * spec.units, "points": list(map(point, points.points)),
         "cliffs": [{"before": point(before), "after": point(after)} for before, after in points.cliffs],
     }  # fmt: skip

@@ -246,12 +246,9 @@ class Flow:
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        p50, p20, p80 = self.times.quantiles_ms
-        return {
-            "time": {"median_ms": p50, "p20_ms": p20, "p80_ms": p80, "mode": self.times.mode,
-                     "confidence": self.times.confidence, "notes": list(self.times.notes)},
-            "parts": [asdict(part) for part in self.parts], "idle": self.idle, "missing": self.missing or None,
-        }  # fmt: skip
+        quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), self.times.quantiles_ms, strict=True))
+        time = {**quantiles_ms, **Facts.members(self.times, "mode", "confidence", "notes")}
+        return {"time": time, "parts": self.parts, "idle": self.idle, "missing": self.missing or None}
 
 
 def _flow_of(called: Called, request: NcuRequest) -> Flow:
@@ -461,26 +458,17 @@ def _place_in_words(profile: KernelProfile, about: _About) -> str:
 
 
 def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
-    advice = report.advice
-    return {
-        "kernels": [_kernel_json(one, about) for one in report.kernels],
-        "advice": None if advice is None else {"way": advice.way, "reasons": list(advice.reasons)},
-        "notes": list(report.notes),
-    }
+    advice = Facts.members(report.advice, "way", "reasons")
+    return {"kernels": [_kernel_json(one, about) for one in report.kernels], "advice": advice, "notes": report.notes}
 
 
 def _kernel_json(one: ProfiledKernel, about: _About) -> dict[str, Any]:
-    profile = one.judgement.profile
-    roof_and_place = profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype)
-    roofline = None
-    if roof_and_place is not None:
+    profile, roofline = one.judgement.profile, None
+    if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
         roof, place = roof_and_place
-        roofline = {
-            "flops": roof.flops, "bytes": roof.bytes, "intensity": roof.intensity, "ridge": roof.ridge, **asdict(place),
-        }  # fmt: skip
+        roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
+    figures = asdict(profile)
     return {
-        "kernel": profile.kernel, "launches": one.launches, "share": one.share, "verdict": one.judgement.verdict,
-        "reasons": list(one.judgement.reasons), "next": [asdict(step) for step in one.judgement.steps],
-        "figures": {name: value for name, value in asdict(profile).items() if name != "kernel"},
-        "roofline": roofline,
+        "kernel": figures.pop("kernel"), **Facts.members(one, "launches", "share"),
+        **Facts.members(one.judgement, "verdict", "reasons", next="steps"), "figures": figures, "roofline": roofline,
     }  # fmt: skip

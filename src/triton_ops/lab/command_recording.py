@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -274,13 +273,9 @@ def _jump_row(one: Cliff) -> list[str]:
 
 
 def _sensitivity_json(file: str, space: Sensitivity, jumps: list[Cliff]) -> dict[str, Any]:
-    return {
-        "file": file, "kernel": space.kernel, "device": space.device, "configs": space.configs, "failed": space.failed,
-        "best": dict(space.best), "best_ms": space.best_ms, "explained": space.explained,
-        "knobs": [
-            {"name": knob.name, "share": knob.share, "span": knob.span, "most_lost": knob.most_lost,
-             "best": knob.best.value, "values": [asdict(one) for one in knob.effects]}
-            for knob in space.knobs
-        ],
-        "cliffs": [asdict(one) for one in jumps],
-    }  # fmt: skip
+    knobs = [
+        {**Facts.members(knob, "name", "share", "span", "most_lost", values="effects"), "best": knob.best.value}
+        for knob in space.knobs
+    ]
+    figures = Facts.members(space, "kernel", "device", "configs", "failed", "best", "best_ms", "explained")
+    return {"file": file, **figures, "knobs": knobs, "cliffs": jumps}

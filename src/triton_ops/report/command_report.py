@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from triton_ops.base import StoredFile
@@ -50,23 +48,20 @@ def report_json(report: Report) -> dict[str, Any]:
         "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
         "roofline": _roof(report),
         "trials": [
-            {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate,
-             **_trial(report, row.trial)}
+            {**Facts.members(row, "number", "at_s", "origin", "fate"), **_trial(report, row.trial)}
             for row in report.rows
         ],
         "best_so_far": [
-            {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
-            for at_s, trial in report.run.best_so_far
+            {"at_s": at_s, "median_ms": one.median_ms, "config": one.config.plain}
+            for at_s, one in report.run.best_so_far
         ],
         "dropped": report.dropped,
         "failures": [
-            {"status": str(one.status), "reason": one.reason, "configs": one.configs, "first": dict(one.first.plain)}
-            for one in report.failures
+            {**Facts.members(one, "status", "reason", "configs"), "first": one.first.plain} for one in report.failures
         ],
         "sensitivity": None if isinstance(sensitivity, str) else {
             "explained": sensitivity.explained,
-            "knobs": [{"name": knob.name, "share": knob.share, "span": knob.span,
-                       "values": [asdict(one) for one in knob.effects]} for knob in sensitivity.knobs],
+            "knobs": [Facts.members(knob, "name", "share", "span", values="effects") for knob in sensitivity.knobs],
         },
         "environment": report.environment,
     }  # fmt: skip
@@ -77,8 +72,7 @@ def _comparison_json(comparison: RunComparison) -> dict[str, Any]:
     return {
         "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
         "agreement": comparison.agreement,
-        "differences": {name: list(both) for name, both in comparison.differences.items()},
-        "common": None if isinstance(common, str) else asdict(common),
+        "differences": comparison.differences, "common": None if isinstance(common, str) else common,
         "why_not": common if isinstance(common, str) else "",
     }  # fmt: skip
 
@@ -88,29 +82,23 @@ def _roof(report: Report) -> dict[str, Any] | None:
     if roof is None:
         return None
     best, default = report.placed(report.best), report.placed(report.default)
-    return {
-        **asdict(roof), "intensity": roof.intensity, "ridge": roof.ridge, "least_ms": roof.least_ms,
-        "best": None if best is None else asdict(best), "default": None if default is None else asdict(default),
-    }  # fmt: skip
+    derived = Facts.members(roof, "intensity", "ridge", "least_ms")
+    return {**asdict(roof), **derived, "best": best, "default": default}
 
 
 def _trial(report: Report, trial: Trial) -> dict[str, Any]:
     times = trial.best_measurement if trial.ok else None
     gain, interval = report.gain_of(trial)
+    names = ("median_ms", "p20_ms", "p80_ms")
     return {
-        "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
-        "median_ms": None if times is None else times.median_ms,
-        "p20_ms": None if times is None else times.p20_ms,
-        "p80_ms": None if times is None else times.p80_ms,
-        "relative": 1 / gain if gain else None, "gain_interval": interval, "compile_s": trial.compile_s,
-        "resources": msgspec.to_builtins(trial.resources),
+        **Facts.members(trial, "status", "error", "compile_s", "resources"), "config": trial.config.plain,
+        **(Facts.members(times, *names) or dict.fromkeys(names)),
+        "relative": 1 / gain if gain else None, "gain_interval": interval,
     }  # fmt: skip
 
 
 def _contender(one: RaceEntry) -> dict[str, Any]:
-    gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
-    return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
-            "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip
+    return {"config": one.trial.config.plain, **Facts.members(one, "rounds", "fate", "gap")}
 
 
 _HINT = "choose another -o"

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from triton_ops.report.report_tables import (
     roof_facts,
     verdict,
 )
-from triton_ops.report.run_facts import Report, TrialRow
+from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
@@ -97,11 +98,8 @@ def _run(report: Report) -> dict[str, Any]:
         "curve": [[at_s, trial.rank, trial.median_ms, str(trial.config)] for at_s, trial in report.run.best_so_far],
         "relative": all(trial.relative is not None for _, trial in report.run.best_so_far),
         "elapsed_s": report.run.at_s,
-        "contenders": [[*contender_cells(one), _gap(one.gap)] for one in report.contenders],
-        "confirmations": [
-            [process, [[*contender_cells(one), _gap(one.gap)] for one in rivals]]
-            for process, rivals in report.confirmations.items()
-        ],
+        "contenders": list(map(_contender, report.contenders)),
+        "confirmations": [[process, list(map(_contender, rivals))] for process, rivals in report.confirmations.items()],
         "roof": _roof(report), "roof_facts": roof_facts(report),
         "dropped": list(report.dropped.items()),
         "failures": [[one.configs, str(one.status), one.reason, str(one.first)] for one in report.failures],
@@ -136,6 +134,10 @@ def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
         "rows": [[*map_cells(row)[:4], list(row.slower.values())] for row in problems],
     })  # fmt: skip
     return data
+
+
+def _contender(one: RaceEntry) -> list[Any]:
+    return [*contender_cells(one), one.gap and astuple(one.gap)]
 
 
 class _TrialRows:
@@ -183,10 +185,6 @@ def _place(places: dict[str, int], text: str) -> int:
 def _brief(value: float | None) -> float | None:
     """A number with five significant digits, as long as a chart can tell."""
     return None if value is None else float(f"{value:.5g}")
-
-
-def _gap(gap: Any) -> list[float] | None:
-    return None if gap is None else [math.expm1(value) for value in (gap.centre, gap.low, gap.high)]
 
 
 def _comparison(comparison: RunComparison) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import expm1
 from statistics import quantiles
 from typing import Literal, TypeAlias
 
@@ -69,8 +67,7 @@ def gap_text(gap: Interval | None) -> str:
     """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
     if gap is None:
         return "-"
-    centre, low, high = (math.expm1(value) for value in (gap.centre, gap.low, gap.high))
-    return f"{centre:+.2%} ({low:+.2%} to {high:+.2%})"
+    return f"{gap.centre:+.2%} ({gap.low:+.2%} to {gap.high:+.2%})"
 
 
 def place_cells(report: Report, row: TrialRow) -> list[str]:
@@ -220,7 +217,7 @@ def _agreement_text(comparison: RunComparison) -> str:
     if comparison.agreement == "tie":
         return f"the winners are others, and tie: {winners}"
     gap = next((each.gap for each in comparison.first.contenders if each.trial.config == other.winner), None)
-    detail = f": there the second's is slower by {expm1(gap.centre):.1%}" if gap is not None else ""
+    detail = f": there the second's is slower by {gap.centre:.1%}" if gap is not None else ""
     return f"the tunes disagree on the winner: {winners}{detail}"
 
 

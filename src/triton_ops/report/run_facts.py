@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -81,7 +81,7 @@ class RaceEntry:
 
     trial: Trial  # after the comparison
     rounds: int  # in which it was measured
-    gap: Interval | None  # log of its time over the winner's, with its 95 % interval; None if either has no times
+    gap: Interval | None  # by which share it is slower than the winner, with 95 %; None if either has no times
     fate: str
 
 
@@ -315,4 +315,4 @@ def _levels(line: Finalist) -> list[float]:
 def _gap(line: Finalist, winner: Finalist | None) -> Interval | None:
     if winner is None or not (own := _levels(line)) or not (best := _levels(winner)):
         return None
-    return Interval.of_gap(own, best)
+    return Interval(*map(math.expm1, astuple(Interval.of_gap(own, best))))

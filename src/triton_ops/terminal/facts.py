@@ -151,6 +151,12 @@ class Facts:
                 tell(*message)
 
     @staticmethod
+    def members(value: Any, *names: str, **renamed: str) -> Any:
+        """Attributes of a value as members of a document, of the same name or renamed; None without a value."""
+        every = {**{name: name for name in names}, **renamed}
+        return None if value is None else {name: getattr(value, attribute) for name, attribute in every.items()}
+
+    @staticmethod
     def save(path: Path, content: str | Sequence[str], hint: str) -> None:
         """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
         text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)
