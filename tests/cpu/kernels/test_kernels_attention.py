@@ -15,7 +15,7 @@ from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation
+from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation, problems
 from triton_ops.kernels.attention import gradient_operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import (
@@ -415,6 +415,18 @@ def test_the_form_in_gluon_is_for_what_it_computes_rightly():
     problem = operation.problem((1, 2, 2, 128, 128, 64, 64, 1), "float32")
     assert operation.space_for(problem).why_not({**operation.space_for(problem).default_config, **GLUON})
     assert not any(config["FORM"] == "gluon" for config in operation.space_for(problem))
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"])
+def test_long_prompts_of_large_heads_have_the_form_in_gluon_untuned_on_hopper(monkeypatch, device):
+    monkeypatch.setattr(problems, "gpu_missing", lambda: None)
+    monkeypatch.setattr(problems, "probe", lambda: DeviceSpec.named(device))
+    large, small = PREFILL, (1, 8, 8, 512, 512, 128, 128, 2)
+    spaces = [operation.space_for(operation.problem(shape, "bfloat16")) for shape in (large, small, DECODE)]
+    defaults = [space.default_config for space in spaces]
+    first = "gluon" if "H100" in device else "triton"
+    assert [config["FORM"] for config in defaults] == [first, "triton", "triton"]
+    assert all(space.why_not(config) is None for space, config in zip(spaces, defaults, strict=True))
 
 
 def test_a_model_expects_most_of_the_form_in_gluon_on_hopper():

@@ -20,9 +20,10 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
-from triton_ops.device import Machine
+from triton_ops.device import Machine, gpu_missing, probe
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
@@ -110,12 +111,18 @@ ROLES_NEED = (
     "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
-_GLUON_HAS = {
+_GLUON_HAS: dict[str, int] = {
     "BLOCK_M": 128, "BLOCK_N": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4,
     "num_stages": 2,
 }  # fmt: skip
 """What the form in Gluon always does, by the tunables of the other."""
+_GLUON_NEEDS = (
+    "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, with "
+    f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
+)
 _GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
+_FASTEST_HEAD = 128  # for which the form in Gluon was the faster one at every named problem on an H200
+_FILLED = 132  # tiles with which an H100 or H200 is busy
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -137,6 +144,7 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
+    whole = _takes_gluon(problem)
     most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
@@ -170,22 +178,27 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ),
             ROLES_NEED,
         ),
-        *_form_rules(problem),
+        Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
+        *fixed_in_gluon(_GLUON_HAS),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
+    tiles = queries * batch * heads // _GLUON_HAS["BLOCK_M"]
+    if whole and head_dim == v.shape[3] == _FASTEST_HEAD and tiles >= _FILLED and _on_hopper():
+        order = 8 if many > 1 and rows > _GLUON_HAS["BLOCK_M"] else 1
+        default = Config({**default, **_GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
     return ConfigSpace(tunables, rules, default)
 
 
-def _form_rules(problem: Problem) -> tuple[Constraint, ...]:
-    """The form in Gluon where it can compute the problem, and is there."""
+def _takes_gluon(problem: Problem) -> bool:
+    """Tell whether the form in Gluon can compute the problem, and is there."""
     q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
     sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
-    whole = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out) and bool(gluon_form())
-    why = (
-        "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, with "
-        f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
-    )
-    return Constraint("gluon", lambda FORM: FORM == "triton" or whole, why), *fixed_in_gluon(_GLUON_HAS)
+    return sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out) and bool(gluon_form())
+
+
+def _on_hopper() -> bool:
+    """Tell whether the current GPU runs the form in Gluon."""
+    return not INTERPRETED and not gpu_missing() and probe().arch == "sm_90"
 
 
 def check_form(config: Config, space: Callable[[], ConfigSpace]) -> None:
