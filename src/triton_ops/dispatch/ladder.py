@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -198,14 +199,18 @@ class Ladder:
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
-        pinned = self.lockfile.find(question.asked)
-        if pinned is not None:
-            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=str(pinned), record=pinned.entry.origin.record)
-        problems = [entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel]
-        for key in _loosened(question, problems):
-            if (pinned := self.lockfile.find(key)) is not None:
-                why = f"{pinned}; borrowed, since it differs in {_said(question.asked.differences(key))}"
-                yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
+        problems = (entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel)
+        for key in chain([question.asked], _loosened(question, problems)):
+            if (pinned := self.lockfile.find(key)) is None:
+                continue
+            if pinned.drift:
+                warn_once(
+                    f"the lockfile is used beyond the versions that it was confirmed for ({'; '.join(pinned.drift)}): "
+                    "`triton-ops lock verify --repair` races its entries again"
+                )
+            differs = _said(question.asked.differences(key))
+            why = f"{pinned}; borrowed, since it differs in {differs}" if differs else str(pinned)
+            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
     def _exact(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:

@@ -18,7 +18,7 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, matching, nothing_found
-from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
@@ -77,16 +77,9 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 
 
 def _comparison(entry: LockEntry) -> Mapping[str, Any]:
-    plain = msgspec.to_builtins(entry, enc_hook=Config.encode)
-    fields = {name: plain[name] for name in _COMPARED}
-    default = None if entry.default is None else _in_order(entry.default)
-    ranges = [str(each) for each in entry.ranges]
-    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
-
-
-def _in_order(config: Config) -> str:
-    """A config's text with its names sorted, as a file has them: a record has them in the order of its space."""
-    return str(Config({name: config[name] for name in sorted(config)}))
+    fields = {name: msgspec.to_builtins(getattr(entry, name), enc_hook=Config.encode) for name in _COMPARED}
+    default = None if entry.default is None else str(entry.default)
+    return {**fields, "config": str(entry.config), "default": default, "ranges": [*map(str, entry.ranges)]}
 
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured
@@ -166,7 +159,8 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     """The entries of `new`, and those of `old` that they do not replace.
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
-    another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
+    another, unless `all_sources` is set; one of the same tune that has raced since keeps all but its ranges. One that
+    stays, and whose record was left out as unproven, is marked as that.
     """
     sources: dict[str, list[dict[str, str]]] = {}
     for entry in new.entries:
@@ -179,12 +173,20 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
+    raced = {_problem_of(entry): entry for entry in stays}
+    new = replace(new, entries=tuple(_newer(entry, raced.get(_problem_of(entry))) for entry in new.entries))
     places = {_problem_of(entry) for entry in new.entries}
     stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
     used_aliases = {entry.device for entry in (*stays, *new.entries)}
     both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
     return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
+
+
+def _newer(entry: LockEntry, old: LockEntry | None) -> LockEntry:
+    if old is None or old.origin.tune != entry.origin.tune or old.origin.created <= entry.origin.created:
+        return entry
+    return replace(entry, config=old.config, measured=old.measured, identity=old.identity, origin=old.origin)
 
 
 def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
@@ -236,12 +238,10 @@ def _why_left(
 
 
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
-    newest_of: dict[str, tuple[str, dict[str, str]]] = {}
-    for record in newest:
-        source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}
-        if record.key.kernel not in newest_of or record.created > newest_of[record.key.kernel][0]:
-            newest_of[record.key.kernel] = (record.created, source)
-    return {kernel: source for kernel, (_, source) in newest_of.items()}
+    """The source of the record of each kernel that was made last, whatever its cache state."""
+    records = sorted(newest, key=attrgetter("created"), reverse=True)
+    return {each.key.kernel: {name: each.key.identity[name] for name in SOURCE if name in each.key.identity}
+            for each in reversed(records)}  # fmt: skip
 
 
 _FACTS = ("kind", "name", "arch", "units", "threads")

@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from triton_ops.base import canonical_json, counted
-from triton_ops.exceptions import RunLogError, SettingsError
+from triton_ops.exceptions import SettingsError
 from triton_ops.records.command_cache import Which, matching, tell_nothing
 from triton_ops.records.record import Record
-from triton_ops.records.run_log import Run
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, Facts, folder_of, option
@@ -169,20 +168,13 @@ class MeasuredRegret:
 
     def __call__(self, record: Record, config: Config) -> float | None:
         """The time of a config over that of the record's winner, less 1; None if the run log does not say."""
-        ranks = self._ranks.get(record.id)
-        if ranks is None:
-            ranks = self._ranks[record.id] = self._read(record)
+        if record.id not in self._ranks:
+            run = Runs(self._folder, record.id).run(record.run)
+            trials = {} if run is None else run.trials
+            self._ranks[record.id] = {config: trial.rank for config, trial in trials.items() if trial.ok}
+        ranks = self._ranks[record.id]
         best = ranks.get(record.winner)
         return max(ranks[config] / best - 1, 0.0) if best and config in ranks else None
-
-    def _read(self, record: Record) -> dict[Config, float]:
-        if not record.run:
-            return {}
-        try:
-            run = Run.read(self._folder / Runs.FOLDER / record.id / f"{record.run}.jsonl")
-        except RunLogError:
-            return {}
-        return {config: trial.rank for config, trial in run.trials.items() if trial.ok}
 
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")

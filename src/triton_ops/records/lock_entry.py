@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.base import Count, NotNegative, Plain, canonical_json
-from triton_ops.records.record import NotedCall
+from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
+from triton_ops.records.record import NotedCall, time_now
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Mapper, Range
+from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
+SOURCE = ("source", "grid")
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
@@ -63,9 +64,9 @@ class EntryOrigin:
     """The source of an entry, in short."""
 
     source: str = RECORDED  # or in words what else, such as the file that was imported
-    record: str = ""  # its id; empty if there is none
-    run: str = ""  # id of the run log of its tune; empty if none was kept
-    created: str = ""  # when the winner was found, UTC
+    record: str = ""  # its id, of one that was repaired that of the first winner; empty if there is none
+    run: str = ""  # id of the run log of that tune; empty if none was kept
+    created: str = ""  # when the winner was found, or last stood a race, UTC
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
@@ -98,6 +99,8 @@ class LockEntry:
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
     def __post_init__(self) -> None:
+        for name in ("config", "default"):  # in the order that a file has
+            object.__setattr__(self, name, (values := getattr(self, name)) and Config(dict(sorted(values.items()))))
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
 
@@ -125,7 +128,7 @@ class LockEntry:
     @property
     def source(self) -> dict[str, str]:
         """The fingerprints that must be equal for the config to fit: of the kernel, and of its grid."""
-        return {name: self.identity[name] for name in ("source", "grid") if name in self.identity}
+        return {name: self.identity[name] for name in SOURCE if name in self.identity}
 
     def why_not(self, key: Key) -> str | None:
         """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
@@ -143,6 +146,21 @@ class LockEntry:
         mine, theirs = Mapper.extents_of(self.problem), Mapper.extents_of(key.problem)
         pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in self.ranges]
         return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+    def after_race(self, key: Key, config: Config, trial: Trial, default: Trial | None, source: str = "") -> LockEntry:
+        """The entry with the config that a race has proven, by `trial`, with the versions and the driver of `key`."""
+        measured = LockedTiming(
+            cache_state=key.cache_state if self.measured is None else self.measured.cache_state,
+            mode=trial.best_measurement.mode, median_ms=trial.median_ms,
+            default_ms=default.median_ms if default is not None and default.ok else None,
+            gain=None if default is None else default.over(trial),
+        )  # fmt: skip
+        origin = replace(
+            self.origin, source=source or self.origin.source, created=time_now(), driver=key.device.get("driver"),
+            versions=Host.versions(),
+        )  # fmt: skip
+        identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
+        return replace(self, config=config, measured=measured, identity=identity, origin=origin)
 
     def drift(self, key: Key) -> tuple[str, ...]:
         """Versions and the driver that differ from when the config was found, each as `name: then | now`."""

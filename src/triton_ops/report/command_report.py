@@ -136,8 +136,7 @@ def report_command(
     for report in reports:
         add_run(facts, report, top)
     add_comparisons(facts, reports)
-    if as_markdown:
-        facts = Facts("report").lines(*facts.markdown().splitlines(), end=None)
+    facts = facts.as_markdown if as_markdown else facts
     if out is None:
         return facts
     Facts.save(out, facts.printed(None), _HINT)

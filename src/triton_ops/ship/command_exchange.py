@@ -20,7 +20,6 @@ from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
-from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -113,7 +112,7 @@ def import_command(
         tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
-        after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order
+        after = now.config if now else "no longer in the table"
         tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
     if differs and not replaces:
         tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")
@@ -274,11 +273,9 @@ def _as_json(portfolio: Portfolio) -> dict[str, Any]:
         }
         for each in portfolio.served
     ]  # fmt: skip
+    plain = {name: value for name, value in vars(portfolio).items() if name != "served"}
     return {
-        "kernel": portfolio.kernel, "device": portfolio.device,
-        "configs": [dict(config) for config in portfolio.configs], "problems": problems,
-        "objective": portfolio.objective, "worst": portfolio.worst, "mean": portfolio.mean, "bound": portfolio.bound,
-        "exact": portfolio.exact, "noise": portfolio.noise, "measured": portfolio.measured, "cells": portfolio.cells,
+        **plain, "configs": [dict(config) for config in portfolio.configs], "problems": problems,
         "unmeasured": [{"config": dict(config), "problems": list(at)} for config, at in portfolio.unmeasured.items()],
         "left_out": dict(portfolio.left_out),
     }  # fmt: skip

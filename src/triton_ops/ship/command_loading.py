@@ -22,6 +22,7 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import Lockfile, Miss, Misses, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, module_at
+from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets, as_target, check_named, is_declared, kernel_in, made_on, specs_of
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
@@ -34,6 +35,7 @@ _NOTHING = (
     "no entry could be measured, for the reasons above "
     "(hint: run it where the device is and has room, or with --static)"
 )
+_CHANGED = "it was changed in the file while it raced, and stays as it is there"
 _MISS_HEADER = ("count", "kernel", "problem", "median ms", "vs default", "what became of it")
 _MISS_NUMBERS = ("count", "median ms", "vs default")
 
@@ -57,7 +59,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     return objects
 
 
-@with_options(TuneOptions, "seed")
+@with_options(TuneOptions, "seed", "cache_dir")
 def verify_command(
     lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
@@ -71,38 +73,59 @@ def verify_command(
     most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
     held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
     bound: Annotated[float, option("--bound", "Loss at a held-out value that passes, in percent.", "PERCENT")] = 0.0,
+    repairs: Annotated[
+        bool, option("--repair", "Race each entry; confirm it in LOCKFILE, or pin what is proven faster.")
+    ] = False,
+    seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
+    markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: Device = None,
     *,
     options: TuneOptions,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
+    if (repairs and (static or held_out)) or (seconds is not None and not repairs):
+        raise SettingsError("--seconds is for --repair, which excludes --static and --held-out", hint="repair first")
     for name, value, hint in (
         ("--neighbours", most_neighbours, "0 measures the default only"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
+        ("--seconds", seconds or 0.0, "leave it out for no limit"),
     ):  # fmt: skip
         if not value >= 0:
             raise SettingsError(f"{name} is {value}; it must be 0 or more", hint=hint)
     lock = Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
-        spec = None if static else probe(device)
-        verdicts = list(
-            verify(
-                lock, targets, spec, device=device, kernel=kernel, most_neighbours=most_neighbours, held_out=held_out,
-                most_loss=bound / 100, seed=options.seed, listener=ProgressBar(),
-            )
+        check: Any = partial(verify, held_out=held_out, most_loss=bound / 100)
+        if repairs:
+            check = partial(repair, folder=folder_of(options.cache_dir), seconds=seconds)
+        found = check(
+            lock, targets, None if static else probe(device), device=device, kernel=kernel,
+            most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar(),
         )  # fmt: skip
+        verdicts = [_kept(verdict, lock, lockfile) for verdict in found]
     if kernel is not None and not verdicts:
         raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
-    if any(verdict.failed for verdict in verdicts):
+    if any(verdict.failed or verdict.outcome == "repaired" for verdict in verdicts):
         facts.code = ExitCode.CHECK_FAILED
     elif any(verdict.outcome == "not loaded" for verdict in verdicts):
         facts.code = ExitCode.NOT_LOADED
     elif not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts):
         facts.code = ExitCode.NO_DEVICE
         facts.tell(_NOTHING, "error", "red")
-    return facts
+    return facts.as_markdown if markdown else facts
+
+
+def _kept(verdict: Verdict, lock: Lockfile, path: Path) -> Verdict:
+    """The verdict on an entry that is what it has become in the file from now on, unless somebody has changed it."""
+    if verdict.becomes is None:
+        return verdict
+    with Lockfile.editing(path):
+        now = Lockfile.read(path)
+        if verdict.entry not in now.entries:
+            return replace(verdict, outcome="not measured", reason=_CHANGED, becomes=None)
+        Lockfile.merged([replace(lock, entries=(verdict.becomes,)), now]).write(path)
+    return verdict
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
@@ -121,7 +144,9 @@ def _verdict_row(verdict: Verdict) -> list[str]:
     entry = verdict.entry
     why = f": {verdict.reason}" if verdict.reason else ""
     label = " at ".join(filter(None, (entry.label or "-", verdict.at)))
-    return [verdict.outcome, entry.kernel, label, entry.device, f"{entry.config}{why}"]
+    new = entry.config if verdict.becomes is None else verdict.becomes.config
+    config = str(entry.config) if new == entry.config else f"{entry.config}, now {new}"
+    return [verdict.outcome, entry.kernel, label, entry.device, f"{config}{why}"]
 
 
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -129,6 +154,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome, "reason": verdict.reason, "at": verdict.at, "regret": verdict.regret,
         "entry": msgspec.to_builtins(verdict.entry, enc_hook=Config.encode),
         "result": None if verdict.result is None else verdict.result.as_json,
+        "becomes": msgspec.to_builtins(verdict.becomes, enc_hook=Config.encode),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,11 +60,6 @@ def measured(record: Record, folder: Path) -> MeasuredProblem | None:
     )
 
 
-def configs_of(problems: Iterable[MeasuredProblem]) -> list[Config]:
-    """All configs that ran on a problem, in the order of their texts."""
-    return sorted({config for problem in problems for config in problem.ratios}, key=lambda config: config.text)
-
-
 def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
     """Of each config that ran in a run, its time over that of the default; empty if the default did not run."""
     beside = None if default is None else run.trials.get(default)
@@ -78,9 +73,6 @@ def _of_record(record: Record) -> dict[Config, float]:
         return {record.winner: 1.0}
     ratio = 1.0 / record.gain
     return {record.default: 1.0, **dict.fromkeys(record.ties, ratio), record.winner: ratio}
-
-
-OBJECTIVES = ("worst", "mean")
 
 
 class _NothingMeasuredError(TargetError, UntunedError):
@@ -175,12 +167,15 @@ def choose_portfolio(
     """
     if type(k) is not int or k < 1:
         raise SettingsError(f"k is {k!r}; it must be a whole number of 1 or more", hint="4 is the default")
-    if objective not in OBJECTIVES:
+    if objective not in ("worst", "mean"):
         raise SettingsError(f"objective is {objective!r}; it is worst or mean", hint="worst is the default")
     name = _name_of(kernel)
     folder = cache_folder(cache_dir)
     records = [r for r in store_in(folder) if r.key.kernel == name] if may_have_records(folder) else []
-    alike, left_out = _alike_records(_of_device(name, records, device, folder))
+    records = _of_device(name, records, device, folder)
+    reasons = [_why_unlike(record, records[0].key) for record in records]
+    alike = [record for record, why in zip(records, reasons, strict=True) if why is None]
+    left_out = dict(Counter(filter(None, reasons)))
     problems = [measurement for record in alike if (measurement := measured(record, Path(folder))) is not None]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
@@ -195,7 +190,7 @@ def portfolio_of(
     problems: Sequence[MeasuredProblem], k: int, objective: str, weights: Sequence[float], left_out: Mapping[str, int]
 ) -> Portfolio:
     """The portfolio of measured problems, at least one, all of one kernel on one device."""
-    configs = configs_of(problems)
+    configs = sorted({config for problem in problems for config in problem.ratios}, key=lambda config: config.text)
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
     portfolio = tuple(configs[column] for column in choice.columns)
@@ -215,7 +210,11 @@ def portfolio_of(
         noise=max(problem.noise for problem in problems),
         measured=sum(len(problem.ratios) for problem in problems),
         cells=len(configs) * len(problems),
-        unmeasured={config: missing for config in portfolio if (missing := _gaps(problems, config))},
+        unmeasured={
+            config: tuple(one.key.label or one.key.id for one in missing)
+            for config in portfolio
+            if (missing := [one for one in problems if config not in {*one.ratios, *one.failed}])
+        },
         left_out=left_out,
     )
 
@@ -235,21 +234,11 @@ def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float)
     )
 
 
-def _gaps(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
-    return tuple(
-        problem.key.label or problem.key.id
-        for problem in problems
-        if config not in problem.ratios and config not in problem.failed
-    )
-
-
 def _name_of(kernel: Any) -> str:
-    if isinstance(kernel, str) and kernel.strip():
-        return kernel
-    if isinstance(kernel, Operation):
-        return kernel.name
-    if isinstance(kernel, HasOperation):
-        return kernel.operation.name
+    operation = kernel.operation if isinstance(kernel, HasOperation) else kernel
+    name = operation.name if isinstance(operation, Operation) else kernel
+    if isinstance(name, str) and name.strip():
+        return name
     raise SettingsError(f"kernel is {kernel!r}; it must be a kernel's name or an Operation", hint="'matmul'")
 
 
@@ -270,15 +259,8 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
     return sorted(matches, key=lambda record: record.created, reverse=True)
 
 
-def _alike_records(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
-    """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
-    newest = records[0].key
-    reasons = [_why_unlike(record, newest) for record in records]
-    alike = [record for record, why in zip(records, reasons, strict=True) if why is None]
-    return alike, dict(Counter(why for why in reasons if why is not None))
-
-
-def _why_unlike(record: Record, newest: Any) -> str | None:
+def _why_unlike(record: Record, newest: Key) -> str | None:
+    """The reason why a record's kernel, versions, device or cache state are not those of the newest one."""
     key = record.key
     if key.unknown is not None:
         return "a part of the kernel is not known"

@@ -142,10 +142,15 @@ def prepare(
     lock = lockfile if isinstance(lockfile, Lockfile) else Lockfile.read(lockfile)
     here = probe(device) if alias is None else None
     if alias is not None and alias not in {one.alias for one in lock.devices}:
-        aliases = ", ".join(one.alias for one in lock.devices)
-        raise DeviceError(f"the lockfile has no device {alias!r}; it has {aliases or 'none'}", aliases, alias)
+        known = ", ".join(one.alias for one in lock.devices)
+        raise DeviceError(f"the lockfile has no device {alias!r}; it has {known or 'none'}", known, alias)
     failures: list[tuple[LockEntry, str]] = []
-    mine = _of_device(lock, here, alias)
+    aliases = {
+        one.alias
+        for one in lock.devices
+        if (one.alias == alias if here is None else one.why_not(Key.facts_of(here)) is None)
+    }
+    mine = Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
     plan: list[list[EntryProgram]] = []  # of each entry that can be what a launch gets
     for entry, answer in bound(mine, Targets(targets)):
         outcome, reason, programs = checked(answer, mine, here)
@@ -169,14 +174,6 @@ def prepare(
         nothing_to_compile=sum(not programs for programs in plan),
         elsewhere=len(lock.entries) - len(mine.entries),
     )
-
-
-def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
-    facts = None if here is None else Key.facts_of(here)
-    aliases = {
-        one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
-    }
-    return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
 
 
 def _load(program: EntryProgram, failures: list[tuple[LockEntry, str]]) -> bool:

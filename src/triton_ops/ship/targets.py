@@ -304,9 +304,9 @@ class BoundEntry:
         parts = [name for name, text in self.entry.source.items() if source.get(name) != text]
         if parts:
             return f"{UNREACHABLE}: the kernel's {' and '.join(parts)} changed since"
-        pinned = lock.find(self._key())
+        pinned = lock.find(self.key_on())
         if pinned is None:
-            return f"{UNREACHABLE}: {lock.why_not(self._key())}"
+            return f"{UNREACHABLE}: {lock.why_not(self.key_on())}"
         if pinned.entry != self.entry:
             return f"{UNREACHABLE}: the entry of {pinned.entry.label or pinned.entry.problem} comes first"
         return None
@@ -326,15 +326,15 @@ class BoundEntry:
         mine, theirs = Mapper.extents_of(self.entry.problem), Mapper.extents_of(other.entry.problem)
         return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
-    def _key(self) -> Key:
-        device, entry = self.device, self.entry
-        where = {"kind": device.kind, "name": device.name, "arch": device.arch, "units": device.units}
-        where |= {} if device.threads is None else {"threads": device.threads}
+    def key_on(self, here: DeviceSpec | None = None) -> Key:
+        """The key of a launch on a device that is here; None is the entry's own."""
+        entry, names = self.entry, ("kind", "name", "arch", "units", "threads")
+        own = {**{name: getattr(self.device, name) for name in names}, "driver": entry.origin.driver}
         return Key(
             kernel=entry.kernel,
             problem=dict(entry.problem),
             identity=dict(self.kernel.identity),
-            device={**where, "driver": entry.origin.driver},
+            device=own if here is None else Key.facts_of(here),
             cache_state="cold",
         )
 

@@ -7,10 +7,10 @@ for the call that was noted when its config was found.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from triton_ops import dispatch
 from triton_ops.compilation import CompilePool
@@ -30,31 +30,22 @@ from triton_ops.ship.preparing import checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
-from triton_ops.values import Mapper, Problem, TensorSpec, TuningResult
+from triton_ops.values import Compiled, Mapper, Problem, TensorSpec, Trial, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
 
-def why_not_again(entry: BoundEntry) -> str | None:
-    """The reason why an entry's launch cannot be made again, wherever it is; None if it can."""
-    call = entry.entry.call
-    if entry.specs is not None or isinstance(call, NotedCall):
-        return None
-    if call is None:
-        return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
-    return f"only the classes of its arguments are known: {call}"
-
-
-def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
-    """The entry's config beside the default one, which comes first, and its neighbours."""
+def rivals(entry: LockEntry, space: ConfigSpace | None, further: Iterable[Config]) -> ConfigSpace:
+    """The entry's config beside the default one, which comes first, and further ones."""
     default = entry.default if space is None else space.default_config
-    beside: Iterable[Config] = [] if space is None else _beside(space, entry.config)
-    configs = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
+    configs = [*([default] if default is not None else []), entry.config, *further]
     return ConfigSpace.from_configs(list(dict.fromkeys(configs)), default=configs[0])
 
 
-def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
+def neighbours(space: ConfigSpace | None, config: Config) -> Iterable[Config]:
     """The nearest configs first; in a list, whose configs often differ in several values, those with the fewest."""
+    if space is None:
+        return []
     if space.listed is None:
         return space.neighbours(config, steps_only=True)
     others = (other for other in space if other != config)
@@ -74,31 +65,33 @@ def unknown_values(case: BoundEntry) -> list[str]:
     ]
 
 
-Outcome = Literal["ok", "unreachable", "invalid", "slower", "not loaded", "not measured"]
-FAILURES = ("unreachable", "invalid", "slower")
-_NEIGHBOURS = 8
+Choose: TypeAlias = Callable[[ConfigSpace | None], ConfigSpace]
+Outcome = Literal["ok", "repaired", "unreachable", "invalid", "slower", "not loaded", "not measured"]
+_NOTED = "a decorated kernel is measured at the call that was noted, whose grid is known"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The outcome of one entry's checks.
 
-    It is `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails or
-    computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only the file names
-    its kernel, so that nothing was checked; `not measured`: all that can be checked without its device is right.
+    It is `ok`; `repaired`: another config stands in its place; `unreachable`: no launch can find it; `invalid`: its
+    config is refused, does not compile, fails or computes the wrong thing; `slower`: than the default or a neighbour,
+    beyond noise; `not loaded`: only the file names its kernel, so that nothing was checked; `not measured`: all that
+    can be checked without its device is right.
     """
 
     entry: LockEntry
     outcome: Outcome
-    reason: str = ""  # in one sentence; empty for `ok`
+    reason: str = ""  # in one sentence; empty for `ok` without a race
     result: TuningResult | None = None  # None if nothing was measured
     at: str = ""  # extents such as `M=20`, where it was measured elsewhere in its ranges; else empty
     regret: float | None = None  # beside the fastest that was measured, relative; 0 for a tie, None if not measured
+    becomes: LockEntry | None = None  # the entry as a race has confirmed or repaired it; None if it stays as it was
 
     @property
     def failed(self) -> bool:
         """True if the entry should not be served."""
-        return self.outcome in FAILURES
+        return self.outcome in ("unreachable", "invalid", "slower")
 
 
 def verify(
@@ -108,12 +101,13 @@ def verify(
     *,
     device: str | None = None,
     kernel: str | None = None,
-    most_neighbours: int = _NEIGHBOURS,
+    most_neighbours: int = 8,
     held_out: int = 0,
     most_loss: float = 0.0,
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
+    measure: Callable[[Measuring, BoundEntry, Compiled | None], Iterable[Verdict]] | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -122,31 +116,30 @@ def verify(
     config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
     remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
     many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
-    relative. Further options are those of `tune`, such as `effort` and `seed`.
+    relative. Further options are those of `tune`, such as `effort` and `seed`. Where `measure` is given, it is called
+    for all of this, with one of the programs that an entry selects; also for entries whose program is refused.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
-    programs = [program for *_, (_, _, own_programs) in entries for program in own_programs]
-    refusals = {
-        program: f"{result.status} for {program.target.arch}: {result.reason}"
-        for program, result in compiled(programs, jobs, timeout_s)
-        if not result.launchable
-    }
-    measuring = _Measuring(
-        targets=targets, device=device, most_neighbours=most_neighbours, options=TuneOptions(**options),
-        listener=listener, most_loss=most_loss,
-    )  # fmt: skip
-    for entry, answer, (outcome, reason, own_programs) in entries:
-        refusal = next((refusals[program] for program in own_programs if program in refusals), None)
+    results = dict(compiled([program for *_, (_, _, own) in entries for program in own], jobs, timeout_s))
+    measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
+    for entry, answer, (outcome, reason, own) in entries:
+        refusals = [(program.target.arch, results[program]) for program in own if not results[program].launchable]
         if isinstance(answer, TritonKernelError) or outcome != "ok":
             yield Verdict(entry=entry, outcome=outcome, reason=reason)
-        elif refusal is not None:
-            yield Verdict(entry=entry, outcome="invalid", reason=refusal)
-        elif (elsewhere := _why_not_measured(answer, here)) is not None:
+        elif (elsewhere := _why_not_measured(answer, here)) is None and measure is not None:
+            yield from measure(measuring, answer, next((results[program] for program in own), None))
+        elif refusals:
+            arch, result = refusals[0]
+            yield Verdict(entry=entry, outcome="invalid", reason=f"{result.status} for {arch}: {result.reason}")
+        elif elsewhere is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield measuring.verdict(answer)
+            yield measuring.verdict(answer, most_neighbours)
             for place in _held_out(answer, held_out):
-                yield replace(measuring.verdict_there(place), entry=entry, at=place.extents_text(answer))
+                there = Verdict(entry=entry, outcome="not measured", reason=_NOTED) if place.specs is None else (
+                    measuring.verdict(place, most_neighbours, most_loss)
+                )  # fmt: skip
+                yield replace(there, entry=entry, at=place.extents_text(answer))
 
 
 def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
@@ -161,63 +154,74 @@ def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
 
 
 def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
+    """The reason why an entry's launch cannot be made again here; None if it can."""
     if here is None or not case.is_on(here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
-    return why_not_again(case)
+    if case.specs is not None or isinstance(case.entry.call, NotedCall):
+        return None
+    unnoted = "no call was noted; remove its record, and call it again"
+    return f"only the classes of its arguments are known: {case.entry.call or unnoted}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measuring:
-    """Tunes among an entry's config, the default and the nearest neighbours, by default on a device of its kind."""
+class Measuring:
+    """Tunes among configs for entries whose launch can be made again, by default on a device of the entry's kind."""
 
     targets: Targets
     device: str | None
-    most_neighbours: int
     options: TuneOptions
     listener: Listener | None
-    most_loss: float
 
-    def verdict(self, case: BoundEntry, most_loss: float = 0.0) -> Verdict:
-        """The verdict of an entry for which `why_not_again` has no reason."""
+    def verdict(self, case: BoundEntry, most_neighbours: int, most_loss: float = 0.0) -> Verdict:
+        """The verdict of a tune among the entry's config, the default one and the nearest neighbours."""
+
+        def beside(space: ConfigSpace | None) -> ConfigSpace:
+            return rivals(case.entry, space, islice(neighbours(space, case.entry.config), most_neighbours))
+
+        # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
+        # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
+        effort = replace(Effort.named("quick"), search="exhaustive", finalists=2 + most_neighbours)
+        result = self.result(case, beside, effort)
+        return result if isinstance(result, Verdict) else judged(case.entry, result, most_loss)
+
+    def result(
+        self, case: BoundEntry, choose: Choose, effort: Effort, first: Sequence[Config] = ()
+    ) -> TuningResult | Verdict:
+        """The result of a tune, or the verdict of an entry for which there is none.
+
+        It tries the configs that `choose` makes of the entry's space, which is None for a kernel without one, those of
+        `first` first, of which the first one is in use. `effort` is that of a tune for which the options name none.
+        """
+        effort = Effort.named(self.options.effort or effort)
+        options = replace(self.options, effort=effort, search=self.options.search or effort.search, transfer=False)
         try:
-            result = self._result(case)
-        except TuningFailedError as error:
-            if made_up := unknown_values(case):
+            with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+                result = self._result(case, choose, replace(options, cache_dir=folder), first)
+            return result.uninterrupted()  # Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then
+        except (TuningFailedError, SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+            if isinstance(error, TuningFailedError) and (made_up := unknown_values(case)):
                 reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
                 return Verdict(entry=case.entry, outcome="not measured", reason=reason)
             return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
-        except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
-            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
         except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
             return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
-        return _judge(case.entry, result, most_loss)
 
-    def verdict_there(self, place: BoundEntry) -> Verdict:
-        if place.specs is None:
-            reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
-            return Verdict(entry=place.entry, outcome="not measured", reason=reason)
-        return self.verdict(place, self.most_loss)
-
-    def _result(self, case: BoundEntry) -> TuningResult:
-        """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
+    def _result(self, case: BoundEntry, choose: Choose, options: TuneOptions, first: Sequence[Config]) -> TuningResult:
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
-        # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
-        # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
-        effort = self.options.effort or replace(Effort.named("quick"), finalists=2 + self.most_neighbours)
-        options = replace(self.options, effort=effort, search=self.options.search or "exhaustive", transfer=False)
-        with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-            options = replace(options, cache_dir=folder)
-            if case.specs is None:
-                return self._called(case, device, options).uninterrupted()
-            cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
-            rivals = _rivals(case.entry, case.space, self.most_neighbours)
-            problem = TuneProblem(target=case.target, kwargs=made_on(case.specs, device), space=rivals, cold=cold)
-            request = problem.measurable(device, options.seed)
-            return RequestedTune(request=request, options=options, listener=self.listener).result().uninterrupted()
+        how: dict[str, Any] = {"listener": self.listener, "first": first}
+        if case.specs is None:
+            call = self._call(case, device)
+            result: TuningResult = call.tuned(options, choose(call.space), **how)
+            return result
+        cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
+        space, kwargs = choose(case.space), made_on(case.specs, device)
+        problem = TuneProblem(target=case.target, kwargs=kwargs, space=space, cold=cold)
+        return RequestedTune(request=problem.measurable(device, options.seed), options=options, **how).result()
 
-    def _called(self, case: BoundEntry, device: str, options: TuneOptions) -> TuningResult:
+    def _call(self, case: BoundEntry, device: str) -> Any:
+        """The call that the entry of a decorated kernel notes, with new tensors."""
         entry, noted_call = case.entry, case.entry.call
-        assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
+        assert isinstance(noted_call, NotedCall)  # `_why_not_measured` has looked
         # The names of `dispatch` import Triton, as the kernel's own module has.
         call = dispatch.NotedOperation.made_again(self.targets.decorated(entry.kernel), noted_call, device)
         if (other := entry.why_not(call.asked)) is not None:
@@ -228,20 +232,25 @@ class _Measuring:
             raise SpaceError(
                 f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
             )
-        rivals = _rivals(entry, call.space, self.most_neighbours)
-        return call.tuned(options, rivals, listener=self.listener)
+        return call
 
 
-def _judge(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
-    trial = next((each for each in result.trials if each.config == entry.config), None)
-    if trial is None:
+def trial_of(result: TuningResult, config: Config) -> Trial | None:
+    """The trial of a config, or of another one with the same code that was measured for both; None without one."""
+    trial = next((each for each in result.trials if each.config == config), None)
+    return trial and next((each for each in result.trials if each.config == trial.same_code_as), trial)
+
+
+def judged(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
+    """The verdict of an entry by a tune that should have tried its config."""
+    own = trial_of(result, entry.config)
+    if own is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
         return Verdict(entry=entry, outcome="not measured", reason=why, result=result)
-    if not trial.ok:
-        why = f"its config ({entry.config}) fails: {trial.status}: {trial.error}"
+    if not own.ok:
+        why = f"its config ({entry.config}) fails: {own.status}: {own.error}"
         return Verdict(entry=entry, outcome="invalid", reason=why, result=result)
     rival = next(each for each in result.trials if each.config == Config(result.best_config))
-    own = next((each for each in result.trials if each.config == trial.same_code_as), trial)
     if own.config == rival.config or own.config in result.ties:
         return Verdict(entry=entry, outcome="ok", result=result, regret=0.0)
     default = result.default

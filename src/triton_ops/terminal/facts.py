@@ -123,6 +123,12 @@ class Facts:
         """The same as Markdown, in which no text of somebody is a link, a mention or markup."""
         return "\n".join(line for part in self._parts for line in part.markdown())
 
+    @property
+    def as_markdown(self) -> Facts:
+        """The same, whose lines are Markdown from now on."""
+        lines, self._parts = self.markdown().splitlines(), []
+        return self.lines(*lines, end=None)
+
     def written(self) -> int:
         """Write it for the command that ends, and return its exit code.
 

@@ -200,6 +200,7 @@ class RequestedTune:
     gate: Gate | None = None
     shared_cpus: SharedCpus | None = None
     asked: Key | None = None  # of the record, in place of the request's
+    first: Sequence[Config] = ()  # configs that are tried before all others; the first one is in use
 
     def __post_init__(self) -> None:
         self.effort  # noqa: B018 - a search that is none is refused before any work
@@ -418,8 +419,9 @@ class Tuning:
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
-        known = recalled(self.key, self.store)
-        incumbents = [known.winner] if known and self.task.space.why_not(known.winner) is None else []
+        known, first = recalled(self.key, self.store), self.requested.first
+        in_use = [*first[:1], *([known.winner] if known else [])]
+        incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
             self.effort = self.effort.beyond(len({*incumbents, *nearby} - {self.default}))
@@ -431,7 +433,7 @@ class Tuning:
             waits = self.effort.compiled_first
             searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
             loop = self._loop(log, searcher, pool)
-            loop.prepare(incumbents, trials, nearby)
+            loop.prepare(incumbents, trials, [*first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:

@@ -18,7 +18,7 @@ from triton_ops.kernels import load
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.ship import prepare
 from triton_ops.ship.targets import Targets, specialised, stand_ins
-from triton_ops.ship.verification import _judge, verify
+from triton_ops.ship.verification import judged, verify
 from triton_ops.space import Config
 from triton_ops.values import Key, Problem, Range
 
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_check_that_has_measured_some_entries():
 def test_an_entry_that_no_search_has_reached_is_not_called_invalid():
     found = only(lock_for(waiting(1)), wait, here=probe("cpu"), most_neighbours=0)
     missing = replace(found.result, trials=[each for each in found.result.trials if each.config["ms"] != 1])
-    assert _judge(found.entry, missing).outcome == "not measured"
+    assert judged(found.entry, missing).outcome == "not measured"
 
 
 @pytest.mark.parametrize("rows", [1 << 40, 1 << 62, (1 << 62) + 1])

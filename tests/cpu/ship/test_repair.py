@@ -1,0 +1,257 @@
+"""Entries of a lockfile that race again: they are confirmed, replaced by what is proven faster, or handed back."""
+
+import functools
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.clocks import MS, Clock
+from triton_ops import Operation, operation, tune
+from triton_ops.backend import FunctionKernel
+from triton_ops.base import warn_once
+from triton_ops.cli.app import main
+from triton_ops.device import probe
+from triton_ops.dispatch import would_run
+from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
+from triton_ops.records.command_lock import updated
+from triton_ops.records.lock_entry import EntryOrigin
+from triton_ops.ship.command_loading import _kept
+from triton_ops.ship.repair import cause, repair
+from triton_ops.ship.targets import Targets
+from triton_ops.ship.verification import Verdict
+from triton_ops.space import Config
+from triton_ops.timing import HostTimer, rounds
+from triton_ops.tuner import Silent
+from triton_ops.values import Key, Resources
+
+
+@functools.cache
+def ground():
+    """A clock, the milliseconds of each config, and chance; what a call gives is no part of a kernel's identity."""
+    return Clock(), {}, random.Random(0)
+
+
+SPACE = {"tile": [1, 2, 3, 4, 5, 6], "other": [1, 2, 3]}
+
+
+@operation(space=SPACE, arguments=lambda n=4: {"n": n}, device="cpu")
+def timed(n, tile, other):
+    clock, times_ms, chance = ground()
+    if (ms := times_ms.get((n, tile, other), 10.0)) is None:
+        raise ValueError("it fails")
+    clock.spend(round(abs(ms) * MS * chance.lognormvariate(0, times_ms.get("noise", 0))))
+    return n if ms > 0 else -n
+
+
+@pytest.fixture
+def times_ms(monkeypatch):
+    clock, times_ms, _ = ground()
+    monkeypatch.setattr(rounds, "HostTimer", lambda: HostTimer(clock))
+    times_ms.clear()
+    return times_ms
+
+
+def record_of(tile, other=1, n=4, **more):
+    key = Key.of(timed.problem((n,)), timed.kernel.identity, probe("cpu"))
+    winner, default = Config(tile=tile, other=other), Config(tile=1, other=1)
+    return Record(key=key, winner=winner, default=default, timing=Timing(1.0, 1.0, 1.0, 3), **more)
+
+
+def lock_for(*records, **plan):
+    return lock_of(records, LockPlan(**plan))[0]
+
+
+def repaired(lock, folder, **options):
+    return list(repair(lock, Targets([timed]), probe("cpu"), folder, listener=Silent(), **options))
+
+
+def of_other_versions(lock):
+    """The lockfile as if its winners were found under another version of something."""
+    entries = (replace(each, identity={**each.identity, "triton": "0.1"}) for each in lock.entries)
+    return replace(lock, entries=tuple(entries))
+
+
+def test_a_slower_entry_gives_way_and_says_to_what(times_ms, tmp_path):
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    lock = of_other_versions(lock_for(record_of(2)))
+    (verdict,) = repaired(lock, tmp_path)
+    assert (verdict.outcome, verdict.failed) == ("repaired", False)
+    assert "takes 1.500 to 1.500 times the time of (other=1 tile=3)" in verdict.reason
+    assert verdict.reason.endswith("what its binary was then is not kept")
+    new = verdict.becomes
+    assert dict(new.config) == {"tile": 3, "other": 1}
+    assert (new.measured.median_ms, new.measured.gain) == (pytest.approx(8.0), pytest.approx(1.25))
+    assert new.origin.source.startswith("repaired: (other=1 tile=2) takes")
+    (again,) = repaired(replace(lock, entries=(new,)), tmp_path)
+    assert again.outcome == "ok"
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.009])
+def test_an_entry_that_others_equal_is_confirmed_for_the_versions_of_the_race(slower, times_ms, tmp_path):
+    times_ms.update({(4, 2, 1): 8.0 * slower, (4, 3, 1): 8.0})
+    lock = of_other_versions(lock_for(record_of(2)))
+    (verdict,) = repaired(lock, tmp_path)
+    assert (verdict.outcome, verdict.becomes.config) == ("ok", lock.entries[0].config)
+    key = record_of(2).key
+    assert lock.entries[0].drift(key) == ("triton: 0.1 | None",)
+    assert verdict.becomes.drift(key) == ()
+    new = replace(lock, entries=(verdict.becomes,))
+    new.write(tmp_path / "lock.json")
+    assert Lockfile.read(tmp_path / "lock.json") == new
+    assert (verdict.becomes.origin.source, verdict.becomes.measured.gain) == ("record", pytest.approx(1.25 / slower))
+
+
+def test_an_imported_entry_still_answers_any_source_after_a_race(times_ms, tmp_path):
+    lock = lock_for(record_of(2))
+    imported = replace(lock.entries[0], identity={}, measured=None, origin=EntryOrigin(source="t4: FILE"))
+    (verdict,) = repaired(replace(lock, entries=(imported,)), tmp_path)
+    assert (verdict.outcome, verdict.becomes.source, verdict.becomes.origin.source) == ("ok", {}, "t4: FILE")
+    assert verdict.becomes.drift(record_of(2).key) == ()
+
+
+def test_noise_that_hides_a_faster_config_is_told_and_confirms_nothing(times_ms, tmp_path):
+    times_ms["noise"] = 0.5
+    (verdict,) = repaired(lock_for(record_of(2)), tmp_path)
+    assert (verdict.outcome, verdict.becomes) == ("not measured", None)
+    assert "it is not known if it holds: 0." in verdict.reason
+
+
+def test_finalists_of_the_run_log_race_though_they_are_no_neighbours(times_ms, tmp_path):
+    times_ms[4, 6, 3] = 4.0
+    found = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
+    lock = lock_for(record_of(1, run=found.run))
+    (verdict,) = repaired(lock, tmp_path, most_neighbours=1)
+    assert (verdict.outcome, verdict.becomes.config["tile"]) == ("repaired", 6)
+    assert verdict.becomes.origin.run == found.run
+    again = repaired(replace(lock, entries=(verdict.becomes,)), tmp_path, most_neighbours=1)
+    assert [each.outcome for each in again] == ["ok"]
+
+
+def test_a_config_that_fails_is_replaced_and_a_wrong_one_is_handed_back(times_ms, tmp_path):
+    times_ms.update({(4, 2, 1): None, (5, 2, 1): -1.0})
+    verdicts = repaired(lock_for(record_of(2), record_of(2, n=5)), tmp_path)
+    outcomes = {each.entry.problem["n"]: each for each in verdicts}
+    assert (outcomes[4].outcome, "ValueError: it fails" in outcomes[4].reason) == ("repaired", True)
+    assert outcomes[4].becomes.config != outcomes[4].entry.config
+    assert (outcomes[5].outcome, outcomes[5].becomes, "wrong" in outcomes[5].reason) == ("invalid", None, True)
+
+
+def test_what_no_launch_finds_is_handed_back_and_what_has_no_time_left_is_told(times_ms, tmp_path):
+    lock = lock_for(record_of(2), record_of(3, n=5))
+    changed = replace(lock.entries[0], identity={"source": "x"})
+    verdicts = repaired(replace(lock, entries=(changed, lock.entries[1])), tmp_path, seconds=0)
+    assert Counter(each.outcome for each in verdicts) == {"unreachable": 1, "not measured": 1}
+    assert [each.becomes for each in verdicts] == [None, None]
+    assert "the limit of seconds" in verdicts[1].reason
+
+
+def test_entries_of_other_versions_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
+    long = replace(record_of(2, n=5), timing=Timing(9.0, 9.0, 9.0, 3))
+    lock, changed = lock_for(record_of(2), long), of_other_versions(lock_for(record_of(2, n=6)))
+    verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries)), tmp_path, seconds=0)
+    assert [each.entry.problem["n"] for each in verdicts] == [6, 5, 4]
+
+
+def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
+    def space(problem):
+        return {"tile": [2, 3] if problem["n"] < 16 else [2], "other": [1]}
+
+    narrow = Operation(timed.name, timed.kernel, space, lambda n=4: {"n": n}, device="cpu")
+    times_ms.update({(4, 2, 1): 12.0})
+    lock = lock_for(record_of(2), buckets={"n": "near:4@4"})
+    (verdict,) = repair(lock, Targets([narrow]), probe("cpu"), tmp_path, listener=Silent())
+    assert (verdict.outcome, verdict.becomes) == ("slower", None)
+    assert "which cannot take its place: its config (other=1 tile=3) is not in the space at n=16" in verdict.reason
+
+
+THEN = Resources(registers=96, spill_bytes=0, shared_bytes=1024, binary="a", mma="wgmma", serialised=False)
+NOW = Resources(registers=128, spill_bytes=48, shared_bytes=1024, binary="b", mma="wgmma", serialised=True)
+CHANGED = "registers from 96 to 128, spilled bytes from 0 to 48, products that wait for each other from False to True"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        (None, THEN, "what its binary was then is not kept"),
+        (THEN, None, "what its binary is now is not known"),
+        (THEN, THEN, "its binary is the same as then"),
+        (THEN, NOW, CHANGED),
+        (THEN, Resources(registers=96, binary="b"), "in none of the figures that are kept"),
+    ],
+)
+def test_the_cause_is_what_changed_in_the_binary(then, now, said):
+    assert said in cause(then, now)
+
+
+def test_the_binary_then_is_that_of_the_run_log(times_ms, tmp_path, monkeypatch):
+    compiles = FunctionKernel.compile
+    monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, THEN))
+    found = tune(timed, shape=(4,), search="exhaustive", cache_dir=tmp_path, listener=Silent())
+    times_ms[4, 2, 1] = 12.0
+    monkeypatch.setattr(FunctionKernel, "compile", with_resources(compiles, NOW))
+    (verdict,) = repaired(lock_for(record_of(2, run=found.run)), tmp_path)
+    assert verdict.outcome == "repaired"
+    assert CHANGED in verdict.reason
+
+
+def with_resources(compiles, resources):
+    def compiled(self, config, arguments):
+        return replace(compiles(self, config, arguments), resources=resources)
+
+    return compiled
+
+
+def test_a_record_from_before_the_race_takes_nothing_back(times_ms, tmp_path):
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    before = record_of(2, created="2026-01-01T00:00:00+00:00")
+    lock = lock_for(before)
+    raced = replace(lock, entries=(repaired(lock, tmp_path)[0].becomes,))
+    again = updated(raced, lock_for(before, buckets={"n": "pow2"}))
+    assert again.entries[0].config == raced.entries[0].config
+    assert again.entries[0].ranges
+    later = lock_for(replace(before, winner=Config(tile=5, other=1), run="of another tune"))
+    assert updated(raced, later).entries[0].config["tile"] == 5
+
+
+def test_an_entry_that_is_used_beyond_its_versions_is_one_warning(times_ms, caplog):
+    lock = of_other_versions(lock_for(record_of(2), record_of(3, n=5)))
+    warn_once.cache_clear()
+    for n in (4, 5):
+        assert would_run(timed, shape=(n,), lockfile=lock).found.rung == "lockfile"
+    assert [each.message for each in caplog.records if "lock verify --repair" in each.message] == [
+        "the lockfile is used beyond the versions that it was confirmed for (triton: 0.1 | None): "
+        "`triton-ops lock verify --repair` races its entries again"
+    ]
+
+
+def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    lock_for(record_of(2), record_of(3, n=5)).write("lock.json")
+    words = ["lock", "verify", "lock.json", "--repair", "--device", "cpu", "--seconds", "100", "--cache-dir", "cache"]
+    assert main([*words, "--markdown"]) == 5
+    told = capsys.readouterr().out
+    assert "| repaired |" in told
+    assert "other=1 tile=2, now other=1 tile=3: " in told
+    assert Lockfile.read("lock.json").entries[0].config["tile"] == 3
+    assert main([*words, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    assert [each["outcome"] for each in items] == ["ok", "ok"]
+    assert items[0]["becomes"]["origin"]["versions"]
+    for wrong in (["--static", "--repair"], ["--held-out", "1", "--repair"], ["--seconds", "1"], ["--seconds", "nan"]):
+        assert main(["lock", "verify", "lock.json", *wrong]) == 2
+
+
+def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):
+    lock, path = lock_for(record_of(2), record_of(3, n=5)), tmp_path / "lock.json"
+    lock.write(path)
+    one = lock.entries[0]
+    verdict = Verdict(entry=one, outcome="ok", becomes=replace(one, label="raced"))
+    assert _kept(verdict, lock, path) == verdict
+    assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
+    again = _kept(verdict, lock, path)
+    assert (again.outcome, again.becomes, "changed in the file" in again.reason) == ("not measured", None, True)
+    assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
