@@ -152,7 +152,10 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     if not own:
         return config
     check_loads(config, lambda: describable(TensorSpec.of(values["k"]), TensorSpec.of(values["v"])))
-    problems.check_form(config, lambda: problems.config_space(_KERNEL.problem_of(values, lse=None)))
+    if config.get("FORM") == "gluon":
+        whole = Config({"GROUP_HEADS": 1, **problems.GLUON_HAS, **config})
+        if why := problems.config_space(_KERNEL.problem_of(values, lse=None)).why_not(whole):
+            raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
     if config.get("WARP_SPECIALIZE", False):
         form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
         names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")

@@ -2,9 +2,8 @@
 
 A tile is BLOCK_M rows of one head, which walk from its last keys, some of which are masked, to the first. A group has
 two products under way, of a block of keys, and of the weights and values of the block before; the exponentials of one
-group run beside the products of the other. Programs walk over tiles, the longest walks first.
-
-Descriptors have four axes, so that what is beyond a head is read as zeros, and is not written.
+group run beside the products of the other. Programs walk over tiles, the longest walks first. Descriptors have four
+axes, so that what is beyond a head is read as zeros, and is not written.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from triton_ops.kernels.fp8_gemm.gluon_kernel import capability_from, copy_in, c
 from triton_ops.kernels.tiles import programs_for
 
 gl, gluon, mbarrier, tma, triton = names.gl, names.gluon, names.mbarrier, names.tma, names.triton
-fence_async_shared, warpgroup_mma = names.fence_async_shared, names.warpgroup_mma
-warpgroup_mma_wait = names.warpgroup_mma_wait
+fence_async_shared, warpgroup_mma, warpgroup_mma_wait = (
+    names.fence_async_shared, names.warpgroup_mma, names.warpgroup_mma_wait
+)  # fmt: skip
 
 BUFFERS = gl.constexpr(2)  # of keys, and as many of values
 _KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # first of their barriers
@@ -27,10 +27,7 @@ _KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # 
 
 @gluon.jit
 def _walk(tile, many, queries, keys, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr):
-    """Head, first row, blocks of keys, at least one, and how many of them all rows see whole, of a tile of any head.
-
-    GROUP heads are walked through before the next tile of rows.
-    """
+    """Head and first row of a tile, its blocks of keys, at least one, and how many of them all rows see whole."""
     tiles = gl.cdiv(queries, BM)
     at, row = corner(tile, many, tiles, 1, 1, GROUP)
     limit, whole = keys, keys
@@ -55,18 +52,25 @@ def _copies(
     BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """Have the queries, keys and values of all tiles copied."""
-    count, walks = 0, 0
+    count = 0
     for tile in range(gl.program_id(0), gl.cdiv(queries, BM) * batch * heads, gl.num_programs(0)):
         at, m0, blocks, _ = _walk(tile, batch * heads, queries, keys, BM, BN, GROUP, CAUSAL)
         b, h = at // heads, at % heads
         for part in gl.static_range(2):
-            _copy(q, [b, h, m0 + part * (BM // 2), 0], q_held.index(part), full, free, _QUERIES + part, walks)
+            _copy(
+                q,
+                [b, h, m0 + part * (BM // 2), 0],
+                q_held.index(part),
+                full,
+                free,
+                _QUERIES + part,
+                tile // gl.num_programs(0),
+            )
         for step in range(blocks):
             slot, turn, start = count % BUFFERS, count // BUFFERS, (blocks - 1 - step) * BN
             _copy(k, [b, h // sharing, start, 0], k_held.index(slot), full, free, _KEYS + slot, turn)
             _copy(v, [b, h // sharing, start, 0], v_held.index(slot), full, free, _VALUES + slot, turn)
             count += 1
-        walks += 1  # noqa: SIM113 - Gluon has no enumerate
 
 
 @gluon.jit
@@ -85,36 +89,17 @@ def _weights(scores, highest, seen_to, start, factor, MASKED: gl.constexpr, layo
 
 
 @gluon.jit
-def _packed(p, dtype: gl.constexpr):
-    """Pairs of weights in 32 bits, which go from step to step; 16-bit values would be taken apart and put together."""
-    low, high = gl.split(gl.reshape(p, (p.type.shape[0], p.type.shape[1] // 2, 2)))
-    if dtype == gl.bfloat16:
-        pairs = gl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, True, 1)
-    else:
-        pairs = gl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, True, 1)
-    return pairs
-
-
-@gluon.jit
-def _times_values(pairs, values, total, layout: gl.constexpr):
-    """Begin to add the product of packed weights with values."""
-    low = pairs.to(gl.int16).to(values.dtype, bitcast=True)
-    high = (pairs >> 16).to(gl.int16).to(values.dtype, bitcast=True)
-    p = gl.reshape(gl.join(low, high), (pairs.type.shape[0], 2 * pairs.type.shape[1]))
-    return warpgroup_mma(gl.convert_layout(p, gl.DotOperandLayout(0, layout, 2)), values, total, is_async=True)
-
-
-@gluon.jit
 def _step(
-    total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to, start, factor, none,
-    MASKED: gl.constexpr, layout: gl.constexpr, o_layout: gl.constexpr,
+    total, weight, highest, p, q, k_held, v_held, full, free, count, seen_to, start, factor, none, MASKED: gl.constexpr,
+    layout: gl.constexpr, o_layout: gl.constexpr,
 ):  # fmt: skip
     """The sums with the values of the block before, and the weights of the one at `start`."""
     slot, before = count % BUFFERS, (count - 1) % BUFFERS
+    operand = gl.convert_layout(p.to(v_held.dtype), gl.DotOperandLayout(0, o_layout, 2))
     mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
     scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
     mbarrier.wait(full.index(_VALUES + before), ((count - 1) // BUFFERS) & 1)
-    total = _times_values(pairs, v_held.index(before), total, o_layout)
+    total = warpgroup_mma(operand, v_held.index(before), total, is_async=True)
     scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
     mbarrier.arrive(free.index(_KEYS + slot), count=1)
     p, sums, higher, rescale = _weights(scores, highest, seen_to, start, factor, MASKED, layout)
@@ -122,29 +107,7 @@ def _step(
     mbarrier.arrive(free.index(_VALUES + before), count=1)
     weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
     total = total * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, o_layout)), 1)
-    return total, weight, higher, _packed(p, v_held.dtype)
-
-
-@gluon.jit
-def _put(
-    out, lse, total, weight, highest, held, at, m0, heads, queries, layout: gl.constexpr, o_layout: gl.constexpr
-):  # fmt: skip
-    """Divide the sums by those of the weights, and have them copied to the result; rows that see no key get zeros."""
-    weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))
-    nothing = weight == 0.0  # then the values count nothing either, and 0 times infinity would be NaN
-    weight = gl.where(nothing, 1.0, weight)
-    if lse is not None:
-        rows = m0 + gl.arange(0, total.type.shape[0], gl.SliceLayout(1, layout))
-        logarithm = gl.where(nothing, float("-inf"), (highest + gl.log2(weight)) * 0.6931471805599453)
-        gl.store(lse + at.to(gl.int64) * queries + rows, logarithm, mask=rows < queries)
-    divided = total / gl.expand_dims(gl.convert_layout(weight, gl.SliceLayout(1, o_layout)), 1)
-    blind = gl.expand_dims(gl.convert_layout(nothing, gl.SliceLayout(1, o_layout)), 1)
-    tma.store_wait(pendings=0)  # the one before has been read
-    together()
-    held.store(gl.where(blind, 0.0, divided).to(out.dtype))
-    fence_async_shared()
-    together()
-    copy_out(out, [at // heads, at % heads, m0, 0], held._reinterpret(out.dtype, out.block_type.shape, out.layout))
+    return total, weight, higher, p
 
 
 @gluon.jit
@@ -157,7 +120,7 @@ def _attends(
     SIZE: gl.constexpr = v_held.shape[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, SIZE, 16])
-    count, walks = 0, 0
+    count = 0
     q = q_held.index(PART)
     none = gl.zeros((ROWS, BN), gl.float32, layout)
     for tile in range(gl.program_id(0), gl.cdiv(queries, BM) * batch * heads, gl.num_programs(0)):
@@ -166,22 +129,21 @@ def _attends(
         rows = m0 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         seen_to = gl.minimum(rows + (keys - queries + 1), keys) if CAUSAL else rows * 0 + keys
         slot = count % BUFFERS
-        mbarrier.wait(full.index(_QUERIES + PART), walks & 1)
+        mbarrier.wait(full.index(_QUERIES + PART), (tile // gl.num_programs(0)) & 1)
         mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
         scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
         scores = warpgroup_mma_wait(num_outstanding=0, deps=(scores,))
         mbarrier.arrive(free.index(_KEYS + slot), count=1)
         highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
         p, weight, highest, _ = _weights(scores, highest, seen_to, (blocks - 1) * BN, factor, True, layout)
-        pairs = _packed(p, v_held.dtype)
         total = gl.zeros((ROWS, SIZE), gl.float32, o_layout)
         count += 1
         first = 1
         for SEEN in gl.static_range(2):  # blocks that some rows do not see whole, then the others
             last = blocks if SEEN else blocks - gl.minimum(whole, blocks - 1)
             for step in range(first, last):
-                total, weight, highest, pairs = _step(
-                    total, weight, highest, pairs, q, k_held, v_held, full, free, count, seen_to,
+                total, weight, highest, p = _step(
+                    total, weight, highest, p, q, k_held, v_held, full, free, count, seen_to,
                     (blocks - 1 - step) * BN, factor, none, not SEEN, layout, o_layout,
                 )  # fmt: skip
                 count += 1
@@ -189,11 +151,25 @@ def _attends(
         mbarrier.arrive(free.index(_QUERIES + PART), count=1)
         slot = (count - 1) % BUFFERS
         mbarrier.wait(full.index(_VALUES + slot), ((count - 1) // BUFFERS) & 1)
-        total = _times_values(pairs, v_held.index(slot), total, o_layout)
+        operand = gl.convert_layout(p.to(v_held.dtype), gl.DotOperandLayout(0, o_layout, 2))
+        total = warpgroup_mma(operand, v_held.index(slot), total, is_async=True)
         total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
         mbarrier.arrive(free.index(_VALUES + slot), count=1)
-        _put(out, lse, total, weight, highest, o_held, at, m0, heads, queries, layout, o_layout)
-        walks += 1  # noqa: SIM113 - Gluon has no enumerate
+        weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))
+        nothing = weight == 0.0  # then the values count nothing either, and 0 times infinity would be NaN
+        weight = gl.where(nothing, 1.0, weight)
+        if lse is not None:
+            logarithm = gl.where(nothing, float("-inf"), (highest + gl.log2(weight)) * 0.6931471805599453)
+            gl.store(lse + at.to(gl.int64) * queries + rows, logarithm, mask=rows < queries)
+        divided = total / gl.expand_dims(gl.convert_layout(weight, gl.SliceLayout(1, o_layout)), 1)
+        blind = gl.expand_dims(gl.convert_layout(nothing, gl.SliceLayout(1, o_layout)), 1)
+        tma.store_wait(pendings=0)  # the one before has been read
+        together()
+        o_held.store(gl.where(blind, 0.0, divided).to(out.dtype))
+        fence_async_shared()
+        together()
+        copied = o_held._reinterpret(out.dtype, out.block_type.shape, out.layout)
+        copy_out(out, [at // heads, at % heads, m0, 0], copied)
     tma.store_wait(pendings=0)
 
 

@@ -13,15 +13,15 @@ takes for wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
-from triton_ops.device import Machine, gpu_missing, probe
-from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.device import Machine, probe
+from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
@@ -111,7 +111,7 @@ ROLES_NEED = (
     "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
-_GLUON_HAS: dict[str, int] = {
+GLUON_HAS: dict[str, int] = {
     "BLOCK_M": 128, "BLOCK_N": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4,
     "num_stages": 2,
 }  # fmt: skip
@@ -121,8 +121,7 @@ _GLUON_NEEDS = (
     f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
 )
 _GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
-_FASTEST_HEAD = 128  # for which the form in Gluon was the faster one at every named problem on an H200
-_FILLED = 132  # tiles with which an H100 or H200 is busy
+_FILLED = 132  # tiles that keep a Hopper busy; for heads of 128 the form in Gluon then was the faster one on an H200
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -179,13 +178,13 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ROLES_NEED,
         ),
         Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
-        *fixed_in_gluon(_GLUON_HAS),
+        *fixed_in_gluon(GLUON_HAS),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
-    tiles = queries * batch * heads // _GLUON_HAS["BLOCK_M"]
-    if whole and head_dim == v.shape[3] == _FASTEST_HEAD and tiles >= _FILLED and _on_hopper():
-        order = 8 if many > 1 and rows > _GLUON_HAS["BLOCK_M"] else 1
-        default = Config({**default, **_GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
+    tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]
+    if whole and head_dim == v.shape[3] == 128 and tiles >= _FILLED and probe().arch == "sm_90":
+        order = 8 if many > 1 and rows > GLUON_HAS["BLOCK_M"] else 1
+        default = Config({**default, **GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
     return ConfigSpace(tunables, rules, default)
 
 
@@ -193,24 +192,8 @@ def _takes_gluon(problem: Problem) -> bool:
     """Tell whether the form in Gluon can compute the problem, and is there."""
     q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
     sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
-    return sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out) and bool(gluon_form())
-
-
-def _on_hopper() -> bool:
-    """Tell whether the current GPU runs the form in Gluon."""
-    return not INTERPRETED and not gpu_missing() and probe().arch == "sm_90"
-
-
-def check_form(config: Config, space: Callable[[], ConfigSpace]) -> None:
-    """Check that a config of the caller's own asks for the form in Gluon only where it has such a config.
-
-    Raises:
-        ConfigValueError: It does so elsewhere.
-    """
-    if config.get("FORM", "triton") == "triton":
-        return
-    if why := space().why_not(Config({"GROUP_HEADS": 1, **_GLUON_HAS, **config})):
-        raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
+    fits = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out)
+    return fits and not INTERPRETED and bool(gluon_form())
 
 
 def _groups(least_rows: int) -> Constraint:
