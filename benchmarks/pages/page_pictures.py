@@ -20,10 +20,10 @@ from tests.browser import opened_browser
 
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
-from triton_ops.device import Ceiling, DeviceSpec, Roofline
+from triton_ops.device import Ceiling, DeviceSpec, Roofline, device_spec
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
-from triton_ops.lab.simulation import simulate
+from triton_ops.lab.simulation import WORKLOADS, simulate
 from triton_ops.records import Finalist, Head, Record, Run, RunLog, Timing
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import Environment, RoofFacts, SpaceFacts
@@ -50,9 +50,10 @@ _NOISE = 0.005
 
 def main() -> None:
     """Write pictures of each page in light colours, in dark colours, and as a phone shows it."""
+    gemm = simulate(WORKLOADS["gemm"], device_spec("H200"))
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
-            "simulate": simulator_page.page_of(simulate("gemm"), simulator_page.grid_of(simulate("gemm"))),
+            "simulate": simulator_page.page_of(gemm, simulator_page.grid_of(gemm)),
             "report": live.page_of([Report(Run.read(replayed(Path(folder))))]),
         }.items():
             path = Path(folder) / f"{page}.html"

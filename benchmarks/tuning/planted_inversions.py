@@ -9,7 +9,7 @@ devices with the noise of a GPU, one for each disturbance. Of every second entry
 finalists hold the fastest config; for the others its neighbours have to lead there.
 
 Prints the counts; exit code 1 if fewer than 95 % are repaired, or one of the A/A entries is. The seconds of the device
-are simulated ones: what a GPU and its host would be busy for. No GPU is needed. Takes two to six minutes.
+are simulated ones: what a GPU and its host would be busy for. No GPU is needed. Takes half a minute to two.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
@@ -138,7 +137,8 @@ class PerformanceReport:
         """The report for programs: an object with `title`, `environment`, `results` and `comparisons`."""
         rows = {"results": [*map(asdict, self.results)], "comparisons": [*map(asdict, self.comparisons)]}
         document = {"title": self.title, "environment": self._environment(), **rows}
-        return json.dumps(_plain(document), indent=2, allow_nan=False)
+        plain = json.loads(json.dumps(document, default=str), parse_constant=lambda text: repr(float(text)))
+        return json.dumps(plain, indent=2, allow_nan=False)  # what JSON does not have is a text
 
     def generate(self, format: str = "text") -> str:
         """The report as `text` or `json`.
@@ -191,17 +191,6 @@ def _config(result: BenchmarkResult | ComparisonResult) -> str:
 def _check_kind(entry: Any, kind: type) -> None:
     if not isinstance(entry, kind):
         raise SettingsError(f"a {type(entry).__name__} was added; it must be a {kind.__name__}")
-
-
-def _plain(value: Any) -> Any:
-    """The value with what JSON does not have as text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 Metrics = Callable[[float], KernelMetrics]

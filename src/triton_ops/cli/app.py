@@ -68,7 +68,7 @@ _SECTIONS = {
     },
     "Learn": {
         "tour": ("cli.tour", "tour_command", "Show the main commands at work, without a GPU."),
-        "simulate": ("lab", "simulate_command", "Rank configs of a textbook workload, and say why."),
+        "simulate": ("lab", "simulate_command", "Rank configs of a workload or a TARGET, and say why."),
         "record": ("lab", "record_command", "Measure a whole space, to judge searches on it."),
         "replay": ("lab", "replay_command", "Judge a search on recorded spaces."),
         "calibrate": ("timing", "calibrate_command", "Measure this GPU for the model."),

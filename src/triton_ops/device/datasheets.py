@@ -402,6 +402,8 @@ _ADA = "NVIDIA Ada GPU Architecture whitepaper, datasheet of the GPU in its appe
 _GA102 = "NVIDIA Ampere GA102 whitepaper, datasheet of the GPU in its appendix"
 _RTX50 = "NVIDIA RTX Blackwell GPU Architecture whitepaper, datasheet of the GPU in its appendix"
 
+# The rates of RTX 3090, RTX 4080, A10 and MI300X are also units times boost clock (1,695, 2,505, 1,695 and 2,100 MHz)
+# times what a unit does in a cycle, for float16 512, 512, 1,024 and 2,048 operations, as a test calculates.
 DATASHEETS = {
     "V100-SXM2-32GB": _sheet("Tesla V100-SXM2-32GB", "sm_70", 80, 900.0, 6, _VOLTA, "NVIDIA V100 datasheet, SXM2",
         "V100", "Tesla V100", "NVIDIA V100"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -47,12 +47,11 @@ class Draw:
 
     def __call__(self, term: Term) -> Numbers:
         """The value of a term in each draw; raises NotComputedError if it has an unknown operation, or too many."""
-        key = (term.number, self._turns, *(mark for mark in self._marks if mark[0] in term.inside))
+        key = (term.number, self._turns, *[mark for mark in self._marks if mark[0] in term.inside])
         if key not in self._values:
             if len(self._values) >= _MOST:
                 raise NotComputedError("it takes too many steps, each of which is used by several others")
-            with np.errstate(all="ignore"):
-                self._values[key] = self._value(term)
+            self._values[key] = self._value(term)
         return self._values[key]
 
     def at(self, places: Mapping[Term, Numbers | int]) -> Draw:
@@ -144,7 +143,7 @@ class Draw:
     def _sum(self, term: Term) -> Numbers:
         total = np.zeros(DRAWS)
         for monomial, coefficient in term.operands:
-            product = np.full(DRAWS, float(coefficient))
+            product: Any = float(coefficient)
             for one in monomial:
                 product = product * (self._symbol(one, whole=True) if one.name in _SYMBOLS else self(one))
             total = total + product
@@ -152,16 +151,8 @@ class Draw:
 
     def _symbol(self, term: Term, whole: bool) -> Numbers:
         if term in self._places:
-            return np.broadcast_to(np.asarray(self._places[term], dtype=float), DRAWS)
-        inner = [self(one) for one in term.operands if isinstance(one, Term)]
-        seed = _hash(term.number, np.arange(DRAWS), *inner)
-        if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
-            return np.where(_SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
-        if not whole:
-            return _real(seed)
-        if term.name == "argument":
-            return np.floor(5000 + 1000 * _share(seed))
-        return np.floor(_share(seed) * _SMALL.get(term.name, 9))
+            return np.full(DRAWS, self._places[term], dtype=float)
+        return _drawn(term.name, whole, term.number, *(self(one).tobytes() for one in term.direct()))
 
     def _of_loop(self, term: Term) -> Numbers:
         """A value that a loop carries: as it began, or as a turn has made it."""
@@ -188,7 +179,7 @@ class Draw:
 
     def _load(self, term: Term) -> Numbers:
         element, root, offset, mask, other = term.operands
-        seed = _hash(root.number, np.arange(DRAWS), self(offset))
+        seed = _hash(root.number, self(offset))
         data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
         rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding)
         return np.where(self(mask), data, rest)
@@ -204,19 +195,20 @@ class Draw:
             _, _, left, right, start = term.operands
             return self(start) + sum(one(left) * one(right) for one in several)
         how, operands = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
-        if len(operands) == 1 and len(how) == 2 and _is_of_two(how[0]):
+        function = meaning_of(how[0]).numbers if len(operands) == 1 and len(how) == 2 else None
+        if isinstance(function, np.ufunc) and function.nin == 2:  # it makes one element of two
             with contextlib.suppress(NotComputedError):
                 return reduce(lambda x, y: computed(how[0], "", (x, y)), (one(operands[0]) for one in several))
-        return _real(_hash(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
+        return _real(_hash(term.number, *(abs(several[0](one)) for one in operands)))
 
     def _applied(self, term: Term) -> Numbers:
         number = term.operands[-1] if meaning_of(term.name).does == "counts" else None
         if number is not None and len(number.operands) == 1 and number.lone_argument[0]:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
-            return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
+            return np.floor(2 + 6 * _share(_hash(term.number)))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
         values = [self(one) for one in term.operands if isinstance(one, Term)]
-        if term.name == "arith.divf" and term.operands[-1].named("load"):
+        if term.name in ("arith.divf", "tt.precise_divf") and term.operands[-1].named("load"):
             values[1] = abs(values[1])  # a scale or a temperature, if it was loaded
         return computed(term.name, word, values)
 
@@ -232,16 +224,23 @@ _COMPUTED_BY: dict[str, Callable[[Draw, Term], Numbers]] = {
 }  # fmt: skip
 
 
-def _is_of_two(name: str) -> bool:
-    """Check whether an operation makes one element of two."""
-    function = meaning_of(name).numbers
-    return isinstance(function, np.ufunc) and function.nin == 2
+@lru_cache(maxsize=4096)
+def _drawn(name: str, whole: bool, number: int, *operands: bytes) -> Numbers:
+    """The numbers of a symbol, as a whole number or as one of floating point."""
+    seed = _hash(number, *map(np.frombuffer, operands))
+    if not whole and name == "argument":  # a scale, or an epsilon: both must do
+        return np.where(_SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
+    if not whole:
+        return _real(seed)
+    return np.floor(5000 + 1000 * _share(seed)) if name == "argument" else np.floor(_share(seed) * _SMALL.get(name, 9))
 
 
-def _hash(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
+_SEEDS = (np.arange(DRAWS, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def _hash(number: int, *values: Numbers) -> NDArray[np.uint64]:
     """A number for each draw that depends on all that is given, the same in every process."""
-    hashes = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    hashes ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
+    hashes = _SEEDS ^ np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
     for value in values:
         bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
         hashes = _scramble(hashes ^ _scramble(bits))
@@ -249,9 +248,8 @@ def _hash(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np
 
 
 def _scramble(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
 
 
@@ -324,8 +322,11 @@ def _is_summed(facts: Facts, after: Term, axis: Term, condition: Term) -> bool:
 def _lanes_carried(
     facts: Facts, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
 ) -> Iterator[tuple[Fact, Term | str, Harm]]:
-    """Lanes that a loop adds to, and that are reduced after it: a turn that pads one must leave it as it is."""
-    for one in (one for term in inputs for one in term.named("after")):
+    """Lanes that a loop adds to, and that are reduced after it unless a condition on the place replaces them."""
+    choices = [choice for term in inputs for choice in term.named("choose")]
+    by_place = (one for one in choices if any(axis.number in part.inside for part in one.operands[0].comparisons()))
+    masked = {after for one in by_place for after in one.named("after")}
+    for one in (one for term in inputs for one in term.named("after") if one not in masked):
         places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
         carried = facts.carried.get(one.operands[:2])
         if carried is not None and carried.after.name == "after" and len(places) == 1:
@@ -360,12 +361,12 @@ def _combined(
             values[operation.results[0]] = np.full(DRAWS, number)
             continue
         word = operation.predicate or " ".join(operation.quoted)
-        with np.errstate(all="ignore"):
-            result = computed(operation.name, word, [values[name] for name in operation.operands])
+        result = computed(operation.name, word, [values[name] for name in operation.operands])
         values.update(zip(operation.results, [result], strict=True))
     raise NotComputedError("a reduction that returns nothing")
 
 
+@np.errstate(all="ignore")
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
         inputs = [value.term for value in reduction.inputs]
@@ -403,14 +404,14 @@ def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers
     return text.format(*(f"{float(one[at]):.4g}" for one in (*lanes, before, after)))
 
 
+@np.errstate(all="ignore")
 def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
     for turns in _TURNS:
         data, padded = _lanes(facts, product.factors, product.bound, condition, padding, turns)
         one, other = (padded(factor) for factor in product.factors)
         with_data = data.comparable(product.factors, product.bound, condition)
         usable = with_data & ~np.isnan(data(product.factors[0]) * data(product.factors[1]))
-        with np.errstate(all="ignore"):
-            added = one * other
+        added = one * other
         wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
         if int(wrong.sum()) >= _ENOUGH:
             return f"it multiplies {_largest(one)} by {_largest(other)}, and adds {_largest(added)} to the sum"
@@ -421,6 +422,7 @@ def _largest(numbers: Numbers) -> str:
     return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
 
 
+@np.errstate(all="ignore")
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
     data, padded = _lanes(facts, [carried.next], axis, condition, padding, 0)
     before, after = padded(carried.symbol), padded(carried.next)

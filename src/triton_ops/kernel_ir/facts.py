@@ -47,19 +47,14 @@ def places_in(text: str) -> Callable[[TtirOperation], tuple[SourcePlace, ...]]:
 def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
     text = locations.get(name, "") if depth else ""
     if (file := _FILE.match(text)) is not None:
-        yield SourcePlace(_plain(file[1]), int(file[2]))
+        escaped = os.fsencode(file[1])  # a backslash twice, and two digits for each byte that is no printable ASCII
+        path = _ESCAPE.sub(lambda one: one[0][:1] if one[1] == b"\\" else bytes([int(one[1], 16)]), escaped)
+        yield SourcePlace(os.fsdecode(path), int(file[2]))
     elif (inner := _NAMED.match(text)) is not None:
         yield from _frames(inner[1], locations, depth - 1)
     elif (call := _CALL.match(text)) is not None:
         yield from _frames(call[1], locations, depth - 1)
         yield from _frames(call[2], locations, depth - 1)
-
-
-def _plain(text: str) -> str:
-    """A text without MLIR's escapes: a backslash twice, and two digits for each byte that is no printable ASCII."""
-    return os.fsdecode(
-        _ESCAPE.sub(lambda one: one[0][:1] if one[1] == b"\\" else bytes([int(one[1], 16)]), os.fsencode(text))
-    )
 
 
 class Branch(NamedTuple):

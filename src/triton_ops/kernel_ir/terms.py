@@ -44,14 +44,16 @@ class Term:
 
     A `sum` is a polynomial, whose operands are pairs of a monomial and its coefficient.
 
-    The number orders the terms of one kernel; `inside` are those of all symbols inside whose operands are no terms.
+    The number orders the terms of one kernel; `inside` are those of all symbols inside whose operands are no terms, and
+    `names` those of all terms inside.
     """
 
-    __slots__ = ("inside", "name", "number", "operands")
+    __slots__ = ("inside", "name", "names", "number", "operands")
     SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT, INDEX = SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT, INDEX
 
     def __init__(self, name: str, operands: tuple[Any, ...], number: int, inside: frozenset[int]) -> None:
         self.name, self.operands, self.number, self.inside = name, operands, number, inside
+        self.names: frozenset[str] = frozenset((name,)).union(*(one.names for one in self.direct()))
 
     def __lt__(self, other: Term) -> bool:
         return self.number < other.number
@@ -108,7 +110,7 @@ class Term:
 
     def named(self, *names: str) -> list[Term]:
         """The terms of these names that it is made of."""
-        return [one for one in self.inner() if one.name in names]
+        return [one for one in self.inner(names) if one.name in names]
 
     def comparisons(self) -> Iterator[Term]:
         """The conditions on whole numbers inside of a condition, however they are joined."""
@@ -122,11 +124,13 @@ class Term:
         """The terms that are its operands."""
         return _inner(self.name, self.operands)
 
-    def inner(self) -> Iterator[Term]:
-        """The terms that it is made of, itself first, each once."""
+    def inner(self, names: tuple[str, ...] = ()) -> Iterator[Term]:
+        """The terms that it is made of, itself first, each once; without those that have none of some names inside."""
         numbers, queue = {self.number}, [self]
         while queue:
             one = queue.pop()
+            if names and one.names.isdisjoint(names):
+                continue
             yield one
             for inner in one.direct():
                 if inner.number not in numbers:

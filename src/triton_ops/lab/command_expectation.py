@@ -42,7 +42,7 @@ _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
 
 
-def _explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) -> dict[str, str]:
+def explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) -> dict[str, str]:
     """The rows below problem, device and config: a name and a text each."""
     forecast = explained.forecast
     rows = {"expected": _expected(explained, image)}
@@ -231,7 +231,7 @@ def explain_command(
     }  # fmt: skip
     unit = spec.vendor.units if spec.vendor else "multiprocessors"
     rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
-    facts = Facts("explain", data).listing({**rows, **_explained_rows(spec, explained, image)})
+    facts = Facts("explain", data).listing({**rows, **explained_rows(spec, explained, image)})
     return facts.lines(*_pipeline_lines(image)) if pipeline else facts
 
 

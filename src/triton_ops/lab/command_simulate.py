@@ -1,4 +1,4 @@
-"""`triton-ops simulate`: configs of a workload in the order in which the model expects them to be fast, and why.
+"""`triton-ops simulate`: configs of a workload or a TARGET in the order in which they are expected to be fast, and why.
 
 Its charts are plain SVG made by its own script. A plotting library would add one to four and a half megabytes to every
 page for bars and a scatter plot, and has marks that neither a keyboard nor a screen reader reaches.
@@ -17,36 +17,51 @@ from urllib.parse import parse_qsl
 
 import typer
 
+from triton_ops import kernels
 from triton_ops.base import Page
-from triton_ops.device import DeviceSpec, Machine
-from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
+from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
+from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
+from triton_ops.kernels import TypedTarget
+from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import (
-    LESSON,
-    WORKLOADS,
+    Overlay,
     PlacedConfig,
-    TextbookWorkload,
     advice,
     config_text,
     known_devices,
-    reasons,
+    overlay_of,
+    table_name,
 )
 from triton_ops.lab.simulation import (
-    DEVICE,
     LARGEST,
+    LESSON,
+    WORKLOADS,
     Dial,
-    Overlay,
     Simulation,
     SizePoint,
-    overlay_of,
+    Workload,
     parse_configs,
     simulate,
     whole_space,
-    workload_named,
 )
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import Dtype, Facts, Json, PageServer, Shape, Space, option, tell
+from triton_ops.terminal import (
+    Arg,
+    CacheDir,
+    Dtype,
+    Facts,
+    Json,
+    PageServer,
+    Shape,
+    Space,
+    folder_of,
+    only_data_on_stdout,
+    option,
+    tell,
+)
+from triton_ops.tuner import Survey
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
 _TERMS = 8  # resources in the drawing of one config
@@ -56,51 +71,52 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     """A simulation: its first places, knobs and pipeline of the winner or of a config, and configs at other shapes."""
     standings = simulation.standings
     subject = next((one for one in standings if one.text == config), standings[0])
+    extents = simulation.workload.operation.extents if simulation.question.declared else ()  # others would be read anew
     return {
-        **_shown(standings, subject, simulation.machine, most), "note": f"{simulation.workload.sides}.",
+        **_shown(standings, subject, most), "note": simulation.note,
         "advice": simulation.advice, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
         "compared": list(map(config_text, simulation.compared)),
-        "shapes": {
-            extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
-        },
+        "shapes": {extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(extents)},
     }  # fmt: skip
 
 
 def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
-    places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured_ms), 1)))}
-    shown = _shown(overlay.standings, overlay.standings[0], overlay.machine, most)
+    places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured.values()), 1)))}
+    shown = _shown(overlay.standings, overlay.standings[0], most)
     for row, one in zip(shown["rows"], overlay.standings, strict=False):
-        ms = overlay.measured[Config(one.config)]
+        ms = overlay.measured[one.config]
         row["measured"] = [f"{ms:.4g} ms", str(places[ms])]
     return {
         **shown, "file": overlay.file, "title": overlay.title, "advice": advice(overlay.standings, ""),
         "note": f"Recorded in {overlay.file}; {overlay.failed} further configs did not run.",
-        "agreement": f"{overlay.title} on {overlay.device}. {overlay.agreement}",
+        "agreement": f"{overlay.title} on {table_name(overlay.spec)}. {overlay.agreement}",
         "figures": [
-            str(len(overlay.configs)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
+            str(len(overlay.measured)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
             f"{overlay.first_share:.0%}",
         ],
         "knobs": [], "points": _brief([pair for pair in overlay.pairs if math.isfinite(pair[0])]), "shapes": {},
     }  # fmt: skip
 
 
-def _shown(standings: Sequence[PlacedConfig], subject: PlacedConfig, machine: Machine, most: int) -> dict[str, Any]:
+def _shown(standings: Sequence[PlacedConfig], subject: PlacedConfig, most: int) -> dict[str, Any]:
     """What every ranking shows: its first places, and the pipeline of one config."""
     return {
-        "count": len(standings), "rows": [_row(one, machine) for one in standings[:most]], "chosen": subject.text,
-        "stages": subject.stages,
+        "count": len(standings), "rows": [_row(one) for one in standings[:most]], "chosen": subject.text,
+        "stages": subject.image.stages if subject.place else 0,
         "pipeline": [
-            {"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in subject.timelines
+            {"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)}
+            for line in (subject.image.timelines if subject.place else ())
         ],
     }  # fmt: skip
 
 
-def _row(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
-    terms = [] if one.forecast is None or one.why_not else one.forecast.terms[:_TERMS]
+def _row(one: PlacedConfig) -> dict[str, Any]:
+    forecast = one.expectation.forecast
+    terms = [] if forecast is None or one.why_not else forecast.terms[:_TERMS]
     return {
         "place": one.place, "config": one.text, "cells": one.cells, "score": _brief(one.score),
-        "reasons": reasons(one, machine), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
+        "reasons": list(one.reasons.items()), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
     }  # fmt: skip
 
 
@@ -130,25 +146,28 @@ _MOST_FIELDS = 16  # of a question
 
 
 def grid_of(first: Simulation) -> Grid:
-    """The rankings of a file, by workload, device and size: the sizes of every workload, and the one that was asked.
+    """The rankings of a file, by workload, device and size: of every textbook's workload, and the one that was asked.
 
-    Cost: one to two seconds.
+    That of a TARGET is alone, since others take a compiler. Cost: one to two seconds for the textbook's workloads.
     """
-    devices = {**known_devices(), first.device: first.machine}
+    if not first.workload.least:
+        return {first.workload.operation.name: {table_name(first.spec): {_ASKED: ranking(first)}}}
+    devices = {**known_devices(), table_name(first.spec): first.spec}
     grid = {}
-    for workload in WORKLOADS.values():
+    for name, workload in WORKLOADS.items():
         simulations = _simulations(workload, first)
         rankings = {  # devices with the same figures share one
-            machine: {size: ranking(replace(one, machine=machine)) for size, one in simulations.items()}
-            for machine in set(devices.values())
+            figures: {size: ranking(replace(one, spec=figures)) for size, one in simulations.items()}
+            for figures in {replace(spec, name="") for spec in devices.values()}
         }
-        grid[workload.name] = {device: rankings[machine] for device, machine in devices.items()}
+        grid[name] = {device: rankings[replace(spec, name="")] for device, spec in devices.items()}
     return grid
 
 
-def _simulations(workload: TextbookWorkload, first: Simulation) -> dict[str, Simulation]:
+def _simulations(workload: Workload, first: Simulation) -> dict[str, Simulation]:
     lesson = replace(first, workload=workload, configs=LESSON, factors=())
-    simulations = {size: replace(lesson, shape=shape) for size, shape in workload.sizes.items()}
+    sizes = workload.operation.problems.items() if workload.least else ()
+    simulations = {size: replace(lesson, shape=shape) for size, (shape, _) in sizes}
     if workload == first.workload and first not in simulations.values():
         simulations[_ASKED] = first
     return simulations
@@ -180,18 +199,18 @@ def _answer(query: str) -> dict[str, Any]:
 
 
 def _simulation(fields: Mapping[str, str]) -> Simulation:
-    workload = workload_named(fields.get("workload", ""))
+    workload = _textbook(fields.get("workload", ""))
     source = fields.get("source", "lesson")
-    configs: Sequence[Mapping[str, Any]] = LESSON
+    configs: Sequence[Config] = LESSON
     if source != "lesson":
-        configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
+        configs = whole_space(workload) if source == "space" else parse_configs(fields.get("own", ""), workload)
     texts = fields.get("extents", "").split(",")
-    for name, text in zip(workload.extents, texts, strict=False):
+    for name, text in zip(workload.operation.extents, texts, strict=False):
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
             raise SettingsError(f"{name} must be a whole number from 1 to {LARGEST:,}")
     return simulate(
-        workload.name, shape=list(map(int, texts)), dtype=fields.get("dtype"),
-        gpu=fields.get("device", ""), configs=configs,
+        workload, device_spec(fields.get("device", "")), shape=list(map(int, texts)), dtype=fields.get("dtype"),
+        configs=configs,
     )  # fmt: skip
 
 
@@ -212,22 +231,28 @@ def page_of(
 
 
 def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> dict[str, Any]:
-    devices = {**known_devices(), first.device: first.machine}
-    sizes = {name: _simulations(workload, first) for name, workload in WORKLOADS.items()}
+    is_textbook = bool(first.workload.least)
+    devices = {**(known_devices() if is_textbook else {}), table_name(first.spec): first.spec}
+    own = first.workload.operation.name
+    workloads = WORKLOADS if is_textbook else {own: first.workload}
+    sizes = {name: _simulations(workload, first) for name, workload in workloads.items()}
+    machines = [machine for spec in devices.values() if (machine := Machine.of(spec)) is not None]
     return {
         "workloads": [
             {
-                "name": name, "title": workload.title, "extents": workload.extents, "shape": workload.shape,
+                "name": name, "title": workload.title, "extents": workload.operation.extents,
+                "shape": sizes[name]["medium"].shape if is_textbook else first.shape,
                 "sizes": {size: one.shape for size, one in sizes[name].items()},
             }
-            for name, workload in WORKLOADS.items()
+            for name, workload in workloads.items()
         ],
         "devices": list(devices), "silent_devices": [name for name in DeviceSpec.names() if name not in devices],
-        "dtypes": list(dict.fromkeys(name for machine in devices.values() for name in machine.mma_flops_per_cycle)),
-        "lesson": len(LESSON),
+        "dtypes": list(dict.fromkeys(name for machine in machines for name in machine.mma_flops_per_cycle)),
+        "lesson": len(LESSON) if is_textbook else 0,
         "first": {
-            "workload": first.workload.name, "shape": first.shape, "dtype": first.dtype, "device": first.device,
-            "size": next(size for size, one in sizes[first.workload.name].items() if one == first or size == _ASKED),
+            "workload": own, "shape": first.shape, "dtype": first.dtype,
+            "device": table_name(first.spec),
+            "size": next(size for size, one in sizes[own].items() if one == first or size == _ASKED),
             "own": "" if first.configs == LESSON else "\n".join(map(config_text, first.configs)),
         },
         "recordings": [recorded_ranking(one) for one in overlays],
@@ -239,22 +264,21 @@ _HEADER = ("rank", "expected", "score", "waves", "occupancy", "shared", "limited
 _SHOWN = 20
 
 
-def _add_simulation(facts: Facts, result: Simulation, top: int, why: int, over: str | None) -> None:
+def _add_simulation(facts: Facts, result: Simulation, top: int, why: int) -> None:
     """Add the ranking, the advice, and the reasons of one rank; then each tunable of the winner varied alone."""
-    shape = " ".join(f"{name}={extent}" for name, extent in zip(result.workload.extents, result.shape, strict=True))
     standings = result.standings
-    facts.heading(result.workload.title).text(f"{result.workload.title}: {shape} {result.dtype} on {result.device}")
+    title = f"{result.workload.title}: {result.problem} on {table_name(result.spec)}"
+    facts.heading(result.workload.title).text(title)
     more = f"{len(standings) - top} more, shown with --top" if len(standings) > top else ""
-    facts.text(f"{result.workload.sides}.").lines("")
+    facts.text(result.note).lines("")
     facts.table(_HEADER, [one.cells for one in standings[:top]], _HEADER[:6], note=more)
     standing = standings[min(why, len(standings)) - 1]
     facts.lines("").text(result.advice).lines("").text(f"Why {standing.text}:")
-    facts.listing({f"  {name}": text for name, text in reasons(standing, result.machine)})
-    if result.dials:
-        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), result.dials)
-        facts.lines(*_pipeline_lines(standings[0]))
-    if over:
-        _add_sizes(facts, result, over)
+    facts.listing({f"  {name}": text for name, text in standing.reasons.items()})
+    if dials := result.dials_of(standings[0]):
+        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), dials)
+        if lines := pipeline_lines(standings[0].image.timelines, standings[0].image.stages, "the winner", "  "):
+            facts.lines("", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines)
 
 
 def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
@@ -268,21 +292,15 @@ def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
     facts.table(("  knob", "range", "expected at each value"), rows)
 
 
-def _pipeline_lines(winner: PlacedConfig) -> list[str]:
-    """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = pipeline_lines(winner.timelines, winner.stages, "the winner", "  ")
-    return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
-
-
-def _add_sizes(facts: Facts, result: Simulation, extent: str) -> None:
+def _add_sizes(facts: Facts, result: Simulation, extent: str, points: Sequence[SizePoint]) -> None:
     """Add the winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = result.over(extent), list(map(config_text, result.compared))
+    configs = list(map(config_text, result.compared))
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
-    at = result.workload.extents.index(extent)
+    at = result.workload.axis(extent)
     rows = [
         [
             str(point.extents[at]),
-            f"{point.best_ms:.4g} ms",
+            f"{point.best_ms:.4g} ms" if point.best_ms else "-",
             *(f"{slower:.2f}" if slower else "-" for slower in point.slower),
             configs[point.winner] if point.winner >= 0 else "-",
         ]
@@ -299,15 +317,16 @@ def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
     header = ("rank", "measured", "expected", "took", "limited by", "config")
     rows = []
     for one in overlay.standings[:top]:
-        ms = overlay.measured[Config(one.config)]
-        expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
+        ms = overlay.measured[one.config]
+        expected = "-" if one.why_not else f"{one.expected_ms:.4g} ms"
         places = [str(one.place) if one.place else "-", str(by_time.index(ms) + 1)]
         rows.append([*places, expected, f"{ms:.4g} ms", one.limited_by, one.text])
-    facts.heading(overlay.title).text(f"{overlay.title} on {overlay.device}, recorded in {overlay.file}").lines("")
+    facts.heading(overlay.title)
+    facts.text(f"{overlay.title} on {table_name(overlay.spec)}, recorded in {overlay.file}").lines("")
     facts.table(header, rows, header[:4]).lines("").text(overlay.agreement)
 
 
-def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json: bool) -> None:
+def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json: bool, is_target: bool) -> None:
     typed = [name for name, has in (("--serve", serve), ("--html", html is not None), ("--json", as_json)) if has]
     if len(typed) > 1:
         raise SettingsError(f"{' and '.join(typed)} exclude each other", hint="give one of them")
@@ -315,20 +334,26 @@ def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json:
         raise SettingsError(f"{html} cannot be written: its folder is not there", hint="choose another --html")
     if port is not None and not serve:
         raise SettingsError("--port is for --serve", hint="give both, or leave it out")
+    if serve and is_target:
+        raise SettingsError(f"--serve is for {', '.join(WORKLOADS)}", hint="write the page of a TARGET with --html")
 
 
 def simulate_command(
-    workload: Annotated[
-        str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help=f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."
+        ),
     ] = None,
     shape: Shape = None,
     dtype: Dtype = None,
-    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
+    arg: Arg = None,
+    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = "NVIDIA H200",
     config: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
     space: Space = None,
-    whole: Annotated[bool, option("--whole", "Rank the workload's whole space.")] = False,
+    whole: Annotated[bool, option("--whole", "Rank the whole space, as of a TARGET always.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
     why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
     over: Annotated[str | None, option("--over", "Also compare the configs at other sizes of it.", "EXTENT")] = None,
@@ -347,24 +372,33 @@ def simulate_command(
         bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
     ] = False,
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
+    cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
-    shapes = TypedProblem.of(shape).shapes
-    if len(shapes) > 1:
-        raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
-    _check_outputs(html, serve=serve, port=port, as_json=as_json)
+    values = [TypedProblem.config([text], "--config") or {} for text in config or []]
+    typed = TypedProblem.of(shape, dtype, space, arg)
+    is_target = target is not None and target not in WORKLOADS and (":" in target or target in kernels.names())
+    if not is_target and (arg or len(typed.shapes) > 1):
+        raise SettingsError("a workload takes one shape and no --arg", hint="such as --shape 4096x4096x4096")
+    _check_outputs(html, serve=serve, port=port, as_json=as_json, is_target=is_target)
+    if sum((bool(values), typed.space is not None, whole)) > 1:
+        raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
+    spec = device_spec(gpu)
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-    names = _names(
-        workload, overlays, page=serve or html is not None, has_options=bool(shapes or config or space or whole or over)
-    )
-    simulations = [
-        simulate(
-            name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
-            configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
-        )
-        for name in names
-    ]  # fmt: skip
+    if target is not None and is_target:
+        asked = TypedTarget(target, cache_dir, typed, gpu)
+        simulations = [_of_target(asked, values, spec, over=over, jitter=jitter, seed=seed)]
+    else:
+        has_options = bool(typed.shapes or values or typed.space or whole or over)
+        names = _names(target, overlays, page=serve or html is not None, has_options=has_options)
+        simulations = [
+            simulate(
+                WORKLOADS[name], spec, shape=typed.shape, dtype=dtype, jitter=jitter, seed=seed,
+                configs=values or (whole_space(WORKLOADS[name], typed.space) if whole or typed.space else None),
+            )
+            for name in names
+        ]  # fmt: skip
     if serve:
         PageServer.serve(answers_of(simulations[0], overlays, on_recording=bool(overlays)), port or 0, tell)
         return Facts("simulate")
@@ -372,33 +406,61 @@ def simulate_command(
         page = page_of(simulations[0], grid_of(simulations[0]), overlays, on_recording=bool(overlays))
         Facts.save(html, page, "choose another --html")
         return Facts("simulate").tell(f"{html} is the page; open it in a browser")
+    points = [one.over(over) if over is not None else [] for one in simulations]
     facts = Facts("simulate", lambda: {
-        "simulations": [one.as_json(over) for one in simulations],
+        "simulations": [
+            one.as_json() | ({"over": {"extent": over, "shapes": list(map(asdict, sizes))}} if sizes else {})
+            for one, sizes in zip(simulations, points, strict=True)
+        ],
         "recordings": [one.as_json() for one in overlays],
     })  # fmt: skip
-    for one in simulations:
-        _add_simulation(facts, one, top, why, over)
+    for one, sizes in zip(simulations, points, strict=True):
+        _add_simulation(facts, one, top, why)
+        if over and sizes:
+            _add_sizes(facts, one, over, sizes)
     for overlay in overlays:
         _add_overlay(facts, overlay, top)
     return facts
 
 
+def _of_target(
+    asked: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, over: str | None, **jitter: Any
+) -> Simulation:
+    """The configs of a TARGET's space, or those that were typed, each with the default's values for the rest."""
+    with only_data_on_stdout():
+        operation, space, shape, dtype = asked.tuned(asked.operation("; its space and its problem are not known"))
+        own = operation.space_for(operation.problem(shape, dtype))
+        if typed:  # whose values may be any, as those of --space
+            values = {name: list(own.tunables.get(name, ())) for config in typed for name in config}
+            for name, value in (item for config in typed for item in own.with_names(config).items()):
+                values[name] += [] if value in values[name] else [value]
+            space = own.with_values(values)
+        workload = Workload(title=operation.name, operation=operation, space=space)
+        if over is not None:
+            workload.axis(over)  # before any work
+        check_filled(space or own, asked.problem.space)
+        configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
+        simulation = simulate(
+            workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
+            calibration=Calibration.load(folder_of(asked.cache_dir), spec.name), **jitter,
+        )  # fmt: skip
+        _ = simulation.standings  # while what the user's code and compilers print is kept from stdout
+    return simulation
+
+
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
-        return [workload_named(workload).name]
+        return [_textbook(workload).operation.name]
     if has_options:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
-    if page:
-        return [next(iter(WORKLOADS))]
-    return [] if overlays else list(WORKLOADS)
+    return [next(iter(WORKLOADS))] if page else [] if overlays else list(WORKLOADS)
 
 
-def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool) -> Sequence[Mapping[str, Any]] | None:
-    """The configs that are asked for; None for those of the lesson."""
-    if sum((bool(configs), bool(space), whole)) > 1:
-        raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
-    if configs:
-        return [TypedProblem.config([text], "--config") or {} for text in configs]
-    values = TypedProblem.of(None, space=space).space
-    return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None
+def _textbook(name: str) -> Workload:
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    raise TargetError(
+        f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
+        hint=f"name one, or a TARGET: {TargetError.FORMS}",
+    )

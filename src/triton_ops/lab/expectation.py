@@ -306,7 +306,8 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
     assert roof is not None  # as of every config on a device
     accumulator = explained.work.accumulator if explained.work is not None else None
     load, is_forecast = load_steps(explained.forecast, stages)
-    pipelined = launch is not None and accumulator is not None and explained.pipelined is not False
+    has_products = is_forecast if launch is None else accumulator is not None
+    pipelined = has_products and explained.pipelined is not False
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,

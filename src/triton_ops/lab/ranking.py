@@ -149,9 +149,10 @@ class Expecter:
 
     def __init__(
         self, question: ModelQuestion, spec: DeviceSpec, calibration: Calibration | None,
-        readings: Readings | None = None,
+        readings: Readings | None = None, compiler: Compiler | None = None,
     ) -> None:  # fmt: skip
         self._question, self._spec, self._calibration, self.readings = question, spec, calibration, readings
+        self._compiler = compiler
         machine = Machine.of(spec, calibration)
         declared = question.work.dtype if question.work is not None else ""
         self._dtype = declared or (readings.dtype if readings is not None and question.declared else "")
@@ -186,6 +187,11 @@ class Expecter:
         least = answer.lower_bound_ms
         forecast = replace(forecast, lower_bound_ms=least, expected_ms=max(forecast.expected_ms, least))
         return replace(answer, forecast=forecast)
+
+    def guess(self, config: Config) -> Expectation:
+        """The expectation of a config that is not compiled, unless a free rule of the compiler refuses it."""
+        objection = None if self._compiler is None else self._compiler.objection(config)
+        return self.of(config, None if objection is None or objection.deferred else objection)
 
     def all(
         self, configs: Sequence[Config], pool: CompilePool, results: Mapping[Config, Compiled] | None = None
@@ -312,28 +318,35 @@ def rank(
     """
     spec = device_spec(gpu)
     calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
-    machine = Machine.of(spec, calibration)
-    if machine is None:
-        raise DeviceError(
-            f"the model does not know the architecture {spec.arch} of {spec.name}",
-            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
-        )
+    known_machine(spec, calibration)
     question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
-    configs = Survey.considered(question.space)
+    _, answers = expectations(question, spec, calibration, Survey.considered(question.space), top, jobs)
+    if ranking := ranked(answers.values()):
+        return ranking
+    raise TargetError("the model makes no forecast for any config", hint=NO_FORECAST)
+
+
+def expectations(
+    question: ModelQuestion, spec: DeviceSpec, calibration: Calibration | None, configs: Sequence[Config],
+    top: int | None = None, jobs: int | None = None,
+) -> tuple[Expecter, dict[Config, Expectation]]:  # fmt: skip
+    """What makes the expectations of a question, and those of its configs, of which the fastest are compiled.
+
+    `top`, `jobs` and the errors are those of `rank`.
+    """
+    machine = known_machine(spec, calibration)
     most = top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST)
     expecter = Expecter(question, spec, calibration)
     answers = {config: expecter.of(config) for config in configs}
     try:
         compiler = ahead_of(question, spec)
-        objections = {config: compiler.objection(config) for config in configs}
-        refused = {config: it for config, it in objections.items() if it is not None and not it.deferred}
         with CompilePool(compiler, workers=jobs) as pool:
             readings = question.readings(configs, pool, machine)
             if readings.silent and not question.declared:
-                raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
-            expecter = Expecter(question, spec, calibration, readings)
-            answers = {config: expecter.of(config, refused.get(config)) for config in configs}
+                raise TargetError(f"the model says nothing: {readings.silent}", hint=NO_FORECAST)
+            expecter = Expecter(question, spec, calibration, readings, compiler)
+            answers = {config: expecter.guess(config) for config in configs}
             for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then
                 able = [one for one in answers.values() if one.forecast is not None]
                 fastest = sorted(able, key=lambda one: one.finite_ms or math.inf)[:most]
@@ -343,9 +356,17 @@ def rank(
     except (KernelTypeError, TargetError, MissingDependencyError):
         if not question.declared:  # what is declared needs no compiler
             raise
-    if ranking := ranked(answers.values()):
-        return ranking
-    raise TargetError("the model makes no forecast for any config", hint=_HINT)
+    return expecter, answers
+
+
+def known_machine(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine:
+    """The figures of a device; `DeviceError` if the model does not know its architecture."""
+    if (machine := Machine.of(spec, calibration)) is not None:
+        return machine
+    raise DeviceError(
+        f"the model does not know the architecture {spec.arch} of {spec.name}",
+        hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
+    )
 
 
 def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:
@@ -420,8 +441,8 @@ def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler:
     target = None if spec.is_cpu else Target.of(spec)
     compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
     if compiler is None:
-        raise TargetError(f"{expected.name} is no kernel that Triton compiles, and declares no tiles", hint=_HINT)
+        raise TargetError(f"{expected.name} is no kernel that Triton compiles, and declares no tiles", hint=NO_FORECAST)
     return compiler
 
 
-_HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
+NO_FORECAST = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

@@ -1,187 +1,47 @@
-"""Rankings by expected time: of a textbook workload's configs at a shape on a device, or of a recording's.
+"""Simulations: the configs of a workload in the order of their expected times, or of a recording.
 
-Nothing runs. The ranking is the ranking model's, by datasheet figures alone, so that it is the same on every computer.
+Nothing runs. The ranking of a textbook's workload is the model's, by datasheet figures alone, so that it is the same on
+every computer. That of a TARGET is the one of `rank`.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from itertools import product
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
-from triton_ops import kernels
-from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
-from triton_ops.device import Machine
+from triton_ops.backend import Operation
+from triton_ops.compilation import CompilePool
+from triton_ops.device import Calibration, DeviceSpec
 from triton_ops.exceptions import (
-    EmptySpaceError,
-    RecordingError,
     SettingsError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
+    TritonKernelError,
     UnknownTunableError,
-    UnsupportedDtypeError,
 )
-from triton_ops.lab.recording import Recording, read_recording, recorded_work, textbook_work
-from triton_ops.lab.simulated_ranking import (
-    LESSON,
-    PRODUCT,
-    ROWS,
-    STAGES,
-    WARPS,
-    WORKLOADS,
-    PlacedConfig,
-    TextbookWorkload,
-    advice,
-    device_named,
-    ill_formed,
-    least_sides,
-    outcome_of,
-    ranking_of,
-    standing_json,
+from triton_ops.lab.ranking import (
+    NO_FORECAST,
+    Expectation,
+    Expecter,
+    ModelQuestion,
+    ahead_of,
+    by_program,
+    expectations,
+    expected_of,
+    known_machine,
 )
+from triton_ops.lab.recording import textbook_work
+from triton_ops.lab.sensitivities import in_order
+from triton_ops.lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
 from triton_ops.request import TypedProblem
-from triton_ops.space import Config
-from triton_ops.values import Work, dtype_name
-
-FLOORS = {"products": 0.8, "rows": 0.6}
-"""Spearman's correlation from which on the order is good enough to choose by, for products and for rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Overlay:
-    """A recording beside what the model expects of its configs."""
-
-    file: str
-    title: str  # kernel, shape and dtype
-    device: str  # name in the table
-    machine: Machine = field(hash=False)
-    work: Work = field(hash=False)
-    inferred: bool  # the work was read from the kernel, and not declared
-    kind: str  # `products` or `rows`
-    configs: Sequence[Mapping[str, Any]] = field(hash=False)
-    measured_ms: Sequence[float] = field(hash=False)  # of each config
-    failed: int  # recorded configs that did not run
-
-    @cached_property
-    def expected_ms(self) -> list[float]:
-        """Expected milliseconds of each config; infinite where its block would not fit, NaN without a forecast."""
-        return Model(self.work, self.machine).score(self.configs)
-
-    @cached_property
-    def standings(self) -> list[PlacedConfig]:
-        """The configs in the order in which they are expected to be fast."""
-        return ranking_of(self.work, self.machine, self.configs, {})
-
-    @property
-    def measured(self) -> dict[Config, float]:
-        """Measured milliseconds by config."""
-        return {Config(config): ms for config, ms in zip(self.configs, self.measured_ms, strict=True)}
-
-    @cached_property
-    def pairs(self) -> list[tuple[float, float]]:
-        """Expected and measured milliseconds, configs without a forecast left out."""
-        return [pair for pair in zip(self.expected_ms, self.measured_ms, strict=True) if not math.isnan(pair[0])]
-
-    @cached_property
-    def spearman(self) -> float:
-        """Spearman's correlation of the pairs."""
-        return Model.spearman(*map(list, zip(*self.pairs, strict=True)))
-
-    @property
-    def first_share(self) -> float:
-        """The best measured time over that of the config that is expected to win."""
-        return min(self.measured_ms) / min(self.pairs, key=lambda pair: pair[0])[1]
-
-    @property
-    def floor(self) -> float:
-        """The correlation that is asked of such a kernel."""
-        return FLOORS[self.kind]
-
-    @property
-    def verdict(self) -> str:
-        """`reached` or `missed`: the correlation beside what is asked."""
-        return "reached" if self.spearman >= self.floor else "missed"
-
-    @property
-    def agreement(self) -> str:
-        """The agreement of the expected with the measured order, in sentences."""
-        source = "read from the kernel" if self.inferred else "declared"
-        return (
-            f"Spearman's correlation of expected and measured times is {self.spearman:.3f} over {len(self.configs)} "
-            f"configs; {self.floor} is asked of {self.kind}, and is {self.verdict}. The config that is expected "
-            f"to win has {100 * self.first_share:.1f} % of the best measured speed. The work was {source}."
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The correlation, and both times of each config, as plain values."""
-        pairs = zip(self.configs, self.expected_ms, self.measured_ms, strict=True)
-        return {
-            "file": self.file, "title": self.title, "device": self.device,
-            "source": "inferred" if self.inferred else "declared", "spearman": self.spearman, "asked": self.floor,
-            "first_share": self.first_share, "failed": self.failed,
-            "configs": [
-                {"config": config, "expected_ms": ms if math.isfinite(ms) else None, "measured_ms": measured_ms}
-                for config, ms, measured_ms in pairs
-            ],
-        }  # fmt: skip
-
-
-def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
-    """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
-
-    `undeclared` takes the work that was read of the kernel even where some is declared.
-
-    Raises:
-        RecordingError: The file cannot be read, or does not tell what its kernel does.
-        DeviceError: The model does not know the device.
-    """
-    recording = read_recording(path)
-    device, machine = device_named(recording.device)
-    work, inferred = _work(path, recording, machine, undeclared)
-    is_rows = work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))
-    times = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
-    overlay = Overlay(
-        file=path.name, title=recording.title, device=device, machine=machine, work=work, inferred=inferred,
-        kind="rows" if is_rows else "products", configs=[dict(config) for config, _ in times],
-        measured_ms=[ms for _, ms in times], failed=len(recording.trials) - len(times),
-    )  # fmt: skip
-    if len(overlay.pairs) < 2:
-        raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
-    return overlay
-
-
-def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
-    try:
-        declared_work = None if undeclared else recorded_work(recording.head)
-        if declared_work is not None and declared_work.tiles is not None:
-            return declared_work, False
-        if "inferred" in recording.head:
-            return Readings.from_json(recording.head["inferred"]).model(machine).work, True
-        shipped = None if undeclared else _shipped_work(recording)
-        if shipped is not None and shipped.tiles is not None:
-            return shipped, False
-    except SpaceError as error:
-        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
-    raise RecordingError(
-        f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
-        hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",
-    )
-
-
-def _shipped_work(recording: Recording) -> Work | None:
-    """The work of a shipped kernel: a run log tells its name and its problem, and no work."""
-    if recording.head or recording.kernel not in kernels.names():
-        return None
-    operation = kernels.load(recording.kernel)
-    problem = operation.problem(recording.problem or None, recording.dtype or None)
-    return None if operation.work is None else operation.work(problem)
-
+from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.values import ITEM_BYTES, Problem, Work, dtype_name, is_power_of_two, warps_and_stages
 
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6)
@@ -192,7 +52,7 @@ _FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 class Turn:
     """A config with another value of one knob."""
 
-    value: int
+    value: Value
     expected_ms: float  # 0 if the config cannot run
     why_not: str  # why it cannot run; empty if it can
     own: bool  # the config has this value
@@ -225,63 +85,128 @@ def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
     return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]
 
 
-DEVICE = "NVIDIA H200"
-DTYPE = "bfloat16"
 MOST_CONFIGS = 20_000  # ranked within two or three seconds
 LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
-_COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
-_OF_PRODUCTS = ("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES")
 SHAPES = 13  # of a series: a table of them is no wider than a page
 COMPARED = 8  # configs that are compared over shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A computation whose configs are ranked: one of a textbook, or what a TARGET names."""
+
+    title: str  # in words
+    operation: Operation = field(hash=False)
+    space: Any = None  # in place of the operation's own
+    sides: str = ""  # what BM and BN, and where it is used BK, are in a textbook's workload
+    least: Mapping[str, int] = field(default_factory=dict, hash=False)  # of these sides; empty for a TARGET
+    others: tuple[str, ...] = ()  # tunables that its configs may have beside those of its space
+    rule: str = ""  # what wins such work, as the beginning of a sentence
+
+    def axis(self, extent: str) -> int:
+        """The place of an extent; `ShapeMismatchError` for an unknown one."""
+        names = self.operation.extents
+        if extent in names:
+            return names.index(extent)
+        message = f"{self.operation.name} has no extent {extent!r}; it has {', '.join(names)}"
+        raise ShapeMismatchError(message, names, extent, hint="name one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
     """A ranking of configs, with what it is the ranking of."""
 
-    workload: TextbookWorkload
+    workload: Workload
     shape: tuple[int, ...]
-    dtype: str  # long name
-    device: str  # name in the table
-    machine: Machine = field(hash=False)
-    configs: Sequence[Mapping[str, Any]] = field(hash=False)
+    dtype: str | None  # long name; None for a TARGET without a choice
+    spec: DeviceSpec = field(hash=False)
+    configs: Sequence[Config] = field(hash=False)
+    calibration: Calibration | None = field(default=None, hash=False)
     factors: Sequence[float] = ()  # on the expected times, if the ranking is disturbed on purpose
 
+    @property
+    def problem(self) -> str:
+        """The extents by name and the dtype; of a TARGET without extents its arguments."""
+        names = self.workload.operation.extents
+        shape = [f"{name}={extent}" for name, extent in zip(names, self.shape, strict=True)]
+        return " ".join([*shape, self.dtype or ""]).strip() or str(self.workload.operation.problem())
+
+    @property
+    def note(self) -> str:
+        """What the tunables of a textbook's config mean; of a TARGET what of its ranking is guessed."""
+        if self.workload.sides:
+            return f"{self.workload.sides}."
+        forecasts = [one.forecast for one in self._expected[1].values() if one.forecast is not None]
+        guesses = sum(not forecast.compiled for forecast in forecasts)
+        which = f"{guesses} of {len(self.configs)} configs are not compiled: their times are guessed."
+        return which if guesses else "Every config that can run is compiled."
+
     @cached_property
-    def work(self) -> Work:
-        """The operations and bytes of the workload."""
-        return textbook_work(self.workload.family, self.shape, self.dtype)
+    def question(self) -> ModelQuestion:
+        """The problem for which the model is asked."""
+        space = self.workload.space
+        return expected_of(self.workload.operation, shape=self.shape or None, dtype=self.dtype, space=space)
+
+    @cached_property
+    def _expected(self) -> tuple[Expecter, dict[Config, Expectation]]:
+        able = [config for config in self.configs if not self._why_not(config)]
+        if not able:
+            return Expecter(self.question, self.spec, self.calibration), {}
+        expecter, answers = expectations(self.question, self.spec, self.calibration, able)
+        return expecter, by_program(answers.values())
+
+    @property
+    def _least(self) -> dict[str, int]:
+        """The sides of a textbook's tiles with the least length that Triton takes; it sums 32 terms of 8 bits."""
+        times = 2 if ITEM_BYTES.get(self.dtype or "") == 1 else 1
+        return {name: least if least == 1 else least * times for name, least in self.workload.least.items()}
+
+    def _why_not(self, config: Config) -> str:
+        """The reason why Triton would not compile a config, as far as its values tell; else empty."""
+        return ill_formed(config, self._least) if self._least else self.question.space.why_not(config) or ""
+
+    def outcome(self, config: Config) -> PlacedConfig:
+        """What is expected of a config, which has no place yet; one that is not in the ranking is not compiled."""
+        expecter, answers = self._expected
+        if refused := self._why_not(config):
+            expectation = Expectation(config=config, forecast=None, refused=refused)
+        else:
+            expectation = answers.get(config) or expecter.guess(config)
+        return PlacedConfig(config=config, expectation=expectation, spec=self.spec)
 
     @cached_property
     def standings(self) -> list[PlacedConfig]:
-        """The configs, the winner first."""
-        return ranking_of(self.work, self.machine, self.configs, self.sides, self.factors)
-
-    @property
-    def sides(self) -> dict[str, int]:
-        """The tunables that are sides of tiles, with the least length of each."""
-        return least_sides(self.workload.family, self.dtype)
+        """The configs, the winner first; `TargetError` where nothing is expected of any."""
+        outcomes = [self.outcome(config) for config in self.configs]
+        if all(one.expectation.silent and not one.expectation.refused for one in outcomes):
+            raise TargetError(f"the model makes no forecast: {outcomes[0].why_not}", hint=NO_FORECAST)
+        return ranking_of(outcomes, self.factors)
 
     @property
     def advice(self) -> str:
         """One sentence on what wins."""
         return advice(self.standings, self.workload.rule)
 
-    @property
-    def dials(self) -> list[Dial]:
-        """The winner with each knob turned alone; empty if no config can run."""
-        return self.dials_of(self.standings[0])
-
     def dials_of(self, one: PlacedConfig) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
-        return [self._dial(one.config, name) for name in (*self.sides, "num_warps", "num_stages")] if one.place else []
+        turned = self._turned(one.config) if one.place else {}
+        return [self._dial(one.config, name, *values) for name, values in turned.items()]
 
-    def _dial(self, config: Mapping[str, Any], name: str) -> Dial:
-        own = config.get(name, WARPS if name == "num_warps" else STAGES)
-        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
-        if name in self.sides:
-            values = [int(own * factor) for factor in _FACTORS if own * factor >= self.sides[name]]
-        outcomes = [outcome_of(self.work, self.machine, {**config, name: value}, self.sides) for value in values]
+    def _turned(self, config: Config) -> dict[str, tuple[Any, Sequence[Any]]]:
+        """The value of each knob, and those that it is given: of a TARGET those of its space."""
+        if not self._least:
+            tunables = self.question.space.tunables.items()
+            return {name: (config[name], in_order(it.values)) for name, it in tunables if len(it.values) > 1}
+        warps, stages = warps_and_stages(config)
+        lengths: dict[str, Any] = {name: config[name] for name in self._least}
+        sides = {
+            name: (own, [int(own * by) for by in _FACTORS if own * by >= self._least[name]])
+            for name, own in lengths.items()
+        }
+        return {**sides, "num_warps": (warps, _WARPS), "num_stages": (stages, _STAGES)}
+
+    def _dial(self, config: Config, name: str, own: Value, values: Sequence[Value]) -> Dial:
+        outcomes = [self.outcome(Config({**config, name: value})) for value in values]
         turns = [
             Turn(value=value, expected_ms=one.expected_ms, why_not=one.why_not, own=value == own)
             for value, one in zip(values, outcomes, strict=True)
@@ -290,172 +215,253 @@ class Simulation:
         return Dial(name, turns, max(times) / min(times) if times else 1.0)
 
     @property
-    def compared(self) -> Sequence[Mapping[str, Any]]:
+    def compared(self) -> Sequence[Config]:
         """The configs that are compared over shapes: all, or the first places of many."""
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[SizePoint]:
         """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
-        if extent not in self.workload.extents:
-            raise ShapeMismatchError(
-                f"{self.workload.name} has no extent {extent!r}; it has {', '.join(self.workload.extents)}",
-                self.workload.extents,
-                extent,
-                hint="name one of them",
-            )
-        able = [None if ill_formed(config, self.sides) else config for config in self.compared]
-        return [self._at(extents, able) for extents in series(self.shape, self.workload.extents.index(extent), SHAPES)]
+        return [self._at(shape) for shape in series(self.shape, self.workload.axis(extent), SHAPES)]
 
-    def _at(self, extents: Sequence[int], configs: Sequence[Mapping[str, Any] | None]) -> SizePoint:
-        """The configs at another shape, where one that wins here may be slow; None stands for one that cannot run."""
-        model = Model(textbook_work(self.workload.family, extents, self.dtype), self.machine)
-        times = [0.0 if config is None else model.expected_ms(config) for config in configs]
-        finite = [time for time in times if 0 < time < math.inf]
-        best = min(finite, default=0.0)
-        winner = times.index(best) if finite else -1
-        return SizePoint(extents, best, winner, [time / best if time in finite else 0.0 for time in times])
+    def _at(self, shape: Sequence[int]) -> SizePoint:
+        """The configs at another shape, where one that wins here may be slow; nothing more is compiled."""
+        question = replace(self, shape=tuple(shape)).question
+        expecter, (_, answers) = self._expecter(question), self._expected
+        known = [answers.get(config) for config in self.compared]  # None for one that Triton would not compile
+        times = [0.0 if one is None else expecter.of(one.as_run, one.compiled).finite_ms or 0.0 for one in known]
+        best = min((time for time in times if time), default=0.0)
+        winner = times.index(best) if best else -1
+        return SizePoint(shape, best, winner, [time / best if time else 0.0 for time in times])
 
-    def as_json(self, over: str | None = None) -> dict[str, Any]:
-        """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
-        plain: dict[str, Any] = {
-            "workload": self.workload.name, "shape": list(self.shape), "dtype": self.dtype, "device": self.device,
+    def _expecter(self, question: ModelQuestion) -> Expecter:
+        """What makes expectations at another shape, for which a kernel that declares no work is read anew."""
+        if question.declared:
+            return Expecter(question, self.spec, self.calibration)
+        with CompilePool(ahead_of(question, self.spec), reuse=True) as pool:
+            readings = question.readings(self.compared, pool, known_machine(self.spec, self.calibration))
+            return Expecter(question, self.spec, self.calibration, readings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every config's place and reasons as plain values."""
+        return {
+            "workload": self.workload.operation.name, "shape": list(self.shape), "dtype": self.dtype,
+            "device": table_name(self.spec),
             "source": "model", "advice": self.advice,
-            "configs": [standing_json(one, self.machine) for one in self.standings],
-            "knobs": [asdict(dial) for dial in self.dials],
+            "configs": [one.as_json() for one in self.standings],
+            "knobs": [asdict(dial) for dial in self.dials_of(self.standings[0])],
         }  # fmt: skip
-        if over is not None:
-            plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
-        return plain
 
 
 def simulate(
-    workload: str, *, shape: Sequence[int] | None = None, dtype: str | None = None, gpu: str = DEVICE,
+    workload: Workload, spec: DeviceSpec, *, shape: Sequence[int] | None = None, dtype: str | None = None,
     configs: Sequence[Mapping[str, Any]] | None = None, jitter: float = 0.0, seed: int = 0,
+    calibration: Calibration | None = None,
 ) -> Simulation:  # fmt: skip
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
-    Each None takes the workload's own extents, bfloat16, or the five configs of the lesson. `jitter` is the standard
+    Each None takes the workload's own extents and dtype, or the five configs of the lesson. `jitter` is the standard
     deviation of a random factor on each expected time, by which places are found; the same seed gives the same factors.
 
     Raises:
-        TargetError: There is no such workload.
         ShapeMismatchError: The shape has another number of extents, or one that is out of range.
-        UnsupportedDtypeError: The dtype is not known, or the device's matrix units have no rate for it.
+        UnsupportedDtypeError: The dtype is not known.
         DeviceError: The model does not know the device.
+        TargetError: The model can say nothing of any config; the error says why.
         UnknownTunableError, SpaceError, ConfigValueError: The configs are none of the workload, none or too many.
         SettingsError: `jitter` is out of range.
 
-    Cost: 0.1 ms per config.
+    Cost: 0.1 ms per config; of a TARGET as `rank`.
     """
-    kind = workload_named(workload)
-    device, machine = device_named(gpu)
-    long_dtype = _dtype(kind, machine, device, dtype)
-    configs = LESSON if configs is None else configs
-    _check_configs(kind, configs)
+    medium, _ = workload.operation.problems["medium"] if workload.least else ((), None)
+    whole = tuple(shape or medium) or workload.operation.full_shape(None)
+    if faults := [extent for extent in whole if extent > LARGEST]:
+        hint = f"give {'x'.join(workload.operation.extents)} as whole numbers"
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole, hint=hint)
+    workload.operation.problem(whole, dtype)  # which refuses what is not one
+    taken = tuple(map(Config, LESSON if configs is None else configs))
+    if workload.least:
+        _check_configs(workload, taken)
+    known_machine(spec)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
-        workload=kind, shape=_extents(kind, shape), dtype=long_dtype, device=device, machine=machine, configs=configs,
-        factors=[math.exp(rng.gauss(0, jitter)) for _ in configs] if jitter else (),
+        workload=workload, spec=spec, shape=whole, configs=taken, calibration=calibration,
+        dtype=dtype_name(dtype) if dtype else next(iter(workload.operation.dtypes), None),
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in taken] if jitter else (),
     )  # fmt: skip
 
 
-def workload_named(name: str) -> TextbookWorkload:
-    """The workload of a name; `TargetError` if there is none."""
-    if name not in WORKLOADS:
-        raise TargetError(
-            f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
-            hint="name one of them, or none for all; `triton-ops explain rank` ranks any kernel, which has no page",
-        )
-    return WORKLOADS[name]
+def whole_space(workload: Workload, values: Mapping[str, Any] | None = None) -> list[Config]:
+    """All configs of a textbook's space with other values; `SpaceError` if they are too many."""
+    own = workload.operation.space
+    assert isinstance(own, ConfigSpace)
+    space = ConfigSpace({**own.tunables, **(values or {})})
+    if (configs := space.all_configs(MOST_CONFIGS)) is None:
+        raise SpaceError(f"the space has {space.size.total:,} configs; the most is {MOST_CONFIGS:,}",
+                         hint="leave values out")  # fmt: skip
+    return configs
 
 
-def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """All configs of a space, the last tunable changing fastest; `SpaceError` if they are too many."""
-    axes = {
-        name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
-    }
-    if (count := math.prod(map(len, axes.values()))) > MOST_CONFIGS:
-        raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
-    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-
-
-def parse_configs(text: str, workload: TextbookWorkload) -> list[dict[str, Any]]:
+def parse_configs(text: str, workload: Workload) -> list[Config]:
     """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`; `SettingsError` without one."""
-    configs = [
-        _parse_config(f"Line {number}", line, workload)
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.replace(",", " ").strip()
-    ]
+    configs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if parts := line.replace(",", " ").split():
+            try:
+                configs.append(Config(TypedProblem.config(parts, "config") or {}))
+                _check_configs(workload, configs[-1:])
+            except TritonKernelError as error:
+                raise SettingsError(f"Line {number}: {error.message}", hint=error.hint) from error
     if not configs:
         raise SettingsError("There is no config to rank")
     return configs
 
 
-def _parse_config(place: str, line: str, workload: TextbookWorkload) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    for part in line.replace(",", " ").split():
-        name, *values = part.split("=")
-        if name not in tunables_of(workload):
-            raise SettingsError(f"{place}: {workload.name} has no tunable {name}")
-        if len(values) != 1 or not values[0]:
-            raise SettingsError(f"{place}: {part} is not NAME=VALUE")
-        if name in config:
-            raise SettingsError(f"{place}: {name} is given twice")
-        config |= TypedProblem.config([part], place) or {}
-    if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
-        raise SettingsError(f"{place}: there is no {', '.join(missing)}")
-    return config
-
-
-def _extents(workload: TextbookWorkload, shape: Sequence[int] | None) -> tuple[int, ...]:
-    extents = tuple(workload.shape if shape is None else shape)
-    names = "x".join(workload.extents)
-    if len(extents) != len(workload.extents):
-        raise ShapeMismatchError(
-            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(extents)}",
-            workload.extents,
-            extents,
-            hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
-        )
-    if faults := [extent for extent in extents if not 1 <= extent <= LARGEST]:
-        hint = f"give {names} as whole numbers"
-        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", extents, hint=hint)
-    return extents
-
-
-def _dtype(workload: TextbookWorkload, machine: Machine, device: str, dtype: str | None) -> str:
-    name = dtype_name(dtype or DTYPE)
-    if workload.family != ROWS and name not in machine.mma_flops_per_cycle:
-        names = list(machine.mma_flops_per_cycle)
-        raise UnsupportedDtypeError(
-            f"the matrix units of {device} have no known rate for {name}; known are {', '.join(names)}",
-            name,
-            names,
-            hint="use one of these, or another --gpu",
-        )
-    return name
-
-
-def tunables_of(workload: TextbookWorkload) -> tuple[str, ...]:
-    """The tunables that a config of a workload may have."""
-    return (*_COMMON, *(_OF_PRODUCTS if workload.family == PRODUCT else ()))
-
-
-def _check_configs(workload: TextbookWorkload, configs: Sequence[Mapping[str, Any]]) -> None:
-    if not configs:
-        raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
+def _check_configs(workload: Workload, configs: Sequence[Config]) -> None:
     if len(configs) > MOST_CONFIGS:
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
-    for config in configs:
-        Config(config)
-    names = tunables_of(workload)
-    unknown = dict.fromkeys(name for config in configs for name in config if name not in names)
-    if unknown:
-        raise UnknownTunableError(
-            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(names)}", hint="correct the name"
-        )
-    sides = least_sides(workload.family, DTYPE)
-    if missing := dict.fromkeys(name for config in configs for name in sides if name not in config):
+    own, names = workload.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *workload.others)
+    if unknown := dict.fromkeys(name for config in configs for name in config if name not in names):
+        message = f"{own} has no tunable {', '.join(unknown)}; it has {', '.join(names)}"
+        raise UnknownTunableError(message, hint="correct the name")
+    if missing := dict.fromkeys(name for config in configs for name in workload.least if name not in config):
         raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")
+
+
+_THREADS = 1024  # most of one block
+_ELEMENTS = 1_048_576  # most of one tile: Triton's limit
+_ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
+
+
+def ill_formed(config: Mapping[str, Any], least: Mapping[str, int]) -> str:
+    """The reason why Triton would not compile a textbook's config, as far as its values tell; else empty."""
+    powers = {name: config[name] for name in least} | {"num_warps": config.get("num_warps", 1)}
+    counts = {**powers, **{name: config.get(name, 1) for name in ("num_stages", "GROUP_M", "SPLIT")}}
+    for name, value in counts.items():
+        if not _is_count(value):
+            return f"{name} must be a whole number of 1 or more"
+    for name, value in powers.items():
+        if not is_power_of_two(value):
+            return f"{name} is {value}, which is no power of two"
+        if value < least.get(name, 1):
+            return f"{name} is {value}; the product needs {least[name]} or more"
+    if 32 * powers["num_warps"] > _THREADS:
+        return f"{config['num_warps']} warps are more than {_THREADS} threads, the most of one block"
+    if powers["BM"] * powers["BN"] > _ELEMENTS:
+        return f"a tile of {config['BM']} by {config['BN']} has more than {_ELEMENTS:,} elements"
+    if config.get("ALGORITHM", "tiles") not in _ALGORITHMS:
+        return f"ALGORITHM is none of {', '.join(_ALGORITHMS)}"
+    return "" if _is_count(config.get("PROGRAMS", 0), 0) else "PROGRAMS must be a whole number"
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= 2**31
+
+
+def _textbook(
+    name: str, family: str, extents: str, space: Mapping[str, Sequence[int]], sizes: Mapping[str, tuple[int, ...]],
+    **words: Any,
+) -> Workload:  # fmt: skip
+    """A workload that is known by its work alone: there is no kernel of it that could be launched."""
+    names = extents.split()
+
+    def arguments(*shape: int, dtype: str) -> dict[str, Any]:
+        return {**dict(zip(names, shape, strict=True)), "dtype": dtype}
+
+    arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in (*names, "dtype")]
+    )
+
+    def work(problem: Problem) -> Work:
+        *shape, dtype = dict(problem.arguments).values()
+        return textbook_work(family, shape, dtype)  # type: ignore[arg-type]
+
+    operation = Operation(
+        name, NO_KERNEL, ConfigSpace.from_user(space), arguments, work=work, dtypes=tuple({_DTYPE: 2, **ITEM_BYTES}),
+        problems={size: (shape, _DTYPE) for size, shape in sizes.items()},
+    )  # fmt: skip
+    return Workload(operation=operation, **words)
+
+
+_DTYPE = "bfloat16"
+_gemm = partial(
+    _textbook,
+    family="product",
+    extents="M N K",
+    space={
+        "BM": (16, 32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (32, 64, 128), "num_warps": (4, 8),
+        "num_stages": (2, 3, 4, 5),
+    },
+    sides="BM by BN elements of C per program, in steps of BK",
+    least={"BM": 1, "BN": 1, "BK": 16},
+    others=("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES"),
+)  # fmt: skip
+WORKLOADS = {
+    workload.operation.name: workload
+    for workload in (
+        _gemm(
+            "gemm",
+            title="Big GEMM, compute-bound",
+            sizes={
+                "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
+                "ragged": (3000, 5000, 4100),
+            },
+            rule="a large matrix product wants large tiles, which read each operand seldom, and warps to hold them",
+        ),
+        _gemm(
+            "skinny-gemm",
+            title="Skinny GEMM, memory-bound",
+            sizes={
+                "small": (1, 4096, 4096), "medium": (16, 14336, 4096), "large": (64, 28672, 8192),
+                "ragged": (17, 11008, 4100),
+            },
+            rule="a product with few rows waits for memory: BM no taller than M, tiles enough for every "
+            "multiprocessor, and stages that keep loads under way",
+        ),
+        _textbook(
+            "rmsnorm",
+            family="rows",
+            extents="rows columns",
+            title="RMSNorm, memory-bound",
+            sizes={"small": (512, 1024), "medium": (8192, 4096), "large": (65536, 8192), "ragged": (3000, 5000)},
+            sides="BM rows per program, one after another, each read in chunks of BN columns; BK is not used",
+            least={"BM": 1, "BN": 1},
+            space={
+                "BM": (1, 2, 4, 8), "BN": (64, 256, 512, 1024, 2048, 4096), "num_warps": (1, 2, 4, 8, 16),
+                "num_stages": (1, 2, 3),
+            },
+            rule="a norm waits for memory: one row or few per program, a chunk that is most of the row, and a single "
+            "stage, since there is no product to overlap with",
+        ),
+        _textbook(
+            "attention",
+            family="attention",
+            extents="batch heads queries head_dim",
+            title="Flash attention",
+            sizes={
+                "small": (1, 8, 1024, 64), "medium": (2, 16, 4096, 64), "large": (4, 32, 16384, 128),
+                "ragged": (3, 12, 3000, 96),
+            },
+            sides="BM queries per program, BN keys per step; BK is not used",
+            least={"BM": 1, "BN": 16},  # the second product adds up over the keys of a step
+            space={
+                "BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128), "num_warps": (4, 8), "num_stages": (1, 2, 3, 4),
+            },
+            rule="attention keeps a tall tile of queries on the chip, past which keys and values stream in moderate "
+            "steps",
+        ),
+    )
+}  # fmt: skip
+
+LESSON = tuple(
+    Config(BM=rows, BN=columns, BK=step, num_warps=warps, num_stages=stages)
+    for rows, columns, step, warps, stages in (
+        (128, 128, 32, 4, 3),
+        (128, 256, 32, 8, 3),
+        (64, 64, 64, 4, 4),
+        (256, 128, 32, 8, 3),
+        (64, 256, 32, 8, 4),
+    )
+)
+"""The configs of a lesson on autotuning: five tiles that are fast in one workload and slow in the next."""

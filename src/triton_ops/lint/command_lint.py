@@ -171,7 +171,8 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():
-        operations = _operations_in(text)
+        values = (_operation(value) for value in vars(module_at(text)).values() if not isinstance(value, type))
+        operations = {id(one): one for one in values if isinstance(one, Operation)}.values()  # each once, in order
         file = (text, text, replace(options, run=not operations))
         return [file, *((f"{text}:{one.name}", one, options) for one in operations)]
     if options.run and ":" in text:
@@ -214,9 +215,3 @@ def hints(target: Any) -> list[str]:
     ]
     more = len(findings) - _MOST_HINTS
     return [*lines, f"{more} more: triton-ops lint"] if more > 0 else lines
-
-
-def _operations_in(path: str) -> list[Operation]:
-    """The operations that a file has at its top level, in their order, each once; the file is imported."""
-    operations = [_operation(value) for value in vars(module_at(path)).values() if not isinstance(value, type)]
-    return list({id(one): one for one in operations if isinstance(one, Operation)}.values())

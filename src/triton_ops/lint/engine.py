@@ -52,13 +52,12 @@ _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
 
 class Comment(NamedTuple):
-    """A comment that answers findings of the lines from `first` to `last`."""
+    """A comment that answers findings of some lines."""
 
     line: int
     rules: tuple[str, ...]
     reason: str
-    first: int
-    last: int
+    lines: range
 
 
 @lru_cache(maxsize=256)
@@ -77,22 +76,22 @@ def comments(text: str) -> tuple[Comment, ...]:
     for token in tokens:
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)) is not None:
             alone = not token.line[: token.start[1]].strip()
-            first, last = _span(spans, token.start[0], alone)
             names = tuple(name.strip() for name in (match[1] or "").split(",") if name.strip())
-            result.append(Comment(token.start[0], names, match[2].strip(" -:—"), first, last))
+            lines = _span(spans, token.start[0], alone)
+            result.append(Comment(token.start[0], names, match[2].strip(" -:—"), lines))
     return tuple(result)
 
 
-def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
+def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> range:
     at = line + 1 if alone and not any(first <= line <= last for first, last in spans) else line
-    return next(((first, last) for first, last in spans if first <= at <= last), (at, at))
+    return next((range(first, last + 1) for first, last in spans if first <= at <= last), range(at, at + 1))
 
 
 def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
     """Findings that are left, and those that a comment answers, with its reason."""
     pairs = []
     for finding in findings:
-        here = (one for one in _comments_of(finding.file) if one.first <= finding.line <= one.last)
+        here = (one for one in _comments_of(finding.file) if finding.line in one.lines)
         pairs.append((finding, next((one.reason for one in here if finding.rule in one.rules and one.reason), "")))
     return [finding for finding, reason in pairs if not reason], [pair for pair in pairs if pair[1]]
 

@@ -59,24 +59,19 @@ class LintReport:
 
     def as_json(self) -> dict[str, Any]:
         """`findings`, `undecided` and `unread` as plain values."""
-        return {
-            "findings": [asdict(one) for one in self.findings],
-            "undecided": [asdict(one) for one in self.undecided],
-            "unread": dict(self.unread),
-        }
+        whole = asdict(self)
+        return {"findings": [*whole["findings"]], "undecided": [*whole["undecided"]], "unread": whole["unread"]}
 
 
 def merge_reports(several: Iterable[LintReport]) -> LintReport:
     """Several reports as one, in their order; what two of them have in common is in it once."""
+    reports = list(several)
     findings: dict[tuple[str, str, int], Finding] = {}
-    others: list[dict[Any, None]] = [{}, {}, {}]
-    unread: dict[str, str] = {}
-    for report in several:
-        for one in report.findings:
-            findings.setdefault((one.rule, one.file, one.line), one)
-        for parts, own in zip(others, (report.undecided, report.kernels, report.suppressed), strict=True):
-            parts.update(dict.fromkeys(own))
-        unread.update(report.unread)
-    undecided, kernels, suppressed = map(tuple, others)
+    for one in (one for report in reports for one in report.findings):
+        findings.setdefault((one.rule, one.file, one.line), one)
     in_order = sorted(findings.values(), key=lambda one: (one.file, one.line, one.rule))
-    return LintReport(tuple(in_order), undecided, kernels, suppressed, unread)
+    undecided = dict.fromkeys(one for report in reports for one in report.undecided)
+    kernels = dict.fromkeys(one for report in reports for one in report.kernels)
+    suppressed = dict.fromkeys(one for report in reports for one in report.suppressed)
+    unread = {file: why for report in reports for file, why in report.unread.items()}
+    return LintReport(tuple(in_order), tuple(undecided), tuple(kernels), tuple(suppressed), unread)

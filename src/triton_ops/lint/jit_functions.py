@@ -485,25 +485,19 @@ def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[as
     return None
 
 
-def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
+def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
     """The names that an expression may stand for: through other names, choices, and tables by their values."""
-    if node is None or not depth:
-        return set()
+    inner: Iterable[ast.AST] = ()
     if isinstance(node, ast.Name):
-        inner: Iterable[ast.expr | None] = scope.names.get(node.id, [])
-    elif isinstance(node, ast.IfExp):
-        inner = (node.body, node.orelse)
-    elif isinstance(node, ast.Dict):
-        inner = node.values
-    elif isinstance(node, ast.Subscript):
-        inner = (node.value,)
-    elif isinstance(node, ast.Call) and last_name(node) == "get" and isinstance(node.func, ast.Attribute):
-        inner = (node.func.value, *node.args[1:])
-    elif isinstance(node, ast.Call) and last_name(node) == "wrap_triton":  # of torch.library, to be traced
-        inner = node.args
-    else:
-        inner = ()
-    return {dotted_name(node).rpartition(".")[2]}.union(*(_named_by(one, scope, depth - 1) for one in inner))
+        inner = scope.names.get(node.id, [])
+    elif isinstance(node, (ast.IfExp, ast.Dict, ast.Subscript)) or (
+        isinstance(node, ast.Call) and last_name(node) in ("get", "wrap_triton")
+    ):
+        inner = ast.iter_child_nodes(node)  # `wrap_triton` is torch.library's, of what it is to trace
+    elif isinstance(node, ast.Attribute) and node.attr == "get":
+        inner = [node.value]
+    names = {dotted_name(node).rpartition(".")[2]} if isinstance(node, ast.expr) else set()
+    return names.union(*(_named_by(one, scope, depth - 1) for one in inner if depth))
 
 
 def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
@@ -587,7 +581,7 @@ def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> Axis
     node = launch.resolved(argument)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         node = ast.Subscript(launch.resolved(node.value), node.slice, ast.Load())
-    match = _AXIS.fullmatch(ast.unparse(node))
+    match = _AXIS.fullmatch(ast.unparse(node)) if isinstance(node, (ast.Call, ast.Subscript)) else None
     if match is None or match["attribute"] not in attributes:
         return None
     line = max(getattr(one, "lineno", 0) for one in ast.walk(node))

@@ -123,7 +123,7 @@ class KeptReports:
             return None  # there is none, it is another version's, or damaged
 
     def write(self, place: StoredFile, file: Path, root: Path, report: LintReport, sources: Sources) -> None:
-        """Keep a report, unless a source is younger than this run, or the file asks for other files or programs."""
+        """Keep a report, unless a source is younger than this run, or its code asks for other files or programs."""
         state = self._state(file, root, sources)
         times = [_row(path)[-1] for path in (str(file), *sources.files)]
         times += [self._tree(place)[1] for place in sources.packages.values() if _is_installed(place)]
@@ -131,7 +131,9 @@ class KeptReports:
             return
         entry = Sealed({"state": state, "sources": asdict(sources), "report": asdict(report)})
         try:
-            if _ASKS.search(NamedFile(file).read()):
+            if any(
+                _ASKS.search(NamedFile(Path(one)).read()) for one in (str(file), *sources.files) if one[-3:] == ".py"
+            ):
                 return
             Folder(Path(place.path).parent).ensure()
             place.replace(canonical_json(entry))

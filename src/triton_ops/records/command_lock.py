@@ -77,9 +77,16 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 
 
 def _comparison(entry: LockEntry) -> Mapping[str, Any]:
-    fields = {name: msgspec.to_builtins(getattr(entry, name), enc_hook=Config.encode) for name in _COMPARED}
-    default = None if entry.default is None else str(entry.default)
-    return {**fields, "config": str(entry.config), "default": default, "ranges": [*map(str, entry.ranges)]}
+    plain = msgspec.to_builtins(entry, enc_hook=Config.encode)
+    fields = {name: plain[name] for name in _COMPARED}
+    default = None if entry.default is None else _in_order(entry.default)
+    ranges = [str(each) for each in entry.ranges]
+    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+
+
+def _in_order(config: Config) -> str:
+    """A config's text with its names sorted, as a file has them: a record has them in the order of its space."""
+    return str(Config({name: config[name] for name in sorted(config)}))
 
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured

@@ -99,8 +99,6 @@ class LockEntry:
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
     def __post_init__(self) -> None:
-        for name in ("config", "default"):  # in the order that a file has
-            object.__setattr__(self, name, (values := getattr(self, name)) and Config(dict(sorted(values.items()))))
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
 

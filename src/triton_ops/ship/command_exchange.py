@@ -20,6 +20,7 @@ from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
+from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -71,7 +72,7 @@ def export_command(
             said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(said, hint="check the facts")
     named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
-    if not named and (doubt := form.doubt(table.facts)):
+    if doubt := form.doubt(folder, table.facts, named=named):
         tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
@@ -112,7 +113,7 @@ def import_command(
         tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
-        after = now.config if now else "no longer in the table"
+        after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order
         tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
     if differs and not replaces:
         tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")

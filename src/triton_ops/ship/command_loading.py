@@ -26,7 +26,7 @@ from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets, as_target, check_named, is_declared, kernel_in, made_on, specs_of
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, with_options
+from triton_ops.terminal import Device, ExitCode, Facts, Json, folder_of, only_data_on_stdout, option, with_options
 from triton_ops.tuner import ProgressBar
 from triton_ops.values import Mapper, Tolerance, TuningResult
 
@@ -81,10 +81,12 @@ def verify_command(
     device: Device = None,
     *,
     options: TuneOptions,
+    as_json: Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
-    if (repairs and (static or held_out)) or (seconds is not None and not repairs):
-        raise SettingsError("--seconds is for --repair, which excludes --static and --held-out", hint="repair first")
+    if (repairs and (static or held_out)) or (seconds is not None and not repairs) or (markdown and as_json):
+        why = "--repair excludes --static and --held-out, --seconds is for --repair, and --markdown excludes --json"
+        raise SettingsError(why, hint="leave one of them out")
     for name, value, hint in (
         ("--neighbours", most_neighbours, "0 measures the default only"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),

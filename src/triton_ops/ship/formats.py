@@ -175,9 +175,12 @@ class ByBatch(Format):
         nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
         return None if nearest.failure else nearest
 
-    def doubt(self, facts: Mapping[str, Any]) -> str:
-        """The names that vLLM itself has for AMD's devices; see `Format`."""
-        if self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
+    def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:
+        """A missing table of the first product, and the names that vLLM itself has for AMD's devices; see `Format`."""
+        first = {**facts, _DOWN: False}
+        if _true(facts.get(_DOWN)) and not any(path.is_file() for path in self.places(folder, first)):
+            return f"the first product, whose {_TILES[0]} the second takes, has no table: {folder / self.place(first)}"
+        if named or self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
             return ""
         return f"vLLM names some AMD devices itself: is it {facts['device_name']} there? (--set device_name=NAME)"
 

@@ -260,7 +260,6 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
 
 
 def _why_unlike(record: Record, newest: Key) -> str | None:
-    """The reason why a record's kernel, versions, device or cache state are not those of the newest one."""
     key = record.key
     if key.unknown is not None:
         return "a part of the kernel is not known"

@@ -145,11 +145,8 @@ def prepare(
         known = ", ".join(one.alias for one in lock.devices)
         raise DeviceError(f"the lockfile has no device {alias!r}; it has {known or 'none'}", known, alias)
     failures: list[tuple[LockEntry, str]] = []
-    aliases = {
-        one.alias
-        for one in lock.devices
-        if (one.alias == alias if here is None else one.why_not(Key.facts_of(here)) is None)
-    }
+    facts = None if here is None else Key.facts_of(here)
+    aliases = {one.alias for one in lock.devices if (one.why_not(facts) is None if facts else one.alias == alias)}
     mine = Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
     plan: list[list[EntryProgram]] = []  # of each entry that can be what a launch gets
     for entry, answer in bound(mine, Targets(targets)):

@@ -27,21 +27,19 @@ _LEADERS = 3  # configs that the model ranks first, beside those that are known
 _RACE_S = 20.0  # of one race, with what is compiled for it
 _WORTH = 1.01  # times as fast: equal configs differ by up to 0.6 % from one process to another
 _UNTOLD = 1.02  # times as long as a rival: an entry that may take longer, within the interval, is not confirmed
-_FACTS = {
-    "registers": "registers", "spill_bytes": "spilled bytes", "shared_bytes": "bytes of shared memory",
-    "stack_bytes": "bytes of stack", "mma": "matrix instructions", "load_bytes": "bytes per load",
-    "serialised": "products that wait for each other",
-}  # fmt: skip
 
 
 def cause(then: Resources | None, now: Resources | None) -> str:
     """The difference between what a config was compiled to then and now, as one sentence."""
     if then is None or now is None:
-        return "what its binary was then is not kept" if then is None else "what its binary is now is not known"
+        return "what its binary is now is not known" if now is None else "what its binary was then is not kept"
     if then.binary is not None and then.binary == now.binary:
         return "its binary is the same as then, so that the cause is outside of it"
-    pairs = [(words, getattr(then, name), getattr(now, name)) for name, words in _FACTS.items()]
-    changed = [f"{words} from {old} to {new}" for words, old, new in pairs if old != new and None not in (old, new)]
+    changed = [
+        f"{name.replace('_', ' ')} from {old} to {new}"
+        for name in then.__struct_fields__
+        if (old := getattr(then, name)) != (new := getattr(now, name)) and None not in (old, new) and name != "binary"
+    ]
     return f"its binary has changed: {', '.join(changed) or 'in none of the figures that are kept'}"
 
 
@@ -74,8 +72,7 @@ def repair(
         if (left_s := end_s - time.monotonic()) > 0:
             yield case.verdict(lock, most_neighbours, min(left_s, _RACE_S))
         else:
-            late = "the limit of seconds was reached before its turn"
-            yield Verdict(entry=case.bound.entry, outcome="not measured", reason=late)
+            yield Verdict(entry=case.bound.entry, outcome="not measured", reason="the limit of seconds came before it")
 
 
 def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | None]:
@@ -102,7 +99,8 @@ class _Case:
         """Orders entries by what they may have lost: other versions first, then another binary, then long launches."""
         entry, now = self.bound.entry, None if self.program is None else self.program.resources
         same = now is not None and self.resources is not None and now.binary == self.resources.binary
-        return bool(entry.drift(self.key)), not same, 0.0 if entry.measured is None else entry.measured.median_ms
+        unknown = bool(entry.drift(self.key)) or "by hand" in entry.origin.source  # never measured, or not like this
+        return unknown, not same, 0.0 if entry.measured is None else entry.measured.median_ms
 
     def verdict(self, lock: Lockfile, most_rivals: int, seconds: float) -> Verdict:
         entry = self.bound.entry
@@ -127,7 +125,7 @@ class _Case:
             if Config(duel.best_config) == rival and gain is not None and gain[0] > _WORTH and not duel.unproven:
                 why = f"({entry.config}) takes {gain[0]:.3f} to {gain[1]:.3f} times the time of ({rival})"
         if why:
-            return self._repaired(lock, verdict, race, why)
+            return self._repaired(lock, verdict, race, rival, why)
         return self._confirmed(verdict, race, last) if verdict.outcome in ("ok", "slower") else verdict
 
     def _confirmed(self, verdict: Verdict, race: TuningResult, last: TuningResult) -> Verdict:
@@ -144,20 +142,19 @@ class _Case:
         if high > _UNTOLD:
             return replace(verdict, outcome="not measured", reason=f"it is not known if it holds: {reason}")
         becomes = entry.after_race(self.key, entry.config, times, race.default)
-        return replace(verdict, outcome="ok", reason=reason, result=last, becomes=becomes, regret=0.0)
+        return replace(verdict, outcome="ok", reason=reason, result=last, becomes=becomes)
 
-    def _repaired(self, lock: Lockfile, verdict: Verdict, race: TuningResult, why: str) -> Verdict:
+    def _repaired(self, lock: Lockfile, verdict: Verdict, race: TuningResult, rival: Config, why: str) -> Verdict:
         """The verdict of an entry for which the winner of a race is to be pinned, unless its ranges cannot take it."""
         entry = verdict.entry
-        own, winner = trial_of(race, entry.config), trial_of(race, Config(race.best_config))
-        assert own is not None  # `judged` has looked
-        assert winner is not None
-        becomes = entry.after_race(self.key, winner.config, winner, race.default, f"repaired: {why}")
+        own, winner = trial_of(race, entry.config), trial_of(race, rival)
+        assert winner is not None  # it has won
+        becomes = entry.after_race(self.key, rival, winner, race.default, f"repaired: {why}")
         entries = tuple(becomes if each == entry else each for each in lock.entries)
         refused = replace(self.bound, entry=becomes).why_invalid(replace(lock, entries=entries))
         if refused is not None:
             return replace(verdict, reason=f"{why}, which cannot take its place: {refused}")
-        why = f"{why}, and {cause(self.resources, own.resources)}"
+        why = f"{why}, and {cause(self.resources, None if own is None else own.resources)}"
         return replace(verdict, outcome="repaired", reason=why, becomes=becomes)
 
 

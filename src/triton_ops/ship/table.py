@@ -200,8 +200,8 @@ class Format(Protocol):
         """The facts in the name of a file and of its folder; CacheError if it has one that the format has not."""
         return {}
 
-    def doubt(self, facts: Mapping[str, Any]) -> str:  # noqa: ARG002
-        """A fact of a table that the engine may have otherwise, as a sentence; empty for none."""
+    def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:  # noqa: ARG002
+        """What the engine may have otherwise, but for a device that somebody `named`, as a sentence; empty for none."""
         return ""
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:

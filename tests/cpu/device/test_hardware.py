@@ -85,6 +85,21 @@ def test_every_row_has_a_source_and_plausible_figures(model):
 
 
 @pytest.mark.parametrize(
+    ("model", "mhz", "per_cycle"),
+    [
+        ("RTX 3090", 1695, {"float16": 512, "tfloat32": 256, "int8": 2048, "int4": 4096}),
+        ("RTX 4080", 2505, {"float16": 512, "tfloat32": 256, "float8_e4m3fn": 1024, "int8": 2048, "int4": 4096}),
+        ("A10", 1695, {"float16": 1024, "tfloat32": 512, "int8": 2048, "int4": 4096}),
+        ("MI300X", 2100, {"float16": 2048, "tfloat32": 1024, "float8_e4m3fn": 4096, "int8": 4096}),
+    ],
+)
+def test_rates_are_what_the_units_do_at_the_boost_clock(model, mhz, per_cycle):
+    row = DATASHEETS[model]
+    for dtype, operations in per_cycle.items():
+        assert row.tflops[dtype] == pytest.approx(row.units * mhz * operations / 1e6, rel=3e-3)
+
+
+@pytest.mark.parametrize(
     ("typed", "name"),
     [
         ("a100", "NVIDIA A100-SXM4-80GB"),

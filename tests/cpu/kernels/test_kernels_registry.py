@@ -62,7 +62,11 @@ def test_arguments_come_in_the_order_of_the_kernels_parameters(name):
     assert names == list(operation.kernel.parameter_names)[: len(names)]
 
 
-READ = {"layer_norm_backward", "rmsnorm_rope_backward"}  # they walk as no family of tiles does, and are read instead
+READ = {
+    "attention_backward",
+    "layer_norm_backward",
+    "rmsnorm_rope_backward",
+}  # they walk as no family of tiles does, and are read instead
 
 
 @pytest.mark.parametrize("name", sorted(READ))

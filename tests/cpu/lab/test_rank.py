@@ -404,3 +404,52 @@ def test_products_of_two_dtypes_have_the_roof_of_both(cli, target):
     assert found["lower_bound_ms"] == pytest.approx(each / 1978.9e9 + each / 989.4e9)
     assert found["roofline"]["limit"] == "int8 and float16"
     assert found["expected_ms"] >= found["lower_bound_ms"]
+
+
+def test_a_simulation_of_a_target_has_the_places_and_times_of_its_rank(cli, target, tmp_path):
+    words = [f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024"]
+    ranked = {str(one["config"]): one for one in json.loads(cli("rank", *words, "--json").out)["items"]}
+    ran = cli("simulate", *words, "--over", "columns", "--json")
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)["simulations"]
+    assert (found["workload"], found["shape"], found["dtype"]) == ("plain", [4096, 1024], "bfloat16")
+    assert [str(one["config"]) for one in found["configs"]] == list(ranked)
+    for one in found["configs"]:
+        same = ranked[str(one["config"])]
+        names = ("expected_ms", "lower_bound_ms", "limited_by", "compiled")
+        assert [one[name] for name in names] == [same[name] for name in names]
+    assert [knob["name"] for knob in found["knobs"]] == ["BLOCK", "num_warps"]
+    times = {str(one["config"]): one["expected_ms"] for one in found["configs"]}
+    winner = found["configs"][0]["config"]
+    for turn in found["knobs"][1]["turns"]:
+        assert turn["expected_ms"] == times[str({**winner, "num_warps": turn["value"]})]
+    points = {point["extents"][1]: point for point in found["over"]["shapes"]}
+    assert points[1024]["best_ms"] == pytest.approx(found["configs"][0]["expected_ms"], rel=0.02)
+    assert points[4096]["best_ms"] > 2 * points[1024]["best_ms"]
+    page = tmp_path / "page.html"
+    assert cli("simulate", *words, "--html", page).code == 0
+    data = json.loads(re.search(r"const DATA = (.*);</script>", page.read_text(encoding="utf-8"))[1])
+    (shown,) = [size for device in data["grid"]["plain"].values() for size in device.values()]
+    assert [row["place"] for row in shown["rows"]] == list(range(1, 7))
+    assert shown["note"].endswith("of 6 configs are not compiled: their times are guessed.")
+    assert shown["shapes"] == {}
+
+
+def test_configs_of_a_target_are_typed_with_any_values_and_refused_ones_say_why(cli, target):
+    ran = cli(
+        "simulate", f"{target}:wide", "--config", "num_warps=4", "--config", "num_warps=3", "--config", "BLOCK=96"
+    )
+    assert ran.code == 0, ran.err
+    assert " 1 * " in ran.out
+    assert "num_warps is 3" in ran.out
+    assert "BLOCK is 96" in ran.out
+    for words, said in (
+        ([f"{target}:plain", "--over", "Q"], "plain has no extent 'Q'; it has rows, columns"),
+        ([f"{target}:plain", "--config", "BX=1"], "BX"),
+        ([f"{target}:plain", "--serve"], "--serve is for gemm"),
+        ([f"{target}:lost"], "its grid cannot be told: ZeroDivisionError"),
+        (["gemm", "--arg", "x=1"], "a workload takes one shape and no --arg"),
+    ):
+        ran = cli("simulate", *words)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err

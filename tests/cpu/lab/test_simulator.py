@@ -10,17 +10,16 @@ import pytest
 
 from tests.runs import begun
 from triton_ops.cost_model import Model
-from triton_ops.device import DeviceSpec, Machine
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
-from triton_ops.lab.recording import textbook_work
-from triton_ops.lab.simulated_ranking import LESSON, WORKLOADS, least_sides
-from triton_ops.lab.simulated_ranking import ranking_of as ranked
-from triton_ops.lab.simulation import overlay_of, series, simulate, whole_space
+from triton_ops.lab.simulated_ranking import overlay_of, table_name
+from triton_ops.lab.simulation import WORKLOADS, series, simulate, whole_space
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
 
+H200 = DeviceSpec.called("H200")
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
 ASKED = {"products": 0.8, "rows": 0.6}
 
@@ -51,15 +50,13 @@ def test_all_workloads_as_json(cli):
     [("skinny-gemm", {"BM": 64, "BN": 64, "BK": 64}), ("attention", {"BM": 128, "BN": 128})],
 )
 def test_the_winner_depends_on_the_workload(workload, best):
-    first = simulate(workload).standings[0]
+    first = simulate(WORKLOADS[workload], H200).standings[0]
     assert best.items() <= dict(first.config).items()
 
 
 def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
-    names = ("BM", "BN", "BK", "num_warps", "num_stages")
-    space = {name: WORKLOADS["gemm"].space[name] for name in names}
-    found = simulate("gemm", configs=whole_space(space)).standings
-    assert found[0].config == {"BM": 128, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 4}
+    found = simulate(WORKLOADS["gemm"], H200, configs=whole_space(WORKLOADS["gemm"])).standings
+    assert found[0].config == Config(BM=128, BN=256, BK=64, num_warps=8, num_stages=4)
     assert {one.place == 0 for one in found[-5:]} == {True}
 
 
@@ -82,19 +79,19 @@ def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
 )
 def test_a_config_that_cannot_run_is_last_and_says_why(changed, reason):
     fine = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
-    found = simulate("gemm", configs=[{**fine, **changed}, fine]).standings
+    found = simulate(WORKLOADS["gemm"], H200, configs=[{**fine, **changed}, fine]).standings
     assert [one.place for one in found] == [1, 0]
     assert (found[1].why_not, found[1].limited_by, found[1].score) == (reason, reason, 0)
 
 
 def test_jitter_disturbs_places_by_its_seed_alone():
     def order(**how):
-        return [tuple(one.config.values()) for one in simulate("gemm", **how).standings]
+        return [tuple(one.config.values()) for one in simulate(WORKLOADS["gemm"], H200, **how).standings]
 
     assert order(jitter=0.2, seed=1) == order(jitter=0.2, seed=1)
     assert order() == order(seed=1)
     assert len({tuple(order(jitter=0.2, seed=seed)) for seed in range(8)}) > 1
-    assert simulate("gemm", jitter=0.2).standings[0].score == 100
+    assert simulate(WORKLOADS["gemm"], H200, jitter=0.2).standings[0].score == 100
 
 
 def test_no_config_that_can_run_is_said_in_the_advice(cli):
@@ -104,27 +101,19 @@ def test_no_config_that_can_run_is_said_in_the_advice(cli):
     assert "one knob turned" not in ran.out
 
 
-def test_a_device_without_a_rate_for_the_dtype_explains_itself():
-    machine = Machine.of(DeviceSpec.named("H200"))
-    silent = replace(machine, mma_flops_per_cycle={})
-    work, sides = textbook_work("product", (64, 64, 64), "bfloat16"), least_sides("product", "bfloat16")
-    found = ranked(work, silent, LESSON, sides)
-    assert {one.why_not for one in found} == {"the device has no known matrix rate for bfloat16"}
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["conv"], 2, "no workload is called 'conv'"),
-        (["gemm", "--gpu", "Voodoo 2"], 3, "device 'Voodoo 2' is not known"),
-        (["gemm", "--gpu", "MI300X"], 3, "the model does not know its architecture"),
-        (["gemm", "--shape", "4096"], 2, "gemm takes 3 extents, MxNxK, not 1"),
+        (["gemm", "--gpu", "Voodoo 2"], 3, "no device 'Voodoo 2' is in the table"),
+        (["gemm", "--gpu", "MI300X"], 3, "the model does not know the architecture gfx942 of"),
+        (["gemm", "--shape", "4096"], 2, "gemm takes 3 extents, MxNxK; 4096 has 1"),
         (["gemm", "--shape", "0x1x1"], 2, "not made of whole numbers of 1 or more"),
         (["gemm", "--shape", "1e9x1x1"], 2, "not made of whole numbers of 1 or more"),
         (["gemm", "--shape", "99999999999x1x1"], 2, "an extent of 99999999999 is out of range"),
-        (["gemm", "--shape", "1x1,1"], 2, "a workload takes one shape"),
+        (["gemm", "--shape", "1x1,1"], 2, "a workload takes one shape and no --arg"),
         (["gemm", "--dtype", "int4"], 2, "dtype 'int4' is not known"),
-        (["gemm", "--dtype", "fp8", "--gpu", "A100-SXM4-80GB"], 2, "no known rate for float8_e4m3fn"),
+        (["gemm", "--dtype", "fp8", "--gpu", "A100-SXM4-80GB"], 2, "no known matrix rate for float8_e4m3fn"),
         (["gemm", "--config", "BM=128"], 2, "a config has no BN, BK"),
         (["gemm", "--config", "BX=128"], 2, "gemm has no tunable BX"),
         (["rmsnorm", "--config", "BM=1,BN=64,SPLIT=2"], 2, "rmsnorm has no tunable SPLIT"),
@@ -181,7 +170,7 @@ def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
         config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
         log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
     found = overlay_of(tmp_path / f"{log.id}.jsonl")
-    assert (found.title, found.device, found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
+    assert (found.title, table_name(found.spec), found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
     assert found.spearman > 0.5
     log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
     log.trial(Trial(Config(n=1), Status.OK, Measurement((1.0,), "host")), Origin.SEARCHER)

@@ -98,6 +98,10 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "whose rows are chosen by data" in elsewhere["rows_of_a_table", "over-specialised"]
     assert "no launch in the file shows it" in elsewhere["reshaped_before_good", "stride-order"]
     assert "the file rounds sizes of tensors up" in elsewhere["rows_that_a_caller_rounds", "missing-mask"]
+    assert "of sequences or of a model's experts" in elsewhere["parts_of_tokens", "over-specialised"]
+    assert "whether each of them is whole" in elsewhere["largest_of_each_group", "wrong-identity"]
+    assert "as probabilities are" in elsewhere["likeliest_after_noise", "wrong-identity"]
+    assert "one load puts -inf there" in elsewhere["largest_after_a_bias", "wrong-identity"]
     described = {(one.kernel, one.rule): one.why for one in linted("host_descriptors").undecided}
     assert "of the descriptor ends callers say" in described["softmax_up_to_an_argument", "wrong-identity"]
 

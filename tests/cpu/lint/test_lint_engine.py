@@ -135,8 +135,11 @@ def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp
             assert (len(report.findings), len(readings)) == (what != "the file", number), what
 
 
-def test_a_file_that_asks_for_what_is_there_is_read_again_each_time(tmp_path, no_reading):
-    head = "import os\nW = tl.constexpr(2 if os.path.exists('flag') else 1)\n"
+@pytest.mark.parametrize("place", ["one", "helper"])
+def test_a_file_that_asks_for_what_is_there_is_read_again_each_time(tmp_path, no_reading, place):
+    asks = {"one": "1", "helper": "1", place: "2 if os.path.exists('flag') else 1"}
+    (tmp_path / "helper.py").write_text(f"import os\nOTHER = {asks['helper']}\n")
+    head = f"import os\nfrom helper import OTHER\nW = tl.constexpr(OTHER * ({asks['one']}))\n"
     path = written(tmp_path / "one.py", head=head, value="v * W")
     linted_later(path)
     no_reading()

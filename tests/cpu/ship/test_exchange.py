@@ -287,8 +287,12 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
     assert main(["exchange", *words, "--set", "E=9"]) == 2
     assert "the entries are of other tables: sglang-moe: E=16,N=128," in capsys.readouterr().err
+    alone = ["export", "sglang-moe", "alone", *words[3:], "--set", "E=8", "--set", "down=true"]
+    lack = "the first product, whose BLOCK_SIZE_M the second takes, has no table: alone/configs/triton_3_2_0/E=8,N=128,"
+    assert lack in exchanged(capsys, *alone).err
     for (experts, down), path in written.items():
-        exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
+        said = exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
+        assert "the first product" not in said.err
         mine = tmp_path / "mine" / path.relative_to(tmp_path / "theirs")
         assert json.loads(mine.read_text()) == json.loads(path.read_text())
 

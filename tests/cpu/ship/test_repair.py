@@ -17,7 +17,7 @@ from triton_ops.device import probe
 from triton_ops.dispatch import would_run
 from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.command_lock import updated
-from triton_ops.records.lock_entry import EntryOrigin
+from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
 from triton_ops.ship.command_loading import _kept
 from triton_ops.ship.repair import cause, repair
 from triton_ops.ship.targets import Targets
@@ -79,12 +79,12 @@ def test_a_slower_entry_gives_way_and_says_to_what(times_ms, tmp_path):
     lock = of_other_versions(lock_for(record_of(2)))
     (verdict,) = repaired(lock, tmp_path)
     assert (verdict.outcome, verdict.failed) == ("repaired", False)
-    assert "takes 1.500 to 1.500 times the time of (other=1 tile=3)" in verdict.reason
-    assert verdict.reason.endswith("what its binary was then is not kept")
+    assert "takes 1.500 to 1.500 times the time of (tile=3 other=1)" in verdict.reason
+    assert verdict.reason.endswith("what its binary is now is not known")
     new = verdict.becomes
     assert dict(new.config) == {"tile": 3, "other": 1}
     assert (new.measured.median_ms, new.measured.gain) == (pytest.approx(8.0), pytest.approx(1.25))
-    assert new.origin.source.startswith("repaired: (other=1 tile=2) takes")
+    assert new.origin.source.startswith("repaired: (tile=2 other=1) takes")
     (again,) = repaired(replace(lock, entries=(new,)), tmp_path)
     assert again.outcome == "ok"
 
@@ -148,11 +148,12 @@ def test_what_no_launch_finds_is_handed_back_and_what_has_no_time_left_is_told(t
     assert "the limit of seconds" in verdicts[1].reason
 
 
-def test_entries_of_other_versions_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
+def test_entries_of_other_versions_or_edited_ones_race_first_and_long_launches_before_short_ones(times_ms, tmp_path):
     long = replace(record_of(2, n=5), timing=Timing(9.0, 9.0, 9.0, 3))
     lock, changed = lock_for(record_of(2), long), of_other_versions(lock_for(record_of(2, n=6)))
-    verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries)), tmp_path, seconds=0)
-    assert [each.entry.problem["n"] for each in verdicts] == [6, 5, 4]
+    edited = replace(lock_for(record_of(2, n=3)).entries[0], measured=None, origin=EntryOrigin(source=BY_HAND))
+    verdicts = repaired(replace(lock, entries=(*lock.entries, *changed.entries, edited)), tmp_path, seconds=0)
+    assert [each.entry.problem["n"] for each in verdicts] == [6, 3, 5, 4]
 
 
 def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
@@ -164,12 +165,12 @@ def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
     lock = lock_for(record_of(2), buckets={"n": "near:4@4"})
     (verdict,) = repair(lock, Targets([narrow]), probe("cpu"), tmp_path, listener=Silent())
     assert (verdict.outcome, verdict.becomes) == ("slower", None)
-    assert "which cannot take its place: its config (other=1 tile=3) is not in the space at n=16" in verdict.reason
+    assert "which cannot take its place: its config (tile=3 other=1) is not in the space at n=16" in verdict.reason
 
 
 THEN = Resources(registers=96, spill_bytes=0, shared_bytes=1024, binary="a", mma="wgmma", serialised=False)
 NOW = Resources(registers=128, spill_bytes=48, shared_bytes=1024, binary="b", mma="wgmma", serialised=True)
-CHANGED = "registers from 96 to 128, spilled bytes from 0 to 48, products that wait for each other from False to True"
+CHANGED = "registers from 96 to 128, spill bytes from 0 to 48, serialised from False to True"
 
 
 @pytest.mark.parametrize(
@@ -241,8 +242,9 @@ def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, ca
     items = json.loads(capsys.readouterr().out)["items"]
     assert [each["outcome"] for each in items] == ["ok", "ok"]
     assert items[0]["becomes"]["origin"]["versions"]
-    for wrong in (["--static", "--repair"], ["--held-out", "1", "--repair"], ["--seconds", "1"], ["--seconds", "nan"]):
-        assert main(["lock", "verify", "lock.json", *wrong]) == 2
+    for wrong in ("--static --repair", "--held-out 1 --repair", "--seconds 1", "--seconds nan --repair"):
+        assert main(["lock", "verify", "lock.json", *wrong.split()]) == 2
+    assert main(["lock", "verify", "lock.json", "--markdown", "--json"]) == 2
 
 
 def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):

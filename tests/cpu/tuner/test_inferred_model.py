@@ -379,6 +379,22 @@ def live_task(kernel, given, space):
     )  # fmt: skip
 
 
+def test_of_the_gradient_of_attention_both_launches_are_read():
+    operation = load("attention_backward")
+    problem = operation.problem((1, 4, 2, 512, 512, 64, 64, 2), "bfloat16")
+    assert operation.work(problem).tiles is None
+    usual = {"Q_ROWS": 64, "Q_KEYS": 64, "K_KEYS": 64, "K_ROWS": 64, **OPTIONS}
+    times = {}
+    for name in ("", "Q_KEYS", "K_ROWS"):
+        work = work_of(
+            operation.kernel, {**usual, name: 32} if name else usual, Arguments(keyword=dict(problem.arguments))
+        )
+        assert [len(launch.products) for launch in work.launches] == [0, 6, 8]  # with a mask, and without one
+        times[name] = model_of(work).expected_ms(OPTIONS)
+    assert all(math.isfinite(ms) and ms > 0 for ms in times.values())
+    assert len(set(times.values())) == 3
+
+
 LIVE = {"BLOCK": [8, 16, 32, 64], "WIDTH": [1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3, 4, 5]}
 
 

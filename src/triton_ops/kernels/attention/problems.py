@@ -417,17 +417,13 @@ def gradient_arguments(
 def gradient_work(problem: Problem) -> Work:
     """The work: five products for each pair of a query and a key that it sees; all read once, the gradients written.
 
-    The tiles are those of the kernel that makes dk and dv: keys, which walk along the rows.
+    It has no tiles: a model reads both launches, one that walks along the queries and one along the keys.
     """
     q, k, v = (problem.specs[name] for name in ("q", "k", "v"))
-    (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
+    (batch, heads, queries, head_dim), keys, value_dim = q.shape, k.shape[2], v.shape[3]
     pairs = seen_pairs(queries, keys, problem["CAUSAL"])
-    tiles = AttentionTiles(
-        batch * kv_heads, keys, max(1, pairs // max(keys, 1)) * (heads // kv_heads), head_dim + value_dim,
-        dtype=q.dtype, tile_queries="K_KEYS", tile_keys="K_ROWS",
-    )  # fmt: skip
     flops = 2.0 * batch * heads * pairs * (3 * head_dim + 2 * value_dim)
-    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), tiles)
+    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())))
 
 
 _SCORES = 2**26  # scores that are held at once

@@ -92,7 +92,7 @@
 
   // What the file does not have, and the command that has it.
   function showLimits() {
-    if (served) return;
+    if (served || !DATA.lesson) return; // a TARGET is not served
     const name = recording() ? DATA.first.workload : workload().name;
     const command = `triton-ops simulate ${name} --gpu "${byId("device").value}" --serve`;
     replaced("limits", `This file has the sizes above in ${DATA.first.dtype}, each with the same configs. For other sizes, dtypes and configs, type `,

@@ -33,7 +33,7 @@ function placeRow(one, isChosen, onChoose) {
 }
 
 function showWhy(one) {
-  const list = one.reasons.filter(([name]) => name !== "alone").flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
+  const list = one.reasons.filter(([name]) => !name.startsWith("alone: ")).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
   const longest = Math.max(...one.terms.map(([, ms]) => ms));
   replaced("why", element("p", { class: "mono" }, one.config), element("dl", {}, list),
     one.terms.length ? element("p", { class: "note" }, "What each resource would take if all others cost nothing:") : null,

@@ -89,11 +89,9 @@ def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
 VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Statement]]
 
 
-def in_each_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
-    """A decision by what each variant of a kernel does."""
-    return once(lambda kernel: (one for variant in kernel.variants for one in decide(kernel, variant)))
+def _in_variants(most: int | None) -> Callable[[VariantDecision], Callable[[KernelReading], list[Statement]]]:
+    """A decision by what each of the first variants of a kernel does; None for all of them."""
+    return lambda decide: once(lambda kernel: (one for it in kernel.variants[:most] for one in decide(kernel, it)))
 
 
-def in_first_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
-    """A decision by what the first variant of a kernel does."""
-    return once(lambda kernel: (one for variant in kernel.variants[:1] for one in decide(kernel, variant)))
+in_each_variant, in_first_variant = _in_variants(None), _in_variants(1)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from triton_ops.backend import CandidateError
 from triton_ops.base import counted
-from triton_ops.device import Residents
 from triton_ops.kernel_ir import AccessFact, SourcePlace, Term, Traffic
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
@@ -29,9 +28,10 @@ _MOST_COMPILED = 4  # until one fits; each takes up to seconds
 )
 def register_spill(kernel: KernelReading) -> Iterable[Statement]:
     """Compile the heaviest config to see what it spills."""
-    for config in sorted(_configs(kernel, 1 << 12), key=lambda one: _weight(kernel, one), reverse=True)[
-        :_MOST_COMPILED
-    ]:
+    tiles = kernel.uses.tiles
+    several = [([one[name] for name in one if name in tiles], one) for one in _configs(kernel, 1 << 12)]
+    several.sort(key=lambda one: prod(one[0]) / one[1]["num_warps"], reverse=True)
+    for _, config in several[:_MOST_COMPILED]:
         variant = kernel.with_values(config)
         if variant is None:
             yield f"it cannot be lowered with {in_words(config)}"
@@ -75,11 +75,6 @@ def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[Non
         raise UndecidedError(why) from error
 
 
-def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
-    sizes = [value for name, value in config.items() if name in kernel.uses.tiles and isinstance(value, int)]
-    return prod(sizes) / int(config["num_warps"])
-
-
 def _largest(variant: Variant) -> int:
     shapes = [*_shapes(variant), *(product.type.shape for product in variant.facts.products)]
     return max((prod(shape) for shape in shapes), default=1)
@@ -117,12 +112,6 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
         resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
     warps = configs[0]["num_warps"]
     before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
-    yield from _compare_residents(kernel, variant, before, after)
-
-
-def _compare_residents(
-    kernel: KernelReading, variant: Variant, before: Residents, after: Residents
-) -> Iterator[Statement]:
     if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
         return
     evidence = (
@@ -187,24 +176,22 @@ def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement
     with_tiles = kernel.with_values(config) or variant
     with _compiling(kernel, config):
         widths = Traffic.widths(compile_variant(kernel, with_tiles, config).assembly)
+    files = {file for _, file, _ in widths}
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
-        line_widths = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
+        own = place.file.rpartition("/")[2]  # Triton's cache answers with the binary of equal code in another file
+        file = own if own in files or len(files) != 1 else min(files)
+        line_widths = widths.get((one.access.kind, file, place.line))
         if not line_widths:
             yield f"line {place.line}: {one.cause}; no load or store of PTX names the line"
             continue
         item = one.access.type.item_bytes
         room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
         if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
-            yield Seen(one.access, _widths_evidence(kernel, one, max(line_widths), in_words(config)))
-
-
-def _widths_evidence(kernel: KernelReading, one: _Suspect, width: int, config: str) -> str:
-    usage = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
-    return (
-        f"{one.cause}: compiled for {kernel.target.arch} with {config}, a thread moves {width} "
-        f"byte{'s' if width > 1 else ''} at a time, of {_WIDEST_BYTES} at most{usage}"
-    )
+            usage = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
+            moves = f"a thread moves {counted(max(line_widths), 'byte')} at a time, of {_WIDEST_BYTES} at most{usage}"
+            compiled = f"compiled for {kernel.target.arch} with {in_words(config)}"
+            yield Seen(one.access, f"{one.cause}: {compiled}, {moves}")
 
 
 def _suspects(variant: Variant) -> Iterator[_Suspect]:

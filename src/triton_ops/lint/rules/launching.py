@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
-from triton_ops.kernel_ir import Term
+from triton_ops.kernel_ir import AccessFact, Term
 from triton_ops.lint.indices import Index, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
@@ -62,7 +62,7 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
                 continue
             sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(launch, node)]
             size = launch.resolved(launch.arguments[name])
-            few = _is_rounded(size) or _is_one_block(launch, name) or launch.is_of_settings(name)
+            few = _is_rounded(size) or _is_rounded_up(launch, name) or launch.is_of_settings(name)
             if not few and not all(_is_table(kernel, launch, one) for one in sizes) and _is_needless(kernel, name):
                 if doubt := _doubt(kernel, launch, name, sizes):
                     yield doubt
@@ -85,6 +85,16 @@ def _doubt(kernel: KernelReading, launch: SourceLaunch, name: str, sizes: list[a
         return f"the key of the tune has {name} as it is beside buckets of a size, as if it took few values"
     if all(_is_table(kernel, launch, one, by_data=True) for one in sizes):
         return f"{name} is the size of a tensor whose rows are chosen by data, which may be a table"
+    plain = ((one, node) for one, node in launch.arguments.items() if one not in kernel.function.constants)
+    beside = [one for one, node in plain if any(_varies(launch, part) for part in _factors(launch, node))]
+    if beside and not any(isinstance(one, ast.Call) and last_name(one) != "size" for one in sizes):
+        return f"{beside[0]} is a size that is no constant beside it, so that {name} may be one of a model"
+    accesses = [access for one in sizes for access in _accesses_of(kernel, launch, one)]
+    facts = kernel.variants[0].facts
+    limits = [*(access.mask for access in facts.accesses), *(loop.upper for loop in facts.loops)]
+    ends = {load.operands[1] for limit in limits for load in limit.named("load")}
+    if accesses and all(one.root in ends and not one.type.shape for one in accesses):
+        return f"{name} is the number of parts whose lengths are loaded, as of sequences or of a model's experts"
     return ""
 
 
@@ -96,8 +106,10 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     monomials = (monomial for access in plain.facts.accesses for monomial in access.offset.parts)
     steps = (monomial for monomial in monomials if any(one.name in _PLACES for one in monomial))
     is_pitch = any(one.name == "argument" and one.operands[0] == name for monomial in steps for one in monomial)
-    by_numbers = (index for index in all_indices(plain.facts) if index.stride.constant is not None)
-    return not (is_pitch and any(name in bound.last.arguments for index in by_numbers for bound in index.bounds))
+    ended = [one for one in all_indices(plain.facts) if any(name in bound.last.arguments for bound in one.bounds)]
+    if ended and not any(one.stepping for one in ended):
+        return False  # one block has all of it
+    return not (is_pitch and any(one.stride.constant is not None for one in ended))
 
 
 def _places_of(variant: Variant) -> Iterator[Term]:
@@ -118,27 +130,28 @@ def _has_outside_of_data(sums: Term, name: str) -> bool:
 
 def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr, *, by_data: bool = False) -> bool:
     """Check whether a size is that of a table or a weight: programs read all of it alike, or choose rows `by_data`."""
-    owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
-    tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
-    tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
-    accesses = [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
+    accesses = _accesses_of(kernel, launch, size)
     factors = [one for access in accesses for monomial in access.offset.parts for one in monomial]
     return bool(accesses) and not any(
         one.named("program_id") and not (by_data and one.named("load")) for one in factors
     )
 
 
-def _is_one_block(launch: SourceLaunch, name: str) -> bool:
+def _accesses_of(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> list[AccessFact]:
+    """The accesses to the tensor of which a launch gives a size."""
+    owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
+    tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+    tensor = ast.unparse(size.args[0]) if isinstance(size, ast.Call) and last_name(size) == "len" else tensor
+    return [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
+
+
+def _is_rounded_up(launch: SourceLaunch, name: str) -> bool:
     """Check whether the function makes a block of all of it, or of its multiple, so that few such sizes can occur."""
-    size, calls = launch.text(name), [one for one in ast.walk(launch.around) if isinstance(one, ast.Call) and one.args]
-    blocks = [launch.resolved(one.args[0]) for one in calls if last_name(one) == "next_power_of_2"]
-    products = [one for one in blocks if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
-    blocks += [launch.resolved(side) for one in products for side in (one.left, one.right)]
-    for call in (one for one in calls if isinstance(one.func, ast.Name)):  # of a function of the file
-        inner = (part for body in launch.names.get(last_name(call), ()) for part in ast.walk(body))
-        if any(isinstance(one, ast.Call) and last_name(one).endswith("next_power_of_2") for one in inner):
-            blocks += map(launch.resolved, call.args)
-    return size in map(ast.unparse, blocks)
+    calls = (one for one in ast.walk(launch.around) if isinstance(one, ast.Call))
+    sizes = [launch.resolved(one) for call in calls if last_name(call) == "next_power_of_2" for one in call.args]
+    products = [one for one in sizes if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
+    sides = [launch.resolved(side) for one in products for side in (one.left, one.right)]
+    return launch.text(name) in map(ast.unparse, (*sizes, *sides))
 
 
 def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
@@ -223,7 +236,8 @@ def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
     indices = (one for one in all_indices(variant.facts) if chosen(one))
     stepping = (one for one in indices if any(symbol.name == "program_id" for symbol in one.stepping))
     bounds = (bound for index in stepping for bound in index.bounds if bound.fits)
-    return {name for bound in bounds for name in bound.last.arguments}
+    lone = (m[0] for bound in bounds for m in bound.last.parts if len(m) == 1)  # a product ends several axes as one
+    return {str(one.operands[0]) for one in lone if one.name == "argument"}
 
 
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
@@ -321,10 +335,8 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
     variant, extents = kernel.tuned
-    if variant is None:
-        return []
-    stepping = (one for one in all_indices(variant.facts) if one.plain and one.tiled("program_id"))
-    return sorted({extents[one.extent] for one in stepping if one.extent in extents})
+    along = () if variant is None else all_indices(variant.facts)
+    return sorted({extents[i.extent] for i in along if i.extent in extents and i.plain and i.tiled("program_id")})
 
 
 def _may_follow_config(launch: SourceLaunch) -> bool:
@@ -344,9 +356,8 @@ def _is_function(launch: SourceLaunch) -> bool:
 
 
 def _is_fixed(launch: SourceLaunch) -> bool:
+    assert launch.grid is not None
     grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
-    if grid is None:
-        return False
     names = [one for one in ast.walk(grid) if isinstance(one, (ast.Name, ast.Attribute, ast.Call))]
     return all(isinstance(one, ast.Name) and isinstance(launch.literal(one), int) for one in names)
 

@@ -14,10 +14,12 @@ from triton_ops.lint.jit_functions import SourceLaunch, extents_of, parameters_o
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
+_CHOSEN = ("turn", "turns", "carried", "load")
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (
     "the caller tests a remainder, so the extents may be multiples of the block; the test itself is not understood"
 )
+_BRANCHED = "another branch ends the index, and the condition between both is not understood"
 _MADE_ELSEWHERE = "the file rounds sizes of tensors up to whole blocks; whether that of this one, callers decide"
 _BY_DATA = "blocks go on to a number that is loaded; whether it is a multiple of the block is up to callers"
 
@@ -60,16 +62,16 @@ def _judge(
     several = [[launch.counted_by(axis) for launch in kernel.launches] or [set[str]()] for axis in range(3)]
     counts = {axis: set.intersection(*names) for axis, names in enumerate(several)}  # the grid's extents, as arguments
     for one in free:
-        elsewhere = [switched for key, switched in closed if key == one.key]
-        if any(switched != _switches(one.variant) for switched in elsewhere):
-            continue  # a switch of the kernel promises that the mask is not needed
-        if _before_its_own(one) or one.index.fits_row(counts) or _is_whole(kernel, one) or _is_own_part(one.index):
+        if _is_of_switch(one, closed) or _before_its_own(one) or one.index.fits_row(counts):
+            continue
+        if _is_whole(kernel, one) or _is_own_part(one.index):
             continue
         if _is_padded(kernel, one.index) or _is_row(kernel, one.index):
             continue
         ends = [loop.upper for loop in map(one.variant.facts.loop_of, one.index.stepping) if loop is not None]
-        if any(end.arguments and end.parts.get((), 0) > 0 for end in ends):  # n + 1: more elements than masks end at
-            yield _UNSEEN
+        longer = any(end.arguments and end.parts.get((), 0) > 0 for end in ends)  # n + 1: more than masks end at
+        if longer or _is_of_branch(one.index):
+            yield _UNSEEN if longer else _BRANCHED
             continue
         name, evidence = _evidence_of_other_access(kernel, one)
         tiles = _tiles_of(kernel, one) if name and kernel.launches else []
@@ -86,11 +88,20 @@ def _judge(
             yield Seen(one.index.access, f"{what}; {evidence}")
 
 
+def _is_of_switch(one: _UnmaskedIndex, closed: set[tuple[tuple[str, str, str], str]]) -> bool:
+    """Check whether a switch promises that no mask is needed: with others it has one, or the tensor has some."""
+    mine = _switches(one.variant)
+    of_tensor = {switched for key, switched in closed if key[:2] == one.key[:2]}
+    with_others = any(key == one.key and switched != mine for key, switched in closed)
+    return with_others or (bool(of_tensor) and mine not in of_tensor)
+
+
 def _other_evidence(kernel: KernelReading, one: _UnmaskedIndex, *, masked: bool) -> str:
     """A loop, a launch or an argument that shows that an index can pass the end; empty for none."""
-    if kernel.checks_divisibility:
+    if kernel.checks_divisibility or kernel.prunes:
         return ""
-    beside = "" if masked else _unused_extent(kernel)
+    rows = any(not other.stepping and other.extent == one.index.extent for other in all_indices(one.variant.facts))
+    beside = "" if masked or rows else _unused_extent(kernel)  # a block that programs share is a row's width
     return _evidence_of_loop(one) or ("" if one.index.starts_by_data else _evidence_of_launch(kernel, one) or beside)
 
 
@@ -160,6 +171,15 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> tup
     return "", ""
 
 
+def _is_of_branch(index: Index) -> bool:
+    """Check whether the same index is ended where a test fails, such as of a remainder, that holds for this access."""
+    alike = (one for one in all_indices(index.facts) if one.bounds and one.key is index.key)
+    paths = [(index.access.path.conjuncts, one.access.path.conjuncts) for one in alike if one.extent == index.extent]
+    tests = [({*one}, part) for mine, other in paths for one, two in ((mine, other), (other, mine)) for part in two]
+    others = ((one, index.facts.terms.refuse(part)) for one, part in tests if part.name != Term.AT_LEAST_ZERO)
+    return any(one.issuperset(part.conjuncts) for one, part in others)
+
+
 def _is_row(kernel: KernelReading, index: Index) -> bool:
     """Check whether the kernel takes rows to be as far apart as the extent that it takes a block to have."""
     text = " ".join(map(ast.unparse, kernel.function.calls))
@@ -198,7 +218,9 @@ def _evidence_of_loop(one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if by not in one.variant.guess.constants.values() or upper.named("program_id", "turn", "turns", "carried"):
+        if by not in one.variant.guess.constants.values() or upper.named(
+            "program_id", "turn", "turns", "carried", "load"
+        ):
             continue  # the kernel is written for multiples of this number, or chooses the end
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
@@ -210,14 +232,10 @@ def _evidence_of_loop(one: _UnmaskedIndex) -> str:
 
 def _rounded_up(term: Term, by: int) -> str:
     """The arguments of which `term` is the quotient by `by`, rounded up, or more; empty if it is none."""
+    alone = [m[0] for m, factor in term.parts.items() if factor == 1 and len(m) == 1 and m[0].name == "quotient"]
+    blocks = [one.operands[0] for one in alone if one.operands[1].constant == by]
     whole = term.parts.get((), 0) >= 0  # the last block is left out of a loop where it is masked behind it
-    for monomial, coefficient in term.operands if term.name == "sum" and whole else ():
-        if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
-            one, other = monomial[0].operands
-            added = one.parts.get((), 0)
-            if other.constant == by and added == by - 1 and one.arguments:
-                return " + ".join(sorted(one.arguments))
-    return ""
+    return next((" + ".join(sorted(one.arguments)) for one in blocks if whole and one.parts.get((), 0) == by - 1), "")
 
 
 def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
@@ -336,6 +354,9 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
 
 def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
     """Check whether the kernel or its launch says that a tensor has one element more than `name` says."""
+    turns = (loop.upper for loop in variant.facts.loops)
+    if any(end.lone_argument[0] == name and end.parts.get((), 0) > 0 for end in turns):
+        return True
     if index.term.parts.get((), 0) != 1:
         ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
         return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so

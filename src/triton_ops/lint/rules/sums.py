@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
+from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, Term, UntoldError
 from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
@@ -26,48 +26,41 @@ _FEW = 16  # terms of a sum, below which 16 bits lose little
 )
 @in_each_variant
 def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Products, loops and reductions that add up in 16 bits or fewer."""
-    wide = kernel.with_wide_types
-    others = [] if wide is None else list(_low_sums(kernel, wide))
-    places = {kernel.place(one.where) for one in others if isinstance(one, Seen)}
-    for one in _low_sums(kernel, variant):
-        if isinstance(one, str) or wide is None or kernel.place(one.where) in places:
-            yield one
+    """Products, loops and reductions that add up in 16 bits or fewer: of any inputs, or of what launches choose."""
+    wide_types = kernel.with_wide_types
+    wide = None if variant.guess.element == "fp32" else kernel.with_element("fp32")
+    unchosen, own = (_places_of_sums(kernel, one) for one in (wide_types, wide))
+    for fact, what, always in _low_sums(variant.facts):
+        place = kernel.place(fact)
+        if wide_types is not None and place not in unchosen:
+            yield f"line {place.line}: {what}, where a launch chooses such a type"
+        elif always or wide is None or place in own:
+            yield Seen(fact, what)
         else:
-            yield f"line {kernel.place(one.where).line}: {one.evidence}, where a launch chooses such a type"
+            yield f"line {place.line}: {what} if the inputs are 16 bits wide; no launch says what they are"
 
 
-def _low_sums(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    facts = variant.facts
+def _places_of_sums(kernel: KernelReading, variant: Variant | None) -> set[SourcePlace]:
+    return set() if variant is None else {kernel.place(fact) for fact, _, _ in _low_sums(variant.facts)}
+
+
+def _low_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, bool]]:
+    """The sums in 16 bits or fewer, in words, and whether other inputs would change nothing."""
     for product in facts.products:
         if product.type.element in _LOW:
-            terms = product.left.type.shape[-1]
-            yield Seen(product, f"tl.dot adds up in {product.type.element}, {terms} terms at a time")
-    for loop, said_of, element, of_product in _carried_sums(facts):
-        if element not in _LOW or of_product or _own(variant, kernel, element):
-            yield Seen(loop, said_of)
-        else:
-            where = f"line {kernel.place(loop).line}: {said_of}"
-            yield f"{where} if the inputs are 16 bits wide; no launch says what they are"
+            what = f"tl.dot adds up in {product.type.element}, {product.left.type.shape[-1]} terms at a time"
+            yield product, what, True
+    yield from _carried_sums(facts)
     for reduction in facts.reductions:
         kind = reduction.inputs[0].type
         count = kind.shape[reduction.axis]
-        if kind.element not in _LOW or "adds" not in reduction.steps or count <= _FEW:
-            continue
-        wide = kernel.with_element("fp32")
-        if wide is None or any(
-            "adds" in one.steps and one.inputs[0].type.element in _LOW and kernel.place(one) == kernel.place(reduction)
-            for one in wide.facts.reductions
-        ):
-            what = reduction.inputs[0].term.words[:60]
-            yield Seen(reduction, f"tl.sum adds {count} elements up in {kind.element}: {what}")
-        else:
-            what = f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' type"
-            yield f"{what}, which no launch says"
+        if kind.element in _LOW and "adds" in reduction.steps and count > _FEW:
+            what = f"tl.sum adds {count} elements up in {kind.element}: {reduction.inputs[0].term.words[:60]}"
+            yield reduction, what, False
 
 
-def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, bool]]:
-    """The sums that loops carry in 16 bits: the loop, words, the element type, and whether products are added to 0."""
+def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, bool]]:
+    """As `_low_sums`, of what loops carry: products that are added to 0 are the kernel's own."""
     for loop, carried in ((one, carried) for one in facts.loops for carried in one.carried):
         element = carried.type.element
         if carried.type.whole or carried.type.pointer:
@@ -79,7 +72,7 @@ def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, bool]]:
         where = f"the loop carries its sum as {element}" if element in _LOW else rounds
         digits = 256 if "bf16" in (narrow, element) else 2048
         words = f"{where}, so that every iteration loses what is below 1/{digits} of it"
-        yield loop, words, element, carried.begin.name != "load" and _of_product(carried.next)
+        yield loop, words, element not in _LOW or (carried.begin.name != "load" and _of_product(carried.next))
 
 
 def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
@@ -113,14 +106,6 @@ def _of_product(term: Term) -> bool:
     return term.name == "dot" or any(map(_of_product, parts))
 
 
-def _own(variant: Variant, kernel: KernelReading, element: str) -> bool:
-    """Check whether the type is the kernel's own, and not that of its inputs: it stays with inputs of 32 bits."""
-    wide = kernel.with_element("fp32")
-    if wide is None or variant.guess.element == "fp32":
-        return True
-    return any(element == other for _, _, other, _ in _carried_sums(wide.facts))
-
-
 _SMALLEST = 16  # extents that the matrix unit takes
 
 
@@ -142,7 +127,13 @@ def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
             small = next((unseen[extent] for extent in shape if extent in unseen), "")
             why = f"line {kernel.place(reduction).line}: {what}; whether {small} is {_SMALLEST} or more no launch shows"
             yield why if small else Seen(reduction, what)
-    yield from _exact(kernel, variant)
+    for product in variant.facts.products:  # of 32 bits in full precision, which no matrix unit of NVIDIA takes
+        if product.left.type.element == "f32" and not product.precision and not kernel.target.vendor.multiplies_float32:
+            when = "for inputs of 32 bits " if variant.guess.element == "fp32" else ""
+            yield (
+                f"line {kernel.place(product).line}: {when}this product takes plain multiplications, since ieee "
+                "precision is asked for; whether tf32 or tf32x3 would be exact enough is not in the file"
+            )
 
 
 def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
@@ -152,17 +143,6 @@ def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
     names = unrounded.intersection(kernel.uses.tiles) - variant.guess.known_names
     extents = ((variant.guess.constants.get(name), name) for name in sorted(names))
     return {size: name for size, name in extents if type(size) is int and size not in stepping}
-
-
-def _exact(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Products of tiles of 32 bits in full precision, which no matrix unit of NVIDIA takes."""
-    for product in variant.facts.products:
-        if product.left.type.element == "f32" and not product.precision and not kernel.target.vendor.multiplies_float32:
-            when = "for inputs of 32 bits " if variant.guess.element == "fp32" else ""
-            yield (
-                f"line {kernel.place(product).line}: {when}this product takes plain multiplications, since ieee "
-                "precision is asked for; whether tf32 or tf32x3 would be exact enough is not in the file"
-            )
 
 
 @rule(
@@ -228,4 +208,21 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
             apart = [m for m in facts.terms.add((1, other.operands[0]), (-1, condition.operands[0])).parts if m]
             if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
+    return _doubt_of_data(facts, fact, condition)
+
+
+def _doubt_of_data(facts: KernelFacts, fact: Fact, condition: Term) -> str:
+    """Words for why rows of the data may all be whole, or its numbers never below 0; empty where nothing says so."""
+    for one in (one for one in facts.reductions if one is fact):
+        value, axis, extent = one.inputs[0].term, facts.terms.index(one.axis), one.inputs[0].type.shape[one.axis]
+        places = ((m, c) for m, c in condition.operands[0].parts.items() if axis not in m)
+        rows = [c for m, c in places if any(symbol.name == Term.INDEX for symbol in m)]
+        if rows and not any(c % extent for c in rows):
+            return "rows are as wide as the block, and whether each of them is whole is up to callers"
+        if len(one.inputs) > 1 and value.name == "arith.mulf" and all(part.named("load") for part in value.direct()):
+            return "whether what is multiplied, as probabilities are, is ever below 0 is not in the file"
+        padding = {str(load.operands[4]) for load in value.named("load") if condition in load.operands[3].comparisons()}
+        is_maximum = one.operation.regions[0][0].operations[0].name.startswith("arith.max")
+        if is_maximum and len(padding) > 1 and "number(-inf)" in padding:
+            return "one load puts -inf there, and whether what another adds to it is ever below 0 is not in the file"
     return ""

@@ -155,3 +155,76 @@ def launch_rounded(x, y):
 def round_and_launch(x):
     rows = math.ceil(x.shape[0] / 64) * 64
     launch_rounded(x, torch.empty(rows, dtype=x.dtype))
+
+
+@triton.jit
+def parts_of_tokens(counts, starts, y, PARTS: tl.constexpr, B: tl.constexpr):
+    part, at = tl.program_id(0), tl.program_id(1) * B + tl.arange(0, B)
+    inside = (part < PARTS) & (at < tl.load(counts + part))
+    first = tl.load(starts + part).to(tl.int64)
+    tl.store(y + first + at, part, mask=inside)
+
+
+def launch_parts(counts, starts, y, most):
+    parts_of_tokens[(counts.numel(), triton.cdiv(most, 64))](counts, starts, y, counts.numel(), 64)
+
+
+@triton.jit
+def width_that_one_block_holds_good(x, y, stride, RANK: tl.constexpr, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, B)
+    tl.store(y + row * stride + c, tl.load(x + row * stride + c, mask=c < RANK, other=0.0), mask=c < RANK)
+
+
+def launch_adapter(x, y, adapter, experts, block):
+    width_that_one_block_holds_good[(x.shape[0],)](x, y, x.stride(0), adapter.size(0) // experts, block)
+
+
+_TILES = [triton.Config({"BM": 32, "BN": 64}), triton.Config({"BM": 64, "BN": 32})]
+
+
+@triton.autotune(configs=_TILES, key=["n", "length"])
+@triton.jit
+def rows_of_all_heads_good(x, y, heads, length, n, BM: tl.constexpr, BN: tl.constexpr):
+    row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (row < heads * length)[:, None] & (c < n)[None, :]
+    tl.store(y + row[:, None] * n + c[None, :], tl.load(x + row[:, None] * n + c[None, :], mask=inside), mask=inside)
+
+
+@triton.jit
+def largest_of_each_group(x, y, n, G: tl.constexpr, B: tl.constexpr):
+    group = tl.program_id(0) * B + tl.arange(0, B)
+    at = group[:, None] * G + tl.arange(0, G)[None, :]
+    value = tl.load(x + at, mask=at < n, other=0.0)
+    tl.store(y + group, tl.max(value, axis=1), mask=group * G < n)
+
+
+@triton.jit
+def likeliest_after_noise(p, noise, y, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    chance = tl.load(p + at, mask=at < n, other=0.0).to(tl.float32)
+    _, place = tl.max(chance * tl.load(noise + at, mask=at < n, other=0.0).to(tl.float32), axis=0, return_indices=True)
+    tl.store(y + tl.program_id(0), place)
+
+
+@triton.jit
+def largest_after_a_bias(x, bias, y, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    score = tl.sigmoid(tl.load(x + at, mask=at < n, other=-float("inf")).to(tl.float32))
+    tl.store(y + tl.program_id(0), tl.max(score + tl.load(bias + at, mask=at < n, other=0.0), axis=0))
+
+
+@triton.jit
+def divided_by_a_temperature_good(x, temperature, y, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + at, mask=at < n, other=-float("inf")).to(tl.float32)
+    scaled = tl.div_rn(value, tl.load(temperature + tl.program_id(0)).to(tl.float32))
+    tl.store(y + tl.program_id(0), tl.max(scaled, axis=0))
+
+
+@triton.jit
+def scores_of_all_and_one_good(x, scores, y, n, stride, B: tl.constexpr):
+    at, total = tl.arange(0, B), 0.0
+    weight = tl.load(scores + tl.program_id(0) * stride + at, mask=at <= n, other=0.0)
+    for j in range(n + 1):
+        total += tl.sum(tl.where(at == j, weight, 0.0), axis=0) * tl.load(x + j * stride)
+    tl.store(y + tl.program_id(0), total)
