@@ -14,7 +14,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from triton_ops.backend.callables import triton_identity
@@ -46,12 +46,12 @@ class ComposedKernel(CompiledByTriton):
         """Names of the arguments that a launch of any config writes."""
         return self._leading.outputs
 
-    @cached_property
+    @property
     def interpreted(self) -> bool:
-        """Tell whether the leading kernel runs as Python, as under `TRITON_INTERPRET`; every launch asks."""
+        """Tell whether the leading kernel runs as Python, as under `TRITON_INTERPRET`."""
         return self._leading.interpreted
 
-    @cached_property
+    @property
     def parameter_names(self) -> Sequence[str | None]:
         """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
@@ -326,20 +326,14 @@ class FormsKernel(ComposedKernel):
 
         Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.
         """
-        value = str(config.get(self.tunable, self.default))
-        form = self.forms.get(value)
+        form = self.forms.get(str(config.get(self.tunable, self.default)))
         if form is None:
             raise ConfigValueError(
                 f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
             )
         if self.interpreted and not form.interpreted:
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
-        return form, _part(self._taken[value], config)
-
-    @cached_property
-    def _taken(self) -> Mapping[str, frozenset[str | None]]:
-        """The names that each form takes; every launch asks."""
-        return {value: _names(form) for value, form in self.forms.items()}
+        return form, _part(_names(form), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
         values, parameters = arguments.by_name(self).keyword, _names(form)

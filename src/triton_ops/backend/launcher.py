@@ -434,14 +434,14 @@ class LauncherKernel(CompiledByTriton):
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
 
-    @property
+    @functools.cached_property
     def parameter_names(self) -> list[str | None]:
         """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
-    @property
+    @functools.cached_property
     def interpreted(self) -> bool:
-        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`; every launch of a form asks."""
         return any(TritonProcess.is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property

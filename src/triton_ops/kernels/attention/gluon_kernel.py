@@ -17,9 +17,7 @@ from triton_ops.kernels.fp8_gemm.gluon_kernel import capability_from, copy_in, c
 from triton_ops.kernels.tiles import programs_for
 
 gl, gluon, mbarrier, tma, triton = names.gl, names.gluon, names.mbarrier, names.tma, names.triton
-fence_async_shared, warpgroup_mma, warpgroup_mma_wait = (
-    names.fence_async_shared, names.warpgroup_mma, names.warpgroup_mma_wait
-)  # fmt: skip
+multiplied, awaited = names.warpgroup_mma, names.warpgroup_mma_wait
 
 BUFFERS = gl.constexpr(2)  # of keys, and as many of values
 _KEYS, _VALUES, _QUERIES = gl.constexpr(0), gl.constexpr(2), gl.constexpr(4)  # first of their barriers
@@ -55,17 +53,9 @@ def _copies(
     count = 0
     for tile in range(gl.program_id(0), gl.cdiv(queries, BM) * batch * heads, gl.num_programs(0)):
         at, m0, blocks, _ = _walk(tile, batch * heads, queries, keys, BM, BN, GROUP, CAUSAL)
-        b, h = at // heads, at % heads
+        b, h, walks = at // heads, at % heads, tile // gl.num_programs(0)
         for part in gl.static_range(2):
-            _copy(
-                q,
-                [b, h, m0 + part * (BM // 2), 0],
-                q_held.index(part),
-                full,
-                free,
-                _QUERIES + part,
-                tile // gl.num_programs(0),
-            )
+            _copy(q, [b, h, m0 + part * (BM // 2), 0], q_held.index(part), full, free, _QUERIES + part, walks)
         for step in range(blocks):
             slot, turn, start = count % BUFFERS, count // BUFFERS, (blocks - 1 - step) * BN
             _copy(k, [b, h // sharing, start, 0], k_held.index(slot), full, free, _KEYS + slot, turn)
@@ -97,13 +87,13 @@ def _step(
     slot, before = count % BUFFERS, (count - 1) % BUFFERS
     operand = gl.convert_layout(p.to(v_held.dtype), gl.DotOperandLayout(0, o_layout, 2))
     mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
-    scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
+    scores = multiplied(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
     mbarrier.wait(full.index(_VALUES + before), ((count - 1) // BUFFERS) & 1)
-    total = warpgroup_mma(operand, v_held.index(before), total, is_async=True)
-    scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
+    total = multiplied(operand, v_held.index(before), total, is_async=True)
+    scores = awaited(num_outstanding=1, deps=(scores,))
     mbarrier.arrive(free.index(_KEYS + slot), count=1)
     p, sums, higher, rescale = _weights(scores, highest, seen_to, start, factor, MASKED, layout)
-    total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+    total = awaited(num_outstanding=0, deps=(total,))
     mbarrier.arrive(free.index(_VALUES + before), count=1)
     weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
     total = total * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, o_layout)), 1)
@@ -131,8 +121,8 @@ def _attends(
         slot = count % BUFFERS
         mbarrier.wait(full.index(_QUERIES + PART), (tile // gl.num_programs(0)) & 1)
         mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
-        scores = warpgroup_mma(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
-        scores = warpgroup_mma_wait(num_outstanding=0, deps=(scores,))
+        scores = multiplied(q, k_held.index(slot).permute((1, 0)), none, use_acc=False, is_async=True)
+        scores = awaited(num_outstanding=0, deps=(scores,))
         mbarrier.arrive(free.index(_KEYS + slot), count=1)
         highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
         p, weight, highest, _ = _weights(scores, highest, seen_to, (blocks - 1) * BN, factor, True, layout)
@@ -152,8 +142,8 @@ def _attends(
         slot = (count - 1) % BUFFERS
         mbarrier.wait(full.index(_VALUES + slot), ((count - 1) // BUFFERS) & 1)
         operand = gl.convert_layout(p.to(v_held.dtype), gl.DotOperandLayout(0, o_layout, 2))
-        total = warpgroup_mma(operand, v_held.index(slot), total, is_async=True)
-        total = warpgroup_mma_wait(num_outstanding=0, deps=(total,))
+        total = multiplied(operand, v_held.index(slot), total, is_async=True)
+        total = awaited(num_outstanding=0, deps=(total,))
         mbarrier.arrive(free.index(_VALUES + slot), count=1)
         weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))
         nothing = weight == 0.0  # then the values count nothing either, and 0 times infinity would be NaN
@@ -166,7 +156,7 @@ def _attends(
         tma.store_wait(pendings=0)  # the one before has been read
         together()
         o_held.store(gl.where(blind, 0.0, divided).to(out.dtype))
-        fence_async_shared()
+        names.fence_async_shared()
         together()
         copied = o_held._reinterpret(out.dtype, out.block_type.shape, out.layout)
         copy_out(out, [at // heads, at % heads, m0, 0], copied)
@@ -202,17 +192,15 @@ def gluon_attention_kernel(
     batch, heads, queries = q_tiles.shape[0], q_tiles.shape[1], q_tiles.shape[2]
     keys, sharing = k_tiles.shape[2], heads // k_tiles.shape[1]
     factor = scale * 1.4426950408889634
-    upper: gl.constexpr = 0
-    lower: gl.constexpr = 1
     gl.warp_specialize(
         [
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(0), full, free, lse, batch, heads, queries, keys,
-                factor, upper, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
+                factor, gl.constexpr(0), BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
             )),
             (_attends, (
                 out_tiles, q_held, k_held, v_held, o_held.index(1), full, free, lse, batch, heads, queries, keys,
-                factor, lower, BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
+                factor, gl.constexpr(1), BLOCK_M, BLOCK_N, GROUP_HEADS, CAUSAL,
             )),
             (_copies, (
                 q_tiles, k_tiles, v_tiles, q_held, k_held, v_held, full, free, batch, heads, sharing, queries, keys,
