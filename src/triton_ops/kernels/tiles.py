@@ -45,12 +45,9 @@ def form_in_gluon(kernel: str, function: str, *outputs: str) -> dict[str, Triton
     return {"gluon": TritonKernel(vars(own)[function], own.gluon_grid, outputs=outputs, made=own.gluon_descriptors)}
 
 
-def fixed_in_gluon(values: Mapping[str, object]) -> tuple[Constraint, ...]:
-    """The constraints of tunables of which the form in Gluon has one value."""
-    return tuple(_fixed(name, value) for name, value in values.items())
+def fixed_in_gluon(name: str, value: object) -> Constraint:
+    """The constraint of a tunable of which the form in Gluon has one value."""
 
-
-def _fixed(name: str, value: object) -> Constraint:
     def holds(FORM: str, **others: object) -> bool:
         return FORM == "triton" or others[name] == value
 

@@ -178,12 +178,11 @@ def gluon_attention_kernel(
     SIZE: gl.constexpr = q_tiles.block_type.shape[3]
     VALUES: gl.constexpr = v_tiles.block_type.shape[3]
     dtype: gl.constexpr = q_tiles.dtype
-    of_rows: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, SIZE], dtype)
-    of_values: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, VALUES], dtype)
-    q_held = gl.allocate_shared_memory(dtype, [2, ROWS, SIZE], of_rows)
-    k_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, SIZE], of_rows)
-    v_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, VALUES], of_values)
-    o_held = gl.allocate_shared_memory(dtype, [2, ROWS, VALUES], of_values)
+    held: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, 64], dtype)  # of wider heads too
+    q_held = gl.allocate_shared_memory(dtype, [2, ROWS, SIZE], held)
+    k_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, SIZE], held)
+    v_held = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, VALUES], held)
+    o_held = gl.allocate_shared_memory(dtype, [2, ROWS, VALUES], held)
     full = gl.allocate_shared_memory(gl.int64, [_QUERIES + 2, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [_QUERIES + 2, 1], mbarrier.MBarrierLayout())
     for place in gl.static_range(_QUERIES + 2):

@@ -178,7 +178,7 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ROLES_NEED,
         ),
         Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
-        *fixed_in_gluon(GLUON_HAS),
+        *map(fixed_in_gluon, GLUON_HAS, GLUON_HAS.values()),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
     tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]
@@ -384,11 +384,9 @@ def work(problem: Problem) -> Work:
 
 GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-training": ((2, 32, 8, 4096, 4096, 128, 128, 2), "bfloat16"),
-    "llama-8b-long": ((1, 32, 8, 16384, 16384, 128, 128, 2), "bfloat16"),
-    "qwen-0.5b-training": ((8, 14, 2, 2048, 2048, 64, 64, 2), "bfloat16"),
-    "flux-dev-image": ((1, 24, 24, 4608, 4608, 128, 128, 1), "bfloat16"),
-    "whisper-large": ((16, 20, 20, 1500, 1500, 64, 64, 1), "float16"),
-    "odd": ((2, 6, 3, 515, 777, 80, 80, 2), "float16"),
+    "llama-8b-long": PROBLEMS["llama-8b-long"],
+    "qwen-0.5b-training": PROBLEMS["qwen-0.5b-prefill"],
+    **{name: PROBLEMS[name] for name in ("flux-dev-image", "whisper-large", "odd")},
 }
 
 

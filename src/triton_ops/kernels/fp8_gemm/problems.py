@@ -102,7 +102,7 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
             "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
             "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
         ),
-        *tiles.fixed_in_gluon({**_GLUON_TILE, **_GLUON_HAS}),
+        *(tiles.fixed_in_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
     )  # fmt: skip
 
 
