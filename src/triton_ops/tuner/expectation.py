@@ -43,9 +43,8 @@ class Expectation:
         compiled = [pool.submit(config, anyway=True).result() for config in pair]
         if pair[0] == pair[1] or any(one.resources is None or not one.launchable for one in compiled):
             raise _unsure(task, "the model's first pick is the default itself, or the compiler has refused one of both")
-        priors[0].tell(
-            [Trial(one.config, Status.DEFERRED, resources=one.resources) for one in compiled]
-        )  # none has run
+        not_run = Status.DEFERRED
+        priors[0].tell([Trial(one.config, not_run, resources=one.resources) for one in compiled])
         default_ms, pick_ms = priors[0].score(pair)
         text = f"expects {pick_ms:.3g} ms of ({pick}) and {default_ms:.3g} ms of the default"
         if not default_ms >= (1 + effort.expected_gain) * pick_ms:

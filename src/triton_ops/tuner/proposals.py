@@ -198,9 +198,9 @@ class CompiledFeed(DirectFeed):
         """The feed of a search over a pool; `log` takes every preview."""
         previews = None
         if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-            most = (
-                min(effort.previews, pool.workers) if effort.compiled_first else effort.previews
-            )  # all are waited for
+            most = effort.previews
+            if effort.compiled_first:  # all of them are waited for
+                most = min(most, pool.workers)
             previews = Previews(searcher, pool, most, machine, log)
             previews.update()
         return cls(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)

@@ -424,7 +424,7 @@ class Tuning:
         incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
-            self.effort = self.effort.beyond(len({*incumbents, *nearby} - {self.default}))
+            self.effort = self.effort.beyond(len({*incumbents, *first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(prepared or nullcontext() if self._prepares else self._pool())) is not None:
