@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from triton_ops.backend.callables import triton_identity
+from triton_ops.backend.launcher import LauncherKernel
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.backend.triton_process import loaded, resources_of, traits_of
@@ -51,12 +52,12 @@ class ComposedKernel(CompiledByTriton):
         return self._leading.interpreted
 
     @property
-    def parameter_names(self) -> list[str]:
+    def parameter_names(self) -> Sequence[str | None]:
         """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
 
 
-Single: TypeAlias = TritonKernel | ComposedKernel
+Single: TypeAlias = TritonKernel | LauncherKernel | ComposedKernel
 
 
 _PROGRAMS = "programs"  # the parameter of the second kernel that is told how many programs the first launch had
@@ -206,12 +207,12 @@ class StagedKernel(ComposedKernel):
         )
 
 
-Form: TypeAlias = TritonKernel | StagedKernel
+Form: TypeAlias = TritonKernel | StagedKernel | LauncherKernel
 
 
 @dataclass(frozen=True)
 class FormsKernel(ComposedKernel):
-    """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
+    """Triton kernels, of one launch or several, that compute the same, and the tunable by which a config chooses.
 
     The first form, by the tunable's value, names the kernel, and has a parameter for every argument; no form has one of
     the tunable's name. With `default` None every config names a form. `others` are tunables that a form may have which
@@ -302,25 +303,25 @@ class FormsKernel(ComposedKernel):
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile the config's form for these arguments, and load the binary, as `TritonKernel.compile`."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return self._whole(config, form, form.executable(own))
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """The name of all that a launch of a compiled config is; None where its form cannot tell."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return form.program_key(own, self._given(form, arguments), resources)
 
-    def _form(self, config: Config) -> tuple[Form, Config]:
+    def form_of(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes.
 
         Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.

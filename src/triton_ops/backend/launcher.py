@@ -434,14 +434,14 @@ class LauncherKernel(CompiledByTriton):
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
 
-    @property
+    @functools.cached_property
     def parameter_names(self) -> list[str | None]:
         """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
-    @property
+    @functools.cached_property
     def interpreted(self) -> bool:
-        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`; every launch of a form asks."""
         return any(TritonProcess.is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
@@ -506,23 +506,21 @@ class LauncherKernel(CompiledByTriton):
         kernel.
         """
         if self.interpreted:
-            return self._executable(config, launches=True)
+            return self.executable(config)
         start = time.perf_counter()
         try:
             kernels = self.lowered(config, arguments)
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
-            return self._executable(config, launches=False)
+            return self.executable(config, launches=False)
         except Exception as error:
             raise CandidateError.of_compiler(error) from error
         loaded(lambda: kernels)
         took_s = time.perf_counter() - start
         traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
-        return replace(
-            self._executable(config, launches=True), resources=resources_of(kernels), compile_s=took_s, **traits
-        )
+        return replace(self.executable(config), resources=resources_of(kernels), compile_s=took_s, **traits)
 
-    def _executable(self, config: Config, launches: bool) -> Executable:
+    def executable(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:

@@ -348,6 +348,9 @@ class AttentionTiles:
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along the keys for each tile of queries."""
         check_matrix_units(machine, self.dtype)
+        by_turns = _form(config).by_turns
+        if by_turns:
+            config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": 2}
         warps, stages = warps_and_stages(config)
         queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
         scores = TileBlock(  # Q @ Kᵀ
@@ -356,7 +359,10 @@ class AttentionTiles:
         )  # fmt: skip
 
         def schedule(footprint: Footprint) -> Schedule:
-            return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
+            loop = attention_loop(self, scores, machine, footprint)
+            if by_turns:  # exponentials run beside products of the other group of warps
+                loop = loop._replace(arithmetic_cycles=0.0 if machine.wgmma else inf)
+            return loop_schedule(loop, footprint, machine)
 
         return TilePlan(
             warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule

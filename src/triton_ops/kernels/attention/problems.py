@@ -15,15 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
-from triton_ops.device import Machine
+from triton_ops.device import Machine, probe
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
 
@@ -89,7 +90,9 @@ def _few(terms: int, warps: int, most: int) -> bool:
     return terms <= 32 * warps * most
 
 
+gluon_form = partial(form_in_gluon, "attention", "gluon_attention_kernel", "out")
 OWN = OwnConfigs({
+    "FORM": Own(Choice(("triton", "gluon")), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
@@ -108,6 +111,17 @@ ROLES_NEED = (
     "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
+GLUON_HAS: dict[str, int] = {
+    "BLOCK_M": 128, "BLOCK_N": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4,
+    "num_stages": 2,
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the other."""
+_GLUON_NEEDS = (
+    "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, with "
+    f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
+)
+_GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
+_FILLED = 132  # tiles that keep a Hopper busy; for heads of 128 the form in Gluon then was the faster one on an H200
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -129,6 +143,7 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
+    whole = _takes_gluon(problem)
     most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
@@ -136,8 +151,9 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
-            lambda BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
-                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE else 1) >= BLOCK_M * (BLOCK_N + values)
+            lambda FORM, BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
+                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE or FORM == "gluon" else 1)
+                >= BLOCK_M * (BLOCK_N + values)
             ),
             f"{{BLOCK_M}} rows take over {_MOST_HELD} registers of each thread of {{num_warps}} warps",
         ),
@@ -161,9 +177,23 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ),
             ROLES_NEED,
         ),
+        Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
+        *map(fixed_in_gluon, GLUON_HAS, GLUON_HAS.values()),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
+    tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]
+    if whole and head_dim == v.shape[3] == 128 and tiles >= _FILLED and probe().arch == "sm_90":
+        order = 8 if many > 1 and rows > GLUON_HAS["BLOCK_M"] else 1
+        default = Config({**default, **GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
     return ConfigSpace(tunables, rules, default)
+
+
+def _takes_gluon(problem: Problem) -> bool:
+    """Tell whether the form in Gluon can compute the problem, and is there."""
+    q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
+    sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
+    fits = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out)
+    return fits and not INTERPRETED and bool(gluon_form())
 
 
 def _groups(least_rows: int) -> Constraint:
@@ -206,7 +236,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         splits *= 2
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
-        num_warps=warps, num_stages=stages,
+        num_warps=warps, num_stages=stages, FORM="triton",
     )  # fmt: skip
 
 
@@ -354,11 +384,9 @@ def work(problem: Problem) -> Work:
 
 GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-training": ((2, 32, 8, 4096, 4096, 128, 128, 2), "bfloat16"),
-    "llama-8b-long": ((1, 32, 8, 16384, 16384, 128, 128, 2), "bfloat16"),
-    "qwen-0.5b-training": ((8, 14, 2, 2048, 2048, 64, 64, 2), "bfloat16"),
-    "flux-dev-image": ((1, 24, 24, 4608, 4608, 128, 128, 1), "bfloat16"),
-    "whisper-large": ((16, 20, 20, 1500, 1500, 64, 64, 1), "float16"),
-    "odd": ((2, 6, 3, 515, 777, 80, 80, 2), "float16"),
+    "llama-8b-long": PROBLEMS["llama-8b-long"],
+    "qwen-0.5b-training": PROBLEMS["qwen-0.5b-prefill"],
+    **{name: PROBLEMS[name] for name in ("flux-dev-image", "whisper-large", "odd")},
 }
 
 

@@ -7,37 +7,21 @@ constraint here: the compiler and the device tell which configs fit, and on whic
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import logging
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.kernels import tiles
 from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
-_log = logging.getLogger("triton_ops")
-
-
-def gluon_form() -> dict[str, TritonKernel]:
-    """The form by its name; empty, with a line in the log, where the installed Triton has no Gluon for Hopper."""
-    try:
-        own = importlib.import_module("triton_ops.kernels.fp8_gemm.gluon_kernel")
-    except (ImportError, AttributeError) as error:  # a Triton of another vendor's may lack a module, or a name in it
-        _log.info("fp8_gemm has no form in Gluon here: %s", error)
-        return {}
-    kernel = TritonKernel(own.gluon_fp8_kernel, own.gluon_grid, outputs=("c",), made=own.gluon_descriptors)
-    return {"gluon": kernel}
-
-
+gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
@@ -118,20 +102,8 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
             "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
             "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
         ),
-        *(_of_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
+        *(tiles.fixed_in_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
     )  # fmt: skip
-
-
-def _of_gluon(name: str, value: object) -> Constraint:
-    """The form in Gluon has one value of a tunable."""
-
-    def holds(FORM: str, **others: object) -> bool:
-        return FORM == "triton" or others[name] == value
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    signed: Any = holds
-    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
-    return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
