@@ -434,7 +434,7 @@ MEASURED = {  # ms of the form in Gluon on an H200
 }  # fmt: skip
 
 
-def expected(problem, device):
+def expected_of_forms(problem, device):
     """What the model expects of each form: the time of its best config."""
     model = Model(operation.work(problem), Machine.of(DeviceSpec.named(device)))
     best = {}
@@ -445,10 +445,10 @@ def expected(problem, device):
 
 def test_a_model_expects_of_the_form_in_gluon_what_it_takes_on_hopper():
     for name, measured_ms in MEASURED.items():
-        best = expected(operation.problem(*operation.problems[name]), "NVIDIA H200")
+        best = expected_of_forms(operation.problem(*operation.problems[name]), "NVIDIA H200")
         assert measured_ms / 1.2 <= best["gluon"] <= 1.2 * measured_ms
         assert best["gluon"] < best["triton"] or name == "whisper-large"
-    best = expected(operation.problem(PREFILL, "bfloat16"), "NVIDIA A100-SXM4-80GB")
+    best = expected_of_forms(operation.problem(PREFILL, "bfloat16"), "NVIDIA A100-SXM4-80GB")
     assert best["triton"] < best["gluon"]
 
 
