@@ -260,11 +260,6 @@ class FormsKernel(ComposedKernel):
         return replace(self, forms={value: form.without_grid for value, form in self.forms.items()})
 
     @property
-    def parsed(self) -> None:
-        """None: no text of one function decides for all configs."""
-        return
-
-    @property
     def cache_key(self) -> str:
         """Triton's name for the sources of all forms."""
         return fingerprint([form.cache_key for form in self.forms.values()])
@@ -314,7 +309,8 @@ class FormsKernel(ComposedKernel):
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind."""
         form, own = self.form_of(config)
-        return self._whole(config, form, form.executable(own))
+        at_launch = form.at_launch if isinstance(form, LauncherKernel) else form.executable
+        return self._whole(config, form, at_launch(own))
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """The name of all that a launch of a compiled config is; None where its form cannot tell."""

@@ -76,6 +76,19 @@ class TargetDriver:
 
 
 @contextlib.contextmanager
+def replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
+    before = {name: value for name, value in vars(owner).items() if name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            delattr(owner, name) if name not in before else setattr(owner, name, before[name])
+
+
+@contextlib.contextmanager
 def pretending(target: Target, name: str = "", place: str = "meta") -> Iterator[None]:
     """Have Triton compile for `target` in the whole process, inside of the block, where nothing can be launched.
 
@@ -143,11 +156,8 @@ def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> 
         original(self, stages, options, language)
         change(stages)
 
-    backend.add_stages = add_stages
-    try:
+    with replaced(backend, {"add_stages": add_stages}):
         yield
-    finally:
-        backend.add_stages = original
 
 
 class LoweredError(Exception):
@@ -162,18 +172,15 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
         file.flush()
         copy = ir.parse_mlir_module(file.name, context)
     copy.context = context
-    translate = native.add_to_llvmir
 
     def reached(manager: Any, *_: Any) -> None:
         raise LoweredError(manager)  # which has the passes that allocate
 
-    native.add_to_llvmir = reached
     try:
-        to_llvm(copy)
+        with replaced(native, {"add_to_llvmir": reached}):
+            to_llvm(copy)
     except LoweredError as found:
         found.args[0].run(copy, "allocate_shared_memory")
-    finally:
-        native.add_to_llvmir = translate
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
@@ -317,11 +324,8 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
         except LoweredError as enough:
             launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
 
-    jit.run, source.make_ir = launched, kept
-    try:
+    with replaced(jit, {"run": launched}), replaced(source, {"make_ir": kept}):
         yield
-    finally:
-        jit.run, source.make_ir = run, make_ir
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
@@ -363,6 +363,9 @@ class MayCrash(Protocol):
         """Packages that a process imports before it can run the kernel."""
 
 
+_Kernel = TypeVar("_Kernel", bound="CompiledByTriton")
+
+
 class CompiledByTriton(ABC):
     """A kernel that Triton compiles, of one launch or several."""
 
@@ -392,14 +395,14 @@ class CompiledByTriton(ABC):
         """The names in calling order; None for a parameter that cannot be passed by name."""
 
     @property
-    @abstractmethod
     def parsed(self) -> Any:
-        """The JIT function whose text the free rules read; None if no single one decides."""
+        """The JIT function whose text the free rules read; None if no single one decides, or it is not known which."""
+        return None
 
     @property
-    @abstractmethod
-    def without_grid(self) -> CompiledByTriton:
-        """The same kernel where its grid cannot be sent."""
+    def without_grid(self: _Kernel) -> _Kernel:
+        """The same kernel where its grid cannot be sent, or itself where the grid is part of a function."""
+        return self
 
     @abstractmethod
     def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
@@ -408,9 +411,9 @@ class CompiledByTriton(ABC):
         Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
         """
 
-    @abstractmethod
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:  # noqa: ARG002
         """Names all that a launch of a compiled config is; None where it is not known."""
+        return None
 
     @property
     def process_imports(self) -> tuple[str, ...]:

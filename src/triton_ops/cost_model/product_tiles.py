@@ -327,6 +327,8 @@ _SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum
 class AttentionTiles:
     """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
 
+    A config may have SPLITS parts of the keys, each with programs of its own.
+
     Attributes:
         heads: Number of heads in all: batch size times heads.
         queries: Queries per head.
@@ -355,13 +357,15 @@ class AttentionTiles:
         if by_turns:  # each group of warps is as a block of half the rows
             config, queries = {**config, "num_warps": _WARPS_BY_TURNS // 2, "num_stages": 2}, queries // 2
         warps, stages = warps_and_stages(config)
+        parts = int(config.get("SPLITS", 1))
+        tiles = replace(self, heads=self.heads * parts, keys=ceil(self.keys / parts))
         scores = TileBlock(  # Q @ Kᵀ
             rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
             item_bytes=ITEM_BYTES[self.dtype],
         )  # fmt: skip
 
         def schedule(footprint: Footprint) -> Schedule:
-            loop = attention_loop(self, scores, machine, footprint)
+            loop = attention_loop(tiles, scores, machine, footprint)
             if by_turns:  # a group waits for one of its products; both share what is copied
                 copied = loop.load_bytes / 2
                 loop = loop._replace(

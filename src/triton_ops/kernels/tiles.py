@@ -47,14 +47,20 @@ def form_in_gluon(kernel: str, function: str, *outputs: str) -> dict[str, Triton
 
 def fixed_in_gluon(name: str, value: object) -> Constraint:
     """The constraint of a tunable of which the form in Gluon has one value."""
+    return Constraint(
+        f"gluon_{name.lower()}",
+        taking(lambda FORM, **own: FORM == "triton" or own[name] == value, "FORM", name),
+        f"the form in Gluon has {name}={value}, not {{{name}}}",
+    )
 
-    def holds(FORM: str, **others: object) -> bool:
-        return FORM == "triton" or others[name] == value
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
+def taking(holds: Callable[..., bool], *names: str) -> Callable[..., bool]:
+    """A rule of a constraint with the parameters of these names."""
     signed: Any = holds
-    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
-    return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
+    signed.__signature__ = inspect.Signature(
+        [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in names]
+    )
+    return holds
 
 
 def padded(extent: int, smallest: int) -> int:

@@ -79,17 +79,33 @@ def _weights(scores, highest, visible, start, factor, MASKED: gl.constexpr, layo
 
 
 @gluon.jit
+def _packed(p, dtype: gl.constexpr):
+    """Pairs of weights in 32 bits, which take half as many registers from step to step."""
+    pair: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
+    low, high = gl.split(gl.reshape(p, (p.type.shape[0], p.type.shape[1] // 2, 2)))
+    return gl.inline_asm_elementwise("cvt.rn." + pair + ".f32 $0, $2, $1;", "=r,f,f", [low, high], gl.int32, True, 1)
+
+
+@gluon.jit
+def _add_values(total, pairs, values, o_layout: gl.constexpr):
+    """Begin to add the product of packed weights with values."""
+    low = pairs.to(gl.int16).to(values.dtype, bitcast=True)
+    high = (pairs >> 16).to(gl.int16).to(values.dtype, bitcast=True)
+    p = gl.reshape(gl.join(low, high), (pairs.type.shape[0], 2 * pairs.type.shape[1]))
+    return wgmma(gl.convert_layout(p, gl.DotOperandLayout(0, o_layout, 2)), values, total, is_async=True)
+
+
+@gluon.jit
 def _step(
-    total, weight, highest, p, q, k_shared, v_shared, full, free, count, visible, start, factor, zeros,
+    total, weight, highest, pairs, q, k_shared, v_shared, full, free, count, visible, start, factor, zeros,
     MASKED: gl.constexpr, layout: gl.constexpr, o_layout: gl.constexpr,
 ):  # fmt: skip
     """The sums with the values of the block before, and the weights of the one at `start`."""
     slot, before = count % BUFFERS, (count - 1) % BUFFERS
-    operand = gl.convert_layout(p.to(v_shared.dtype), gl.DotOperandLayout(0, o_layout, 2))
     mbarrier.wait(full.index(_KEYS + slot), (count // BUFFERS) & 1)
     scores = wgmma(q, k_shared.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
     mbarrier.wait(full.index(_VALUES + before), ((count - 1) // BUFFERS) & 1)
-    total = wgmma(operand, v_shared.index(before), total, is_async=True)
+    total = _add_values(total, pairs, v_shared.index(before), o_layout)
     scores = wgmma_wait(num_outstanding=1, deps=(scores,))
     mbarrier.arrive(free.index(_KEYS + slot), count=1)
     p, sums, higher, rescale = _weights(scores, highest, visible, start, factor, MASKED, layout)
@@ -97,7 +113,7 @@ def _step(
     mbarrier.arrive(free.index(_VALUES + before), count=1)
     weight = weight * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, weight.type.layout)), 1) + sums
     total = total * gl.expand_dims(gl.convert_layout(rescale, gl.SliceLayout(1, o_layout)), 1)
-    return total, weight, higher, p
+    return total, weight, higher, _packed(p, v_shared.dtype)
 
 
 @gluon.jit
@@ -126,14 +142,15 @@ def _attend(
         mbarrier.arrive(free.index(_KEYS + slot), count=1)
         highest = gl.full((ROWS,), -3.4028234e38, gl.float32, gl.SliceLayout(1, layout))
         p, weight, highest, _ = _weights(scores, highest, visible, (blocks - 1) * BN, factor, True, layout)
+        pairs = _packed(p, v_shared.dtype)
         total = gl.zeros((ROWS, SIZE), gl.float32, o_layout)
         count += 1
         first = 1
         for UNMASKED in gl.static_range(2):  # blocks that need a mask, then the others
             last = blocks if UNMASKED else blocks - gl.minimum(unmasked, blocks - 1)
             for step in range(first, last):
-                total, weight, highest, p = _step(
-                    total, weight, highest, p, q, k_shared, v_shared, full, free, count, visible,
+                total, weight, highest, pairs = _step(
+                    total, weight, highest, pairs, q, k_shared, v_shared, full, free, count, visible,
                     (blocks - 1 - step) * BN, factor, zeros, not UNMASKED, layout, o_layout,
                 )  # fmt: skip
                 count += 1
@@ -141,8 +158,7 @@ def _attend(
         mbarrier.arrive(free.index(_QUERIES + PART), count=1)
         slot = (count - 1) % BUFFERS
         mbarrier.wait(full.index(_VALUES + slot), ((count - 1) // BUFFERS) & 1)
-        operand = gl.convert_layout(p.to(v_shared.dtype), gl.DotOperandLayout(0, o_layout, 2))
-        total = wgmma(operand, v_shared.index(slot), total, is_async=True)
+        total = _add_values(total, pairs, v_shared.index(slot), o_layout)
         total = wgmma_wait(num_outstanding=0, deps=(total,))
         mbarrier.arrive(free.index(_VALUES + slot), count=1)
         weight = gl.convert_layout(gl.sum(weight, 1), gl.SliceLayout(1, layout))

@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
-from triton_ops.device import Machine, probe
+from triton_ops.device import probe
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, taking, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
 _SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
 GRADIENT_SIDES = {name: PowerOfTwo(16, 128) for name in _SIDES}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
-_MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which take compilers long and spill"
 
 
 def are_summed(arguments: Problem | Mapping[str, Any]) -> bool:
@@ -61,33 +60,14 @@ def gradient_tile(size: int) -> Config:
     return Config(Q_ROWS=32, Q_KEYS=32, K_KEYS=32, K_ROWS=32, num_warps=8, num_stages=1)
 
 
-def rule(size: int) -> Constraint:
-    """The constraint of attention for heads of `size` elements, padded."""
+def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
+    """The constraint of a tile of these tunables, for heads of `size` elements, padded."""
     return Constraint(
-        "terms",
-        lambda BLOCK_M, BLOCK_N, num_warps: _few(BLOCK_M * BLOCK_N * size, num_warps, _MOST_TERMS),
-        "{BLOCK_M} by {BLOCK_N} " + _MANY_TERMS.format(_MOST_TERMS),
+        name,
+        taking(lambda **own: own[rows] * own[keys] * size <= 32 * own["num_warps"] * most, rows, keys, "num_warps"),
+        f"{{{rows}}} by {{{keys}}} have over {most} terms for each thread of {{num_warps}} warps, which take compilers "
+        "long and spill",
     )
-
-
-def gradient_rules(size: int) -> tuple[Constraint, Constraint]:
-    """The constraints of the gradient for heads of `size` elements, padded."""
-    return (
-        Constraint(
-            "terms of dq",
-            lambda Q_ROWS, Q_KEYS, num_warps: _few(Q_ROWS * Q_KEYS * size, num_warps, _MOST_GRADIENT_TERMS),
-            "{Q_ROWS} by {Q_KEYS} " + _MANY_TERMS.format(_MOST_GRADIENT_TERMS),
-        ),
-        Constraint(
-            "terms of dk and dv",
-            lambda K_KEYS, K_ROWS, num_warps: _few(K_KEYS * K_ROWS * size, num_warps, _MOST_GRADIENT_TERMS),
-            "{K_KEYS} by {K_ROWS} " + _MANY_TERMS.format(_MOST_GRADIENT_TERMS),
-        ),
-    )
-
-
-def _few(terms: int, warps: int, most: int) -> bool:
-    return terms <= 32 * warps * most
 
 
 gluon_form = partial(form_in_gluon, "attention", "gluon_attention_kernel", "out")
@@ -147,7 +127,8 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
-        rule(max(padded(head_dim, 16), values)) if summed else _groups(min(padded(rows, 16), _GROUP_ROWS)),
+        _terms("terms", "BLOCK_M", "BLOCK_N", max(padded(head_dim, 16), values), _MOST_TERMS) if summed
+        else _groups(min(padded(rows, 16), _GROUP_ROWS)),
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
@@ -267,7 +248,10 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     summed, most = are_summed(problem), max(q.shape[3], v.shape[3])
     default = gradient_default(most, q.dtype, summed)
     if summed:
-        rules = (*rules, *gradient_rules(padded(most, 16)))
+        rules += (
+            _terms("terms of dq", "Q_ROWS", "Q_KEYS", padded(most, 16), _MOST_GRADIENT_TERMS),
+            _terms("terms of dk and dv", "K_KEYS", "K_ROWS", padded(most, 16), _MOST_GRADIENT_TERMS),
+        )
     return ConfigSpace({**GRADIENT_OWN.tunables, **(GRADIENT_SIDES if summed else {})}, rules, default)
 
 
@@ -349,20 +333,6 @@ def seen_pairs(queries: int, keys: int, causal: bool) -> int:
     return seeing * keys - seeing * (seeing - 1) // 2
 
 
-@dataclass(frozen=True)
-class SplitTiles:
-    """The tiles of attention, of which each has a part of the keys where a config splits them."""
-
-    whole: AttentionTiles
-
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """The plan of as many heads more as there are parts, each with fewer keys."""
-        parts = config.get("SPLITS", 1)
-        return replace(self.whole, heads=self.whole.heads * parts, keys=-(-self.whole.keys // parts)).plan(
-            config, machine
-        )
-
-
 def work(problem: Problem) -> Work:
     """The work: two products for each pair of a query and a key that it sees; all read once, the result written once.
 
@@ -379,7 +349,7 @@ def work(problem: Problem) -> Work:
         dtype=q.dtype, tile_queries="BLOCK_M", tile_keys="BLOCK_N", causal=square,
     )  # fmt: skip
     flops = 2.0 * batch * heads * pairs * (head_dim + value_dim)
-    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), SplitTiles(tiles))
+    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), tiles)
 
 
 GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
@@ -402,12 +372,12 @@ def gradient_arguments(
     dtype: str = "bfloat16",
 ) -> dict[str, TensorSpec | float | bool | str | None]:
     """The arguments of the gradient's launch; `out` and `lse`, a result and logarithms, hold any numbers."""
-    inputs = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
-    result = TensorSpec((batch, heads, queries, value_dim), dtype)
-    outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]
+    inputs: dict[str, Any] = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
+    result = replace(inputs["out"], fill=inputs["q"].fill)
+    outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}
     return {
         "q": inputs["q"], "k": inputs["k"], "v": inputs["v"], "out": result,
-        "lse": TensorSpec((batch, heads, queries), "float32", fill="positive"), "grad": result, **outputs,
+        "lse": TensorSpec(result.shape[:3], "float32", fill="positive"), "grad": result, **outputs,
         "scale": inputs["scale"], "CAUSAL": inputs["CAUSAL"], "PRECISION": inputs["PRECISION"],
     }  # fmt: skip
 
