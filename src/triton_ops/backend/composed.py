@@ -27,14 +27,20 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTuna
 from triton_ops.space import Config
 from triton_ops.values import Resources, Status, TensorSpec
 
+Form: TypeAlias = "TritonKernel | StagedKernel | LauncherKernel"
+
 
 class ComposedKernel(CompiledByTriton):
     """Several Triton kernels as one: records and arguments know it by the one that leads."""
 
     @property
     @abstractmethod
-    def _leading(self) -> Single:
-        """The kernel that names this one, and has a parameter for every argument."""
+    def _members(self) -> tuple[Form, ...]:
+        """The kernels, first the one that names this one, and has a parameter for every argument."""
+
+    @property
+    def _leading(self) -> Form:
+        return self._members[0]
 
     @property
     def name(self) -> str:
@@ -56,8 +62,15 @@ class ComposedKernel(CompiledByTriton):
         """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
 
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one of them is compiled."""
+        return next((each.compile_imports for each in self._members if each.compile_imports), "")
 
-Single: TypeAlias = TritonKernel | LauncherKernel | ComposedKernel
+    @property
+    def cache_key(self) -> str:
+        """Triton's name for the sources of all."""
+        return fingerprint([each.cache_key for each in self._members])
 
 
 _PROGRAMS = "programs"  # the parameter of the second kernel that is told how many programs the first launch had
@@ -94,8 +107,8 @@ class StagedKernel(ComposedKernel):
             )
 
     @property
-    def _leading(self) -> TritonKernel:
-        return self.first
+    def _members(self) -> tuple[Form, ...]:
+        return self.first, self.second
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -110,11 +123,6 @@ class StagedKernel(ComposedKernel):
         return {**self.first.identity, "second": more}
 
     @property
-    def compile_imports(self) -> str:
-        """Torch where code of the user's may ask a tensor anything when a config of one of the two is compiled."""
-        return self.first.compile_imports or self.second.compile_imports
-
-    @property
     def without_grid(self) -> StagedKernel:
         """The same kernels for processes that only compile, where the grids cannot go."""
         return replace(self, first=self.first.without_grid, second=self.second.without_grid)
@@ -123,11 +131,6 @@ class StagedKernel(ComposedKernel):
     def parsed(self) -> Any:
         """The first JIT function, whose text the free rules read."""
         return self.first.parsed
-
-    @property
-    def cache_key(self) -> str:
-        """Triton's name for the sources of both."""
-        return fingerprint([self.first.cache_key, self.second.cache_key])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise as the first kernel does, unless tunables and arguments together are what it takes."""
@@ -207,9 +210,6 @@ class StagedKernel(ComposedKernel):
         )
 
 
-Form: TypeAlias = TritonKernel | StagedKernel | LauncherKernel
-
-
 @dataclass(frozen=True)
 class FormsKernel(ComposedKernel):
     """Triton kernels, of one launch or several, that compute the same, and the tunable by which a config chooses.
@@ -240,8 +240,8 @@ class FormsKernel(ComposedKernel):
                 )
 
     @property
-    def _leading(self) -> Form:
-        return next(iter(self.forms.values()))
+    def _members(self) -> tuple[Form, ...]:
+        return tuple(self.forms.values())
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -250,19 +250,9 @@ class FormsKernel(ComposedKernel):
         return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
 
     @property
-    def compile_imports(self) -> str:
-        """Torch where code of the user's may ask a tensor anything when a config of one form is compiled."""
-        return next((form.compile_imports for form in self.forms.values() if form.compile_imports), "")
-
-    @property
     def without_grid(self) -> FormsKernel:
         """The same kernel for processes that only compile, where the grids cannot go."""
         return replace(self, forms={value: form.without_grid for value, form in self.forms.items()})
-
-    @property
-    def cache_key(self) -> str:
-        """Triton's name for the sources of all forms."""
-        return fingerprint([form.cache_key for form in self.forms.values()])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
@@ -329,7 +319,7 @@ class FormsKernel(ComposedKernel):
             )
         if self.interpreted and not form.interpreted:
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
-        return form, _part(_names(form), config)
+        return form, _part(tuple(form.parameter_names), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
         values, parameters = arguments.by_name(self).keyword, _names(form)
@@ -342,17 +332,12 @@ class FormsKernel(ComposedKernel):
         return replace(executable, config=config, bind=bind)
 
 
-def _names(form: Form) -> frozenset[str]:
-    return _as_set(tuple(form.parameter_names))
-
-
-@lru_cache(maxsize=256)
-def _as_set(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(names)
+def _names(form: Form) -> frozenset[str | None]:
+    return frozenset(form.parameter_names)
 
 
 @lru_cache(maxsize=1024)
-def _part(parameters: frozenset[str], config: Config) -> Config:
+def _part(parameters: tuple[str | None, ...], config: Config) -> Config:
     """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
-    names = parameters | TritonKernel.LAUNCH_OPTIONS
+    names = {*parameters, *TritonKernel.LAUNCH_OPTIONS}
     return Config({name: value for name, value in config.items() if name in names})

@@ -30,30 +30,40 @@ _MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.g
 
 def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:
     """A descriptor of a tensor, or of a stand-in for one, as a kernel takes it; Gluon's have a layout."""
-    if callable(rule):
-        return matrix_descriptor(tensor, rule(meta), gluon=gluon)
-    block = [meta[extent] if isinstance(extent, str) else extent for extent in rule]
-    return matrix_descriptor(tensor, block, gluon=gluon)
+    own = rule(meta) if callable(rule) else [meta[each] if isinstance(each, str) else each for each in rule]
+    return matrix_descriptor(tensor, own, gluon=gluon)
+
+
+def _laid_out(made: Any) -> Any:
+    """Give a descriptor of Gluon its layout in shared memory."""
+    bits = 8 * ITEM_BYTES[dtype_name(made.base.dtype)]
+    layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
+    made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    return made
 
 
 def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
     """A descriptor of a matrix, or of the transposed one, whose neighbours in memory are along its last axis.
 
     Args:
-        tensor: A torch tensor of two axes, or of more where it is not turned, or a stand-in for one.
+        tensor: A torch tensor of two axes, or a stand-in for one.
         block: The extents of a block along the tensor's axes.
         turned: Whether the tensor is column-major: the descriptor then shows it transposed, blocks included.
-        gluon: Whether the kernel is one of Gluon, whose descriptors have a layout in shared memory.
+        gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
+    made = _made(tensor, block, gluon)
+    if turned:
+        made.shape, made.strides, made.block_shape = (
+            each[::-1] for each in (made.shape, made.strides, made.block_shape)
+        )
+    return _laid_out(made) if gluon else made
+
+
+def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
     made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
-    made.base, order = tensor, -1 if turned else 1
-    made.shape, made.strides, made.block_shape = (
-        list(each)[::order] for each in (tensor.shape, tensor.stride(), map(int, block))
-    )
-    if gluon:
-        bits = 8 * ITEM_BYTES[dtype_name(tensor.dtype)]
-        layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
-        made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    made.base = tensor
+    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
+    made.block_shape = [int(extent) for extent in block]
     return made
 
 

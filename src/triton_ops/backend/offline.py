@@ -8,7 +8,7 @@ The work of a config's launches is read from what Triton's front end makes of th
 Nothing further is compiled then: a launch takes 20 to 30 ms. TTIR does not depend on launch options such as
 `num_warps`.
 
-Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
+Facts used, of Triton 3.6 to 3.9: `driver._active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, of which `ttir` comes first, and `llir` runs
 one pass manager that allocates shared memory before `add_to_llvmir`; every launch ends in `JITFunction.run(…, grid=…,
 warmup=…)`; `ASTSource.make_ir` has in `signature` each parameter's type, in order, `constexpr` for those that are no
@@ -96,12 +96,9 @@ def pretending(target: Target, name: str = "", place: str = "meta") -> Iterator[
     The GPU is `place` to torch.
     """
     driver = require("triton", "compiling for a target").runtime.driver
-    before = driver._active  # None until something asked for it: asking looks for a device, and fails where is none
-    driver.set_active(TargetDriver(target, name or target.arch, place))
-    try:
+    # What was there is None until something asked for it: asking looks for a device, and fails where is none.
+    with replaced(driver, {"_active": TargetDriver(target, name or target.arch, place)}):
         yield
-    finally:
-        driver._active = before
 
 
 def option_names(target: Target) -> frozenset[str]:

@@ -144,14 +144,14 @@ class Arguments:
     @staticmethod
     def is_tensor(value: Any) -> bool:
         """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
-        return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
-            value, type
-        )
+        own = hasattr(value, "data_ptr") and hasattr(value, "untyped_storage") and hasattr(value, "stride")
+        return own and not isinstance(value, type)
 
     @staticmethod
     def is_descriptor(value: Any) -> bool:
         """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
-        return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
+        made = hasattr(value, "block_shape") and all(hasattr(value, name) for name in _DESCRIPTOR_PARTS)
+        return made and not isinstance(value, type)
 
     @staticmethod
     def is_array(value: Any) -> bool:

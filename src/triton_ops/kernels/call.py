@@ -204,8 +204,8 @@ class ShippedKernel:
 
     def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
         """The problem of a launch, but for values that do not count, which are `changed`."""
-        decisive = {**values, **changed}
-        return Problem(self.operation.name, tuple((name, TuneProblem.spec_of(decisive[name])) for name in decisive))
+        specs = {name: TuneProblem.spec_of(value) for name, value in {**values, **changed}.items()}
+        return Problem(self.operation.name, tuple(specs.items()))
 
     def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
         """Launch once with a config."""

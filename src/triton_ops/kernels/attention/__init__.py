@@ -134,8 +134,7 @@ def validate_attention_inputs(
     kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
     call.check_shape("k", k.shape, (batch, kv_heads, keys, head_dim), "q has this batch size and head size")
     call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
-    _check_heads(heads, kv_heads)
-    _check_sizes(q=head_dim, v=value_dim)
+    _check_heads(heads, kv_heads, q=head_dim, v=value_dim)
     check_scale(scale)
     check_causal(causal)
     return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
@@ -188,7 +187,7 @@ def _check_layout(name: str, tensor: torch.Tensor) -> None:
     check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
 
 
-def _check_heads(heads: int, kv_heads: int) -> None:
+def _check_heads(heads: int, kv_heads: int, **sizes: int) -> None:
     if kv_heads == 0 or heads % kv_heads:
         raise ShapeMismatchError(
             f"q has {heads} heads, and k {kv_heads}: each head of k must serve as many heads of q",
@@ -196,9 +195,6 @@ def _check_heads(heads: int, kv_heads: int) -> None:
             kv_heads,
             "k",
         )
-
-
-def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if not 1 <= size <= LARGEST_HEAD:
             raise ShapeMismatchError(

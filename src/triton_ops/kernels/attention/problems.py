@@ -143,7 +143,16 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             lambda BLOCK_M, GROUP_HEADS: GROUP_HEADS == 1 or (many > 1 and rows > BLOCK_M),
             "there is one head, or one tile of each: programs have one order",
         ),
-        *_splitting(rows, keys, many),
+        Constraint(
+            "parts",
+            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
+            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
+        ),
+        Constraint(
+            "split",
+            lambda BLOCK_M, SPLITS: SPLITS == 1 or -(-rows // BLOCK_M) * many * SPLITS <= _ENOUGH,
+            f"{{SPLITS}} parts make over {_ENOUGH} programs, and fewer keep every device busy",
+        ),
         Constraint(
             "descriptors",
             lambda DESCRIPTORS: not DESCRIPTORS or describable(k, v),
@@ -182,21 +191,6 @@ def _groups(least_rows: int) -> Constraint:
         "groups",
         lambda BLOCK_M, num_warps: least_rows <= BLOCK_M and (num_warps == 4 or BLOCK_M != _GROUP_ROWS),
         f"a group of four warps multiplies {_GROUP_ROWS} rows at once; {{num_warps}} warps have {{BLOCK_M}}",
-    )
-
-
-def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
-    return (
-        Constraint(
-            "parts",
-            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
-            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
-        ),
-        Constraint(
-            "split",
-            lambda BLOCK_M, SPLITS: SPLITS == 1 or -(-rows // BLOCK_M) * many * SPLITS <= _ENOUGH,
-            f"{{SPLITS}} parts make over {_ENOUGH} programs, and fewer keep every device busy",
-        ),
     )
 
 
@@ -414,7 +408,8 @@ def attention_reference(
     (batch, heads, queries, _), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
     group = heads // kv_heads
     result = q.new_empty((batch, heads, queries, value_dim), dtype=out.dtype)
-    logarithms = q.new_empty((batch, heads, queries), dtype=wide)
+    logarithms = None if lse is None else q.new_empty((batch, heads, queries), dtype=wide)
+    columns, last = (torch.arange(start, keys, device=q.device) for start in (0, keys - queries))
     together = min(kv_heads, max(1, _SCORES // max(group * queries * keys, 1)))  # heads of keys
     piece = max(1, _SCORES // max(together * group * keys, 1))
     for b in range(batch):
@@ -423,19 +418,21 @@ def attention_reference(
             key, value = k[b, own].to(wide), v[b, own].to(wide)
             for first in range(0, queries, piece):
                 some = slice(first, min(first + piece, queries))
+                seen = min(keys, max(some.stop + keys - queries, 1)) if CAUSAL else keys  # by any of these queries
                 query = q[b, shared, some].to(wide).unflatten(0, (-1, group)).flatten(1, 2)
-                scores = (query @ key.mT).unflatten(1, (group, -1)) * scale
+                scores = (query @ key[:, :seen].mT).unflatten(1, (group, -1)) * scale
                 if CAUSAL:
-                    last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
-                    scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
+                    scores = scores.masked_fill(columns[:seen] > last[some, None], -math.inf)
                 highest = scores.amax(-1, keepdim=True) if keys else scores.new_full((*scores.shape[:-1], 1), -math.inf)
                 blind = highest == -math.inf
                 weights = torch.exp(scores - highest.masked_fill(blind, 0.0))
                 weight = weights.sum(-1, keepdim=True)
-                total = (weights.to(v.dtype).to(wide).flatten(1, 2) @ value).unflatten(1, (group, -1))
-                result[b, shared, some] = (total / weight).masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
-                logarithms[b, shared, some] = (highest + weight.log()).flatten(0, 1)[..., 0]
-    return result if lse is None else (result, logarithms.to(lse.dtype))
+                total = weights.to(v.dtype).to(wide).flatten(1, 2) @ value[:, :seen]
+                mean = total.unflatten(1, (group, -1)) / weight
+                result[b, shared, some] = mean.masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
+                if logarithms is not None:
+                    logarithms[b, shared, some] = (highest + weight.log()).flatten(0, 1)[..., 0]
+    return result if logarithms is None else (result, logarithms.to(lse.dtype))
 
 
 def attention_backward_reference(
