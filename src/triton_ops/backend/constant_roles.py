@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
-from triton_ops.backend.source_values import BLOCKS, DOTS, NONE, REDUCTIONS, Atom, CallFrame, Shape, is_quotient
+from triton_ops.backend.source_values import BLOCKS, DOTS, NONE, REDUCTIONS, Atom, CallFrame, Shape, offsets_of
 
 _SCANS = {"cumsum", "cumprod", "associative_scan", "sort", "softmax", "topk"}
 _MEMORY = {"load", "store"}
@@ -31,19 +31,22 @@ _KEYWORDS = {
 MEANING = {
     "layout": "it is an extent or a stride of a tensor",
     "stride": "it is a stride: elements are numbered by it",
-    "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
-    "partial": "it decides which elements one program combines, and each program's result is kept for itself",
     "parts": "it divides the elements of a tensor into groups",
     "value": "it enters the arithmetic on data",
     "type": "it is a type",
     "rounding": "it decides how products are rounded",
 }
 """The uses that make a constant a part of the meaning, whatever its other uses are."""
+_DOUBTS = {
+    "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
+    "partial": "it decides which elements one program combines, and each program's result is kept for itself",
+}
+"""The uses that make a tile a part of the meaning, unless the caller makes up for it."""
 _OTHERS: tuple[tuple[set[str], str, str], ...] = (
     ({"option"}, "option", "it is the {} of a loop"),
     ({"group"}, "group", "it groups neighbouring programs, and moves no result"),
-    ({"programs"}, "meaning", "it is the number of programs, which the grid decides"),
-    ({"stepped"}, "split", "it divides a loop among programs"),
+    ({"programs"}, "programs", "it is the number of programs, which the grid decides"),
+    ({"divided"}, "split", "it divides a loop among programs"),
     ({"turns", "placed"}, "count", "it counts what one program does in turn"),
 )
 """The roles of constants that size no block, by the uses that they have."""
@@ -65,7 +68,7 @@ class ConstantRole:
         option: Of an option, the argument of a loop that it is given as, such as `num_stages`.
         masked: Whether a mask or a descriptor guards the end of what it steps through.
         by_grid: Whether the grid must have a program for each of its tiles.
-        sure: Whether the source alone decides: the grid and the call need not be asked.
+        doubt: Why it may be a part of the meaning nevertheless, which only runs with other values tell.
     """
 
     name: str
@@ -76,7 +79,7 @@ class ConstantRole:
     option: str = ""
     masked: bool = True
     by_grid: bool = False
-    sure: bool = True
+    doubt: str = ""
 
 
 @dataclass
@@ -86,10 +89,7 @@ class _Uses:
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     extents: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     axes: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    counted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # constant -> names that count tiles
-    indices: dict[str, set[str]] = field(
-        default_factory=lambda: defaultdict(set)
-    )  # constant -> names that it multiplies
+    numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # names that number or count tiles
     addresses: list[tuple[Atom, ...]] = field(default_factory=list)
     ties: set[tuple[str, str]] = field(default_factory=set)  # the first is a multiple of the second
     asserts: list[ast.expr] = field(default_factory=list)
@@ -116,15 +116,25 @@ class _Visit:
                 handler(self, node)
         for name, values in self.source.assignments.items():
             for value in values:
-                is_cover = isinstance(value, ast.Call) and last_name(value) == "cdiv" and len(value.args) > 1
-                divisor = value.args[1] if is_cover else value.right if is_quotient(value) else None  # type: ignore[attr-defined]
-                for constant in (
-                    divisor is not None and self.frame.constants(value) is None and self.frame.constants(divisor)
-                ) or ():
-                    self.uses.counted[constant].add(f"{id(self.frame)}.{name}")
+                self._note_count(f"{id(self.frame)}.{name}", value)
+
+    def _note_count(self, key: str, value: ast.expr) -> None:
+        """Note a name that is given the number of tiles."""
+        if isinstance(value, ast.Call) and last_name(value) == "cdiv" and len(value.args) > 1:
+            divisor = value.args[1]
+        elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
+            divisor = value.right
+        else:
+            return
+        if self.frame.constants(value) is None:
+            for constant in self.frame.constants(divisor) or ():
+                self.uses.numbers[constant].add(key)
 
     def _visit_branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
-        self.uses.note("branch", self.frame.constants(node.test) or NONE)
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        for part in parts:
+            inner = part.operand if isinstance(part, ast.UnaryOp) else part
+            self.uses.note("flag" if isinstance(inner, ast.Name) else "branch", self.frame.constants(inner) or NONE)
 
     def _visit_call(self, call: ast.Call) -> None:
         name, operands, uses = last_name(call), self.frame.operands(call), self.uses
@@ -157,7 +167,8 @@ class _Visit:
 
     def _visit_shapes(self, call: ast.Call, name: str) -> None:
         sizes = self.source.argument(call, *BLOCKS[name]) if name in BLOCKS else None
-        for axis in (self.frame.sizes(sizes) if sizes is not None else None) or ():
+        placed = [self.frame.constants_within(each) for each in offsets_of(call) or ()]
+        for axis in (self.frame.sizes(sizes) if sizes is not None else ()) + tuple(placed):
             self.uses.note("block", axis)
         for place, keyword_name in zip(_LAID_OUT.get(name, ()), ("shape", "strides"), strict=False):
             node = self.source.argument(call, place, keyword_name)
@@ -188,7 +199,8 @@ class _Visit:
                 for constant in shape[at] if shape and len(shape) > 1 else ():
                     uses.axes[constant].add(side)
                     uses.note("combined", frozenset((constant,)) if side == "k" else NONE)
-        elif name in REDUCTIONS | _SCANS and operands and (shape := self.frame.shape(operands[0])):
+        elif name in REDUCTIONS | _SCANS and operands and "load" in self.frame.made_of(operands[0]):
+            shape = self.frame.shape(operands[0]) or ()
             axis = self.frame.axis(call)
             is_all = axis is None and name in REDUCTIONS
             for constants in shape if is_all else shape[axis or 0 :][:1]:
@@ -230,19 +242,21 @@ class _Visit:
                 self.uses.note("stepped" if steps else "placed", constants)
                 self.uses.note("looped", constants if any("loop" in atom.made_of for atom in moving) else NONE)
                 for constant in constants if len(others) == len(moving) else ():
-                    self.uses.indices[constant].update(atom.key for atom in moving if atom.kind == "name")
+                    self.uses.numbers[constant].update(atom.key for atom in moving if atom.kind == "name")
 
     def _visit_step(self, node: ast.AugAssign) -> None:
         if isinstance(node.op, (ast.Add, ast.Sub)):
-            kind = "programs" if self._is_program_number(node.target, self.frame.constants(node.value)) else "stepped"
+            is_programs = self._is_program_number(node.target, self.frame.constants(node.value))
             for term in self.frame.terms(node.value):
-                if not any(atom.kind == "range" or "range" in atom.made_of for atom in term):
-                    self.uses.note(kind, NONE.union(*(atom.constants for atom in term)))
+                if not any(atom.kind == "range" or atom.made_of for atom in term):
+                    constants = NONE.union(*(atom.constants for atom in term))
+                    self.uses.note("programs" if is_programs else "stepped", constants)
+                    self.uses.note("divided", constants if len(constants) > 1 else NONE)
 
     def _is_program_number(self, node: ast.expr, step: frozenset[str] | None) -> bool:
         """Tell whether an index begins with the number of the program itself, and a step is that of all programs."""
-        first = [term for term in self.frame.terms(node) if any("program" in atom.made_of for atom in term)]
-        return step is not None and any(not any(atom.constants for atom in term) for term in first)
+        first = self.frame.terms(node) if step is not None else []
+        return any(len(term) == 1 and "program" in term[0].made_of for term in first)
 
     def _visit_comparison(self, node: ast.Compare) -> None:
         if len(node.ops) > 1:
@@ -281,13 +295,14 @@ class _Visit:
             return
         uses.loops |= any(isinstance(one, ast.Call) and last_name(one) == "load" for one in ast.walk(node))
         bounds, step = call.args[:2], call.args[2] if len(call.args) == 3 else None
-        if len(call.args) < 3:
+        if len(call.args) < 3 and ast.unparse(call.args[-1]) in self.source.own_names:
             uses.note("turns", self.frame.constants(call.args[-1]) or NONE)
         if step is None:
             return
         constants = self.frame.constants(step) or NONE
         is_programs = len(bounds) > 1 and self._is_program_number(bounds[0], self.frame.constants(step))
         uses.note("programs" if is_programs else "stepped", constants)
+        uses.note("divided", constants if len(constants) > 1 else NONE)
         for constant in constants:
             for extent in self._parameters(bounds[-1]):
                 uses.extents[constant][extent] = None
@@ -325,20 +340,22 @@ class SourceRoles:
 
 def _role(name: str, uses: _Uses) -> ConstantRole:
     kinds, extents = uses.kinds[name], tuple(uses.extents[name])
-    sized, moved = kinds & {"range", "block"}, kinds & {"stepped", "placed"}
+    sized, moved = kinds & {"range", "block"}, kinds & {"stepped", "placed", "programs"}
     if _numbered(name, uses):
         kinds.add("numbering")
-    if sized and {"combined", "placed"} <= kinds and "stepped" not in kinds and not uses.atomics:
+    if sized and {"combined", "placed"} <= kinds and not kinds & {"stepped", "programs"} and not uses.atomics:
         kinds.add("partial")
     if (reason := next((reason for kind, reason in MEANING.items() if kind in kinds), None)) is not None:
         return ConstantRole(name, "meaning", reason)
-    axes = frozenset(uses.axes[name])
+    axes, doubt = frozenset(uses.axes[name]), next((text for kind, text in _DOUBTS.items() if kind in kinds), "")
     if sized and moved:
-        how = "steps the loop" if "stepped" in kinds else "steps from program to program"
+        how = "steps the loop" if kinds & {"stepped", "programs"} else "steps from program to program"
         return ConstantRole(
             name, "tile", f"sizes blocks, and {how}", extents, axes, masked=bool(kinds & {"masked", "block"}),
-            by_grid=not kinds & {"stepped", "looped"}, sure=bool(kinds & {"stepped", "covers"}),
+            by_grid=not kinds & {"stepped", "looped", "programs"}, doubt=doubt,
         )  # fmt: skip
+    if "flag" in kinds and not kinds & {"branch", "range"}:
+        return ConstantRole(name, "flag", "the kernel branches on it", doubt="it may choose what is computed")
     if sized and "masked" in kinds and extents:
         return ConstantRole(
             name, "derived", f"one block covers {' and '.join(extents)}: nothing steps by it", extents, axes
@@ -351,15 +368,13 @@ def _role(name: str, uses: _Uses) -> ConstantRole:
         option = uses.options.get(name, "")
         return ConstantRole(name, other[0], other[1].format(option), extents, option=option)
     reason = next((text for kind, text in _FIXED.items() if kind in kinds), "what it does is not understood")
-    return ConstantRole(name, "meaning", reason, sure=bool(kinds))
+    return ConstantRole(name, "meaning", reason)
 
 
 def _numbered(name: str, uses: _Uses) -> bool:
-    """Tell whether an address has the number of a tile, or the count of tiles, without the tile's size."""
-    numbers = uses.indices[name] | uses.counted[name]
+    """Tell whether an address has the number of a tile, or the count of tiles, without a size of such tiles."""
     return any(
-        atom.key in numbers
+        atom.key in uses.numbers[name] and not any(atom.key in uses.numbers[constant] for constant in sizes)
         for term in uses.addresses
-        for atom in term
-        if atom.kind == "name" and not any(name in other.constants for other in term)
+        for atom, sizes in zip(term, [NONE.union(*(other.constants for other in term))] * len(term), strict=True)
     )

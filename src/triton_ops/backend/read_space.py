@@ -31,7 +31,7 @@ _AMONG = (1, 1024, 32)  # of one with several
 _LEAST_DOT = 16  # the least side that `tl.dot` takes
 _MOST_ELEMENTS = 32768  # of a block that no product makes
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-_OTHER_KINDS = {"group": ((1, 2, 4, 6, 8, 12, 16), 8), "split": (_COUNTS, 1), "count": (_COUNTS, 1)}
+_OTHER_KINDS = {"group": ((1, 2, 4, 6, 8, 12, 16), 8), **dict.fromkeys(("split", "count", "programs"), (_COUNTS, 1))}
 _LOOP_OPTIONS = {"num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1)}
 _ALONE = {
     "num_ctas": "programs of one cluster share nothing that this kernel loads",
@@ -143,15 +143,19 @@ class _Reading:
             self.meaning[name] = "the kernel's heuristics compute it"
         elif name in self.fixed:
             self.meaning[name] = "the call gives it"
-        elif role.kind == "meaning":
-            self.meaning[name] = role.reason
+        elif role.kind == "meaning" or (role.doubt and not self._is_open(name)):
+            self.meaning[name] = role.doubt or role.reason
         elif role.kind == "derived":
             extent = self._extent(role)
             self.derived[name] = None if extent is None else 1 << max(extent - 1, 0).bit_length()
             self.reasons[name] = role.reason
         else:
             self.tunables[name], self.first[name] = self._values(role)
-            self.reasons[name] = role.reason
+            self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
+
+    def _is_open(self, name: str) -> bool:
+        """Tell whether a constant has no value from the call, by default or by heuristics: a launch needs one."""
+        return name not in {*self.values, *self.source.defaults, *self.fixed, *self.computed}
 
     def _extent(self, role: ConstantRole) -> int | None:
         numbers = [value for name in role.extents if type(value := self.values.get(name)) is int]

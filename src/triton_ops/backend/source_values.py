@@ -23,6 +23,7 @@ BLOCKS = {"make_block_ptr": (4, "block_shape"), "make_tensor_descriptor": (3, "b
            "view": (1, "shape"), "_experimental_descriptor_load": (2, "shape")}  # fmt: skip
 _SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
+_MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _MOST_TERMS, _DEEPEST, _MOST_CALLS = 64, 24, 6
 
 
@@ -48,6 +49,8 @@ class CallFrame:
         self._helpers: dict[int, CallFrame | None] = {}
         self._shapes: dict[str, Shape] = {}
         self._busy: set[str] = set()
+        self._terms: dict[str, Terms] = {}
+        self._made_of: dict[int, tuple[ast.expr, frozenset[str]]] = {}  # with the node, so that no identity returns
 
     def constants(self, node: ast.expr, deep: int = 0) -> frozenset[str] | None:
         """The kernel's constants that an expression is made of; None if it is made of anything else."""
@@ -99,23 +102,25 @@ class CallFrame:
             )
         return self._helpers[id(call)]
 
-    def made_of(self, node: ast.expr, visited: set[tuple[int, str]] | None = None) -> frozenset[str]:
+    def made_of(self, node: ast.expr) -> frozenset[str]:
         """What an expression is made of, through names and helpers: `program`, `loop`, `range`, `load`."""
-        visited = set() if visited is None else visited
+        if id(node) not in self._made_of:
+            self._made_of[id(node)] = node, frozenset(self._marks(node, set()))
+        return self._made_of[id(node)][1]
+
+    def _marks(self, node: ast.expr, visited: set[tuple[int, str]]) -> set[str]:
         marks: set[str] = set()
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
-                name = last_name(inner)
-                marks |= {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}.get(name, set())
-                if (frame := self.helper(inner)) is not None and (key := (id(inner), "")) not in visited:
-                    visited.add(key)
-                    marks |= NONE.union(*(frame.made_of(value, visited) for value in frame.returned))
-            elif isinstance(inner, ast.Name) and (key := (id(self), inner.id)) not in visited:
-                visited.add(key)
+                marks |= _MARKS.get(last_name(inner), set())
+                if (frame := self.helper(inner)) is not None and (id(inner), "") not in visited:
+                    visited.add((id(inner), ""))
+                    marks = marks.union(*(frame._marks(value, visited) for value in frame.returned))
+            elif isinstance(inner, ast.Name) and (id(self), inner.id) not in visited:
+                visited.add((id(self), inner.id))
                 for value, frame in self.values_of(inner.id):
-                    is_loop = isinstance(value, ast.Call) and last_name(value) in ("range", "static_range")
-                    marks |= frame.made_of(value, visited) | ({"loop"} if is_loop else set())
-        return frozenset(marks)
+                    marks |= frame._marks(value, visited) | ({"loop"} if _is_loop(value) else set())
+        return marks
 
     @cached_property
     def returned(self) -> list[ast.expr]:
@@ -123,43 +128,44 @@ class CallFrame:
         nodes = (node for node in ast.walk(self.source.node) if isinstance(node, ast.Return))
         return [node.value for node in nodes if node.value is not None]
 
-    def terms(self, node: ast.expr, visited: frozenset[str] = NONE) -> Terms:
+    def terms(self, node: ast.expr) -> Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
         constants = self.constants(node)
         if constants is not None:
             return [(Atom("constant", ast.unparse(node), constants),)]
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return (self.terms(node.left, visited) + self.terms(node.right, visited))[:_MOST_TERMS]
+            return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            pairs = ((a, b) for a in self.terms(node.left, visited) for b in self.terms(node.right, visited))
+            pairs = ((a, b) for a in self.terms(node.left) for b in self.terms(node.right))
             return [(*a, *b) for a, b in pairs][:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self.made_of(node.left):
-            return self.terms(node.left, visited)  # elements beyond the end are wrapped round to its beginning
+            return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
         if isinstance(node, ast.Subscript):
-            return self.terms(node.value, visited)
+            return self.terms(node.value)
         if isinstance(node, ast.Call):
-            return self._terms_of_call(node, visited)
+            return self._terms_of_call(node)
         if isinstance(node, ast.Name):
-            return self._terms_of_name(node, visited)
+            return self._terms_of_name(node)
         return [(Atom("other", ast.unparse(node), made_of=self.made_of(node)),)]
 
-    def _terms_of_call(self, call: ast.Call, visited: frozenset[str]) -> Terms:
+    def _terms_of_call(self, call: ast.Call) -> Terms:
         name = last_name(call)
         if name == "arange" and len(call.args) == 2:
             return [(Atom("range", ast.unparse(call), self.constants(call.args[1]) or NONE),)]
         if name in _SAME_PLACE:
             inner = self.operands(call)
             place = 1 if name == "where" else 0
-            return self.terms(inner[place], visited) if len(inner) > place else []
+            return self.terms(inner[place]) if len(inner) > place else []
         return [(Atom("other", ast.unparse(call), made_of=self.made_of(call)),)]
 
-    def _terms_of_name(self, node: ast.Name, visited: frozenset[str]) -> Terms:
-        key = f"{id(self)}.{node.id}"
-        values = self.values_of(node.id) if key not in visited else []
-        sums = [(value, frame) for value, frame in values if _is_sum(value)]
-        if not sums:
-            return [(Atom("name", key, made_of=self.made_of(node)),)]
-        return [term for value, frame in sums for term in frame.terms(value, visited | {key})][:_MOST_TERMS]
+    def _terms_of_name(self, node: ast.Name) -> Terms:
+        name = node.id
+        if name not in self._terms:
+            self._terms[name] = [(Atom("name", f"{id(self)}.{name}", made_of=self.made_of(node)),)]
+            sums = [pair for pair in self.values_of(name) if _is_sum(pair[0])]
+            terms = [term for value, frame in sums for term in frame.terms(value)][:_MOST_TERMS]
+            self._terms[name] = terms or self._terms[name]
+        return self._terms[name]
 
     def operands(self, call: ast.Call) -> list[ast.expr]:
         """The arguments by place; of a method the value itself comes first."""
@@ -219,12 +225,21 @@ class CallFrame:
             return _reversed(self.shape(operands[0]))
         if name in REDUCTIONS:
             return self._without_axis(call, operands)
+        return self._shape_by_operands(call, name, operands)
+
+    def _shape_by_operands(self, call: ast.Call, name: str, operands: list[ast.expr]) -> Shape:
         if name == "expand_dims" and len(operands) == 2 and isinstance(operands[1], ast.Constant):
             inner, at = self.shape(operands[0]), operands[1].value
             return None if inner is None or not isinstance(at, int) else (*inner[:at], NONE, *inner[at:])
+        if (offsets := offsets_of(call)) is not None and not self.shape(operands[0]):
+            return tuple(self.constants_within(each) for each in offsets)
         if name in ("advance", "load") or isinstance(call.func, ast.Attribute):
             return _broadcast([self.shape(each) for each in (operands[:1] if name == "advance" else operands)])
         return None
+
+    def constants_within(self, node: ast.expr) -> frozenset[str]:
+        """The constants that an index is a multiple of, in any of its parts."""
+        return NONE.union(*(atom.constants for term in self.terms(node) for atom in term))
 
     def sizes(self, node: ast.expr) -> tuple[frozenset[str], ...]:
         """The constants of each item of a shape."""
@@ -258,9 +273,10 @@ def _is_loop(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node) in ("range", "static_range")
 
 
-def is_quotient(node: ast.expr) -> bool:
-    """Tell whether an expression is a whole quotient."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+def offsets_of(call: ast.Call) -> list[ast.expr] | None:
+    """The place of the block that a descriptor loads or stores; None for any other call."""
+    first = call.args[0] if call.args and last_name(call) in ("load", "store") else None
+    return first.elts if isinstance(first, (ast.List, ast.Tuple)) else None
 
 
 def _is_none(node: ast.AST) -> bool:
