@@ -93,9 +93,11 @@ class CandidateError(Exception):
             error = error.__cause__
         trace = traceback.TracebackException.from_exception(error)
         part: traceback.TracebackException | None = trace
+        around = (_OWN_FOLDER, *filter(None, _AROUND))
         frames = 0
         while part is not None:
-            part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
+            own = dropwhile(lambda frame: frame.filename.startswith(around), part.stack)
+            part.stack = traceback.StackSummary.from_list(list(own))
             frames += len(part.stack)
             part = part.__cause__ or part.__context__
         return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
@@ -115,11 +117,6 @@ class CandidateError(Exception):
         lines = [line.strip() for line in _ADDRESS.sub("", str(error)).splitlines() if line.strip(" \t^~")]
         text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    around = (_OWN_FOLDER, *filter(None, _AROUND))
-    return list(dropwhile(lambda frame: frame.filename.startswith(around), stack))
 
 
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")

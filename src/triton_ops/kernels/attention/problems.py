@@ -47,19 +47,6 @@ def tile(size: int) -> tuple[int, int, int, int]:
     return (32, 32, 4, 2) if size <= 64 else (16, 64, 4, 2) if size <= 128 else (16, 32, 8, 2)
 
 
-def gradient_tile(size: int) -> Config:
-    """The untuned config of the gradient for heads of `size` elements; its source is as that of `tile`.
-
-    For heads of over 128 it hardly spills and needs no more shared memory than all devices have; on an H200 it takes
-    1.03 of the time of the fastest of nine tiles, for heads of 256.
-    """
-    if size <= 64:
-        return Config(Q_ROWS=16, Q_KEYS=64, K_KEYS=64, K_ROWS=16, num_warps=4, num_stages=2)
-    if size > 128:
-        return Config(Q_ROWS=16, Q_KEYS=32, K_KEYS=32, K_ROWS=16, num_warps=8, num_stages=1)
-    return Config(Q_ROWS=32, Q_KEYS=32, K_KEYS=32, K_ROWS=32, num_warps=8, num_stages=1)
-
-
 def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
     """The constraint of a tile of these tunables, for heads of `size` elements, padded."""
     return Constraint(
@@ -252,10 +239,13 @@ def gradient_space(problem: Problem) -> ConfigSpace:
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:
     """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide.
 
-    Where products are summed up term by term, it is `gradient_tile`.
+    Where products are summed up term by term, its source is as that of `tile`. For heads of over 128 it then hardly
+    spills and needs no more shared memory than all devices have; on an H200 it takes 1.03 of the time of the fastest of
+    nine tiles, for heads of 256.
     """
     if summed:
-        return gradient_tile(size)
+        rows, keys, warps, stages = (16, 64, 4, 2) if size <= 64 else (32, 32, 8, 1) if size <= 128 else (16, 32, 8, 1)
+        return Config(Q_ROWS=rows, Q_KEYS=keys, K_KEYS=keys, K_ROWS=rows, num_warps=warps, num_stages=stages)
     wide = padded(size, 16) * ITEM_BYTES[dtype]
     step = 64 if wide <= 128 else 32
     return Config(

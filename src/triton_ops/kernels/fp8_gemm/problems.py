@@ -204,12 +204,8 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
 
 def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
     """Tell whether the hardware can describe both factors as they lie in memory, along K."""
-    return min(a.shape) > 0 and describable(a, _turned(b))
-
-
-def _turned(b: TensorSpec) -> TensorSpec:
-    """B as the matrix [N, K] that its descriptor shows."""
-    return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
+    shown = TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)  # of B, as [N, K]
+    return min(a.shape) > 0 and describable(a, shown)
 
 
 def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
@@ -308,7 +304,8 @@ def launch_values(
         "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale, "bias": None, "M": M, "N": N, "K": K,
         "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn,
         **dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), scales, strict=True)),
-        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": result_described(N, item_bytes),
+        # A new row-major result can have a descriptor if its rows begin at multiples of 16 bytes; it repeats an extent.
+        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": int(N * item_bytes % ALIGNMENT_BYTES == 0),
     }  # fmt: skip
 
 
@@ -320,11 +317,6 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
         "row": ((M, 1), (1, N)),
         "block": ((M, -(-K // size)), (-(-K // size), -(-N // size))),
     }
-
-
-def result_described(columns: int, item_bytes: int) -> int:
-    """1 if a new row-major result can have a tensor descriptor, whose rows begin at multiples of 16 bytes; else 0."""
-    return int(columns * item_bytes % ALIGNMENT_BYTES == 0)  # a number: it repeats an extent
 
 
 def work(problem: Problem) -> Work:
