@@ -235,8 +235,9 @@ def one_process(
     heard_s = time.monotonic()
     while todo and time.monotonic() < min(end_s, heard_s + options.case_s):
         with contextlib.suppress(queue.Empty):
-            word, name, row = (lines.get(timeout=0.1).rstrip("\n").split(" ", 2) + ["", ""][:3]
+            word, _, rest = lines.get(timeout=0.1).partition(" ")
             if word == "row":
+                name, _, row = rest.partition(" ")
                 rows[name], heard_s = json.loads(row), time.monotonic()
                 todo = [each for each in todo if each != name]
                 print(name, {key: rows[name][key] for key in SHOWN if rows[name].get(key) is not None}, flush=True)
