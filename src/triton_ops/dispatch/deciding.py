@@ -385,9 +385,7 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
-        other = (
-            None if record.raced_over(self.request.contents_fingerprint) else "it was not compared over these contents"
-        )
+        other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
         if (lacking := other or left_undecided(record)) is not None:
             return lacking
         return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
