@@ -364,7 +364,7 @@ class KernelCall:
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
-        if self.options.tune.isolate is not False:
+        if self.options.tune.isolate is not False and not self.plan.expected_gain:  # which may measure nothing
             evaluation.start_one_early(self.device)  # before all else that a first tune has to import
         options = self.options.tune.of_effort(self.plan) if options is None else options
         request = self.request if space is None else replace(self.request, chosen=space)
