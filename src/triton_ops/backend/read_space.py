@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
+from triton_ops.backend.constant_roles import ConstantRole, Shape, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers, heuristics
 from triton_ops.backend.roles import Arguments
-from triton_ops.backend.source_values import Shape
 from triton_ops.backend.triton_compiler import RULES, RuleInput
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
@@ -185,7 +184,7 @@ class _Reading:
         return PowerOfTwo(least, most), min(max(first, least), most)
 
     def _sides(self, role: ConstantRole) -> tuple[int, int, int]:
-        sides = [_PRODUCT_SIDES[axis] for axis in sorted(role.axes)]
+        sides = [_PRODUCT_SIDES[axis] for axis in sorted(role.sides)]
         if sides:
             return max(s[0] for s in sides), max(s[1] for s in sides), max(s[2] for s in sides)
         tiles = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
