@@ -206,7 +206,8 @@ class _Frame:
                 values = self._values_of(inner.id)
             for value, frame in values if key not in visited else ():
                 visited.add(key)
-                goes_on = _is_loop(value) or (isinstance(value, ast.BinOp) and ast.unparse(value.left) == key[1])
+                begins = value.left if isinstance(value, ast.BinOp) else None
+                goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
                 marks |= frame._marks_within(value, visited) | ({"loop"} if goes_on else set())
         return marks
 
