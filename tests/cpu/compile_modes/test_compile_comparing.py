@@ -58,7 +58,7 @@ class Machine:
 
 def station_of(machine):
     class Station:
-        def __init__(self, assignment, *, wait):
+        def __init__(self, assignment):
             self.mode, self.limits, self.environment = (
                 assignment.way,
                 assignment.effort.patience,
