@@ -45,7 +45,7 @@ def test_defaults_of_the_signature_are_the_default_of_the_space(tmp_path):
 
 def test_a_constant_that_is_no_tile_must_be_given(tmp_path):
     windows = autotune(key=["n"], cache_dir=tmp_path)(meaning_kernels.windows)
-    with pytest.raises(SpaceError, match=r"windows is called without WINDOW \(it covers an extent whole"):
+    with pytest.raises(SpaceError, match=r"windows is called without WINDOW \(its blocks begin at each number"):
         windows[(4,)](X, X, 1000)
     assert {*space_of(windows, X, X, 1000, WINDOW=16, grid=(4,)).tunables} == {"num_warps"}
 
