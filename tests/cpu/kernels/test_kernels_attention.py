@@ -385,6 +385,18 @@ def test_roles_of_warps_are_in_the_wider_space_alone():
     assert any(config["WARP_SPECIALIZE"] for config in wide_space(problem))
 
 
+@pytest.mark.parametrize("mask", [1, 2])
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (5, 12), (12, 5)])
+def test_the_reference_gives_the_same_in_pieces(monkeypatch, queries, keys, mask):
+    values = operation.materialise(operation.problem((2, 4, 2, queries, keys, 8, 6, mask), "float32"), "cpu").keyword
+    whole = attention_reference(**{**values, "lse": torch.empty(2, 4, queries)})
+    monkeypatch.setattr(problems, "_SCORES", 3 * keys)
+    pieces = attention_reference(**{**values, "lse": torch.empty(2, 4, queries)})
+    for one, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(attention_reference(**values), pieces[0])
+
+
 def test_space_says_why_a_config_is_left_out():
     assert why_not(PREFILL) == why_not(DECODE) == why_not(DECODE, SPLITS=8) == ""
     assert why_not(PREFILL, SPLITS=2) == "split"
