@@ -476,31 +476,6 @@ def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_word
     assert lint_kernels(path, rules=["wrong-mask"]).kernels == (("copy", str(path)),)
 
 
-HELPER = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(left, right, total):
-    left, right = tl.trans(left.to(tl.float32)), right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="tf32")
-"""
-
-
-def test_a_conflict_of_banks_is_told_in_the_file_of_the_helper_that_has_it(tmp_path):
-    bad = (FOLDER / "banks.py").read_text()
-    lines = bad[bad.index("@triton.jit\ndef gram_bad") : bad.index("@triton.jit\ndef gram_good")].splitlines()
-    (first,) = (at for at, line in enumerate(lines) if "tl.trans" in line)
-    lines[first : first + 2] = ["        total = product(left, right, total)"]
-    path = tmp_path / "grams.py"
-    path.write_text("\n".join(["import triton, triton.language as tl", "from pairs import product", *lines]))
-    (tmp_path / "pairs.py").write_text(HELPER)
-    (one,) = lint(path, rules=["bank-conflict"]).findings
-    assert (one.file, one.line, one.kernel) == (str(tmp_path / "pairs.py"), 8, "gram_bad")
-    assert "16 bits" in one.fix
-
-
 def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
     large = FOLDER / "products.py"
     found = lint(f"{large}:large_tile_bad", rules=["register-spill"], gpu="NVIDIA B200")
