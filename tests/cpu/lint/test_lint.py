@@ -150,7 +150,8 @@ def test_the_lists_that_were_judged_are_what_the_page_says_of_them():
     for draw, count in zip(draws, false, strict=True):
         pairs = {(row["file"], row["kernel"], row["rule"]) for row in draw["findings"]}
         assert len(pairs) == len(draw["findings"]) == 60
-        assert {row["rule"] for row in draw["findings"]} <= {rule.id for rule in RULES}
+        rules = {rule.id for rule in RULES} | {"bank-conflict"}  # of an early draw, and gone since
+        assert {row["rule"] for row in draw["findings"]} <= rules
         assert (
             f"{draw['files']} files have {draw['kernels']} kernels and {draw['pool']} findings, of {draw['pairs']}"
             in page
