@@ -546,7 +546,8 @@ def _role(name: str, uses: _Uses) -> ConstantRole:
     return ConstantRole(
         name=name, kind=kind, reason=reason.format(extents=" and ".join(extents), option=option), extents=extents,
         sides=frozenset(uses.sides[name]), option=option, masked=bool(kinds & {"masked", "block"}),
-        by_grid=kind == "tile" and not (goes_on or "looped" in kinds or "programs" in set().union(*uses.kinds.values())),
+        by_grid=kind == "tile"
+        and not (goes_on or "looped" in kinds or "programs" in _NONE.union(*uses.kinds.values())),
         doubt=next((text for doubt, text in _DOUBTS.items() if doubt in kinds and is_doubted), ""),
     )  # fmt: skip
 
