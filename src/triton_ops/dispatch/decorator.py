@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
@@ -35,9 +35,6 @@ from triton_ops.exceptions import (
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Tolerance
-
-if TYPE_CHECKING:
-    from triton_ops.values import Contents
 
 
 def named(module: str, name: str) -> Any:
@@ -240,7 +237,7 @@ def autotune(
     outputs: Sequence[str] = (),
     tolerance: float | Tolerance | None = None,
     check: Callable[[Any, Any], Any] | None = None,
-    contents: Contents | Sequence[tuple[float, Any]] | None = None,
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     effort: str | Effort | None = None,
     budget_s: float | None = None,
     on_miss: str | None = None,
@@ -273,8 +270,7 @@ def autotune(
         outputs: Names of the arguments that the kernel writes.
         tolerance: As for `tune`.
         check: As for `tune`.
-        contents: As for `tune`: pairs of a weight and what some arguments may hold. A record that was not compared over
-            them does not spare a tune.
+        contents: As for `tune`; a record that was not compared over them does not spare a tune.
         effort: As for `tune`.
         budget_s: As for `tune`.
         on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `default`, `error` or `queue`.

@@ -20,7 +20,6 @@ from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_call
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
     from triton_ops.search import AnySearch
-    from triton_ops.values import Contents
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class KernelProblem:
     tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
-    contents: Contents | None = None
+    contents: values.Contents | None = None
 
     @property
     def common(self) -> dict[str, Any]:
@@ -318,7 +317,7 @@ class TuneProblem:
     tolerance: float | Tolerance | None = None
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
-    contents: Contents | Sequence[tuple[float, Any]] | None = None
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None
     weight: float = 1.0
 
     device_for = staticmethod(device_for)

@@ -123,19 +123,21 @@ class Contents:
         """The arguments that contents replace, as far as they are named."""
         return {name for _, content in self.items if isinstance(content, Mapping) for name in content}
 
-    def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Label, weight and tensors by name of each content, then of the draws held out, of weight 0.
+    def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, int], Any]]:
+        """Label, weight, statistics and tensors by name of each content, then of the draws held out, of weight 0.
 
         Raises:
             SettingsError, ShapeMismatchError: The values of a content do not fit the arguments.
         """
-        for weight, content in self.items:
-            yield _label(content), float(weight), _values(content, arguments, seed)
+        draws = [(_label(content), float(weight), content, seed) for weight, content in self.items]
+        made = [each for each in draws if callable(each[2]) or any(map(callable, each[2].values()))]
         for turn in range(1, self.held_out + 1):
-            for _, content in self.items:
-                if callable(content) or any(map(callable, content.values())):
-                    further = seed + turn * _HELD_OUT_SEED
-                    yield f"{_label(content)}, held out {turn}", 0.0, _values(content, arguments, further)
+            further = seed + turn * _HELD_OUT_SEED
+            draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in made]
+        for label, weight, content, own_seed in draws:
+            tensors = _values(content, arguments, own_seed)
+            numbers = {name: int(function({**arguments, **tensors})) for name, function in self.statistics.items()}
+            yield label, weight, numbers, tensors
 
     def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
         """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""

@@ -64,7 +64,7 @@ def station_of(machine):
                 assignment.effort.patience,
                 assignment.environment,
             )
-            self.alive, self.visits = wait, 0
+            self.alive, self.visits = False, 0
             self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 

@@ -76,3 +76,24 @@ def test_an_engines_kernel_is_tuned_verified_and_pinned(interpreted, tmp_path):
     assert entry["problem"] == {"E": 4, "M": 5, "N": 16}
     assert entry["origin"]["source"] == "vllm of no version, routing zipf:1"
     assert set(entry["config"]) >= {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [("E=8,N=7168", "nothing is left to tune"), ("E=4,N=16", "fused_moe cannot be imported: ModuleNotFoundError")],
+)
+def test_only_what_nothing_answered_is_tuned(problem, said, tmp_path, cli):
+    row = {"kernel": "vllm-moe", "problem": problem, "device": "", "rung": "default", "config": {}, "why": "",
+           "passed": [], "record": "", "launches": 3}  # fmt: skip
+    report, model = tmp_path / "why.json", tmp_path / "config.json"
+    report.write_text(json.dumps({"kind": "triton-ops report", "schema_version": 1, "launches": [row]}))
+    model.write_text(json.dumps(TINY))
+    ran = cli("engine", "tune", "vllm", "--model", model, "--misses", report)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps({**TINY, "quantization_config": {"quant_method": "fp8"}}))
+    assert "kernels of sglang are not tuned here" in cli("engine", "tune", "sglang", "--model", model).err
