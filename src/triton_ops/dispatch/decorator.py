@@ -302,7 +302,6 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     _check_pruning(prune_configs_by)
-    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
@@ -310,7 +309,8 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs), tolerance=tolerance, check=check,
-            contents=over, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
+            contents=None if contents is None else values.Contents.of(contents, parameters), on_miss=on_miss,
+            mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
