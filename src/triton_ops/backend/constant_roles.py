@@ -58,6 +58,7 @@ _ROLES = (
     ("sized programs", "tile", "it sizes blocks, and steps the loop"),
     ("sized placed", "tile", "it sizes blocks, and steps from program to program"),
     ("flag", "flag", "the kernel branches on it"),
+    ("sized shifted", "meaning", "its blocks begin at each number of a program or a turn, and overlap"),
     ("sized masked bounded", "derived", "one block covers {extents}: nothing steps by it"),
     ("sized", "meaning", "it covers an extent whole: nothing steps by it, and no mask names the extent"),
     ("option", "option", "it is the {option} of a loop"),
@@ -452,8 +453,9 @@ class _Frame:
         for side, constants, other in zip(sides, pure, reversed(sides), strict=True):
             ranges = [atom for term in self.terms(other) for atom in term if atom.kind == "range"]
             self.uses.note("extent", constants if ranges else None)
+            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in self.terms(other))
             for sized in (constant for atom in ranges for constant in atom.constants):
-                self.uses.kinds[sized].add("masked")
+                self.uses.kinds[sized] |= {"masked", "shifted"} if shifts else {"masked"}
                 self.uses.extents[sized].update(self._parameters(side))
 
     def _parameters(self, node: ast.expr) -> dict[str, None]:
@@ -544,7 +546,7 @@ def _role(name: str, uses: _Uses) -> ConstantRole:
     return ConstantRole(
         name=name, kind=kind, reason=reason.format(extents=" and ".join(extents), option=option), extents=extents,
         sides=frozenset(uses.sides[name]), option=option, masked=bool(kinds & {"masked", "block"}),
-        by_grid=kind == "tile" and not (goes_on or "looped" in kinds),
+        by_grid=kind == "tile" and not (goes_on or "looped" in kinds or "programs" in set().union(*uses.kinds.values())),
         doubt=next((text for doubt, text in _DOUBTS.items() if doubt in kinds and is_doubted), ""),
     )  # fmt: skip
 

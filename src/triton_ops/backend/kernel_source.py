@@ -95,7 +95,7 @@ class KernelSource:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
-        return frozenset(p.name for p in self.function.params if p.is_constexpr)
+        return frozenset(name for name, kind in self._plain.__annotations__.items() if "constexpr" in str(kind))
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

@@ -104,6 +104,17 @@ class ReadSpace:
         roles = SourceRoles.of(source)
         return _Reading(source, roles, dict(values), target, grid, {*fixed}, heuristics(kernel)).result()
 
+    @staticmethod
+    def numbered_by(kernel: Any) -> set[str]:
+        """The tiles of each of which a grid must have a program: programs are numbered by them, and go on to no other.
+
+        With larger tiles than a grid was written for, programs have nothing to do; with smaller ones, a part stays
+        undone. There are none where the source cannot be read.
+        """
+        source = KernelSource.of(Layers.of(kernel)[-1])
+        roles = {} if source is None else SourceRoles.of(source).roles
+        return {name for name, role in roles.items() if role.by_grid}
+
 
 @dataclass
 class _Reading:
@@ -192,7 +203,7 @@ class _Reading:
 
     def _launch_options(self) -> dict[str, Tunable]:
         products, widest = self.roles.products, max((value or 0 for value in self.derived.values()), default=0)
-        warps = (2, 4, 8) if products else (1, 2, 4, 8, 16) if widest <= _WIDE else (4, 8, 16, 32)
+        warps = (2, 4, 8) if products else (1, 2, 4, 8, 16, 32) if widest <= _WIDE else (4, 8, 16, 32)
         most = self.target.threads_per_block // self.target.warp_size
         values = {"num_warps": tuple(number for number in warps if number <= most)}
         reasons = {"num_warps": "it divides the elements of a block among threads"}
