@@ -303,7 +303,6 @@ def autotune(
             "there are no configs to be widened", hint="leave widen out: all values are read from the kernel"
         )
     _check_pruning(prune_configs_by)
-    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
@@ -311,7 +310,8 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, listed=configs is not None, widen=widen, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, contents=over, on_miss=on_miss,
+            tolerance=tolerance, check=check, on_miss=on_miss,
+            contents=None if contents is None else values.Contents.of(contents, parameters),
             mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
