@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import TuneProblem, tune_many
-from triton_ops.base import Folder, NamedFile, gain_text, installed_version
+from triton_ops.base import Folder, NamedFile, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -181,14 +181,16 @@ def _tuned(problem: EngineProblem, tokens: int, outcome: ProblemOutcome) -> dict
     row = {"problem": problem.label, "row": tokens, "status": outcome.status, **dict.fromkeys(_OF_TUNED)}
     if result is None or result.default is None:
         return {**row, "verdict": str(outcome.error or "it was not begun")}
-    now, unproven = result.default, bool(result.unproven)
-    config = now.config if unproven else Config(result.best_config)
-    stays = config == now.config
+    now, interval = result.default, result.gain_interval
+    config = now.config if result.unproven else Config(result.best_config)
+    if stays := config == now.config or not result.gain:
+        config, interval = now.config, None
+    between = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
     return {
         **row, "was": dict(now.config), "was_ms": now.median_ms, "config": dict(config),
         "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
-        "interval": None if stays else result.gain_interval, "tried": len(result.trials), "seconds": result.elapsed_s,
-        "verdict": "stays" if stays else gain_text(result.gain, result.gain_interval),
+        "interval": interval, "tried": len(result.trials), "seconds": result.elapsed_s,
+        "verdict": "stays" if stays else f"{result.gain:.3f}x{between}",
     }  # fmt: skip
 
 
@@ -260,8 +262,9 @@ def _written(
             if found is None or dict(found[1].config) != config:
                 raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
     return [
-        {"file": path.name, "row": size, "was": own.get(size), "now": dict(entry.config),
-         "ms": entry.measured and entry.measured.median_ms, "source": entry.origin.source}
+        {"file": path.name, "row": size, "was": own.get(size) and dict(sorted(own[size].items())),
+         "now": dict(sorted(entry.config.items())), "ms": entry.measured and entry.measured.median_ms,
+         "source": entry.origin.source}
         for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
     ]  # fmt: skip
 
