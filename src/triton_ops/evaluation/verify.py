@@ -23,8 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from triton_ops import values
 from triton_ops.backend import (
     Arguments,
     ArgumentSet,
@@ -46,9 +47,6 @@ from triton_ops.space import Config
 from triton_ops.timing import Launch
 from triton_ops.values import Problem, TensorSpec, Trial
 
-if TYPE_CHECKING:
-    from triton_ops.values import Contents
-
 _Sets: TypeAlias = Callable[[Iterable[Any]], int]
 
 
@@ -67,7 +65,7 @@ class Subject:
     sets: _Sets = lambda _: 1
     restores: bool = False
     contents: Sequence[Subject] = ()
-    labelled: tuple[Any, ...] = ("", 0.0, {})
+    labelled: Sequence[Any] = ("", 0.0, {})
     base: Subject | None = None
     own: Collection[str] = ()
     value: Callable[[Sequence[float]], float] = lambda times_ms: times_ms[0]
@@ -80,17 +78,16 @@ class Subject:
         return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
 
     @classmethod
-    def over(cls, contents: Contents, arguments: Arguments, outputs: Sequence[str], sets: _Sets, seed: int) -> Subject:
+    def over(
+        cls, contents: values.Contents, call: Arguments, outputs: Sequence[str], sets: _Sets, seed: int
+    ) -> Subject:
         """The subject on arguments with the first of some contents, beside subjects of the others."""
         subjects: list[Subject] = []
-        for label, weight, values in list(contents.drawn(arguments.keyword, seed)):
+        for *labelled, tensors in list(contents.drawn(call.keyword, seed)):
             base = subjects[0] if subjects else None
-            own = {*values, *outputs, *(() if base is None else base.own)}  # whose values differ from those of `base`
-            filled = Arguments(arguments.positional, {**arguments.keyword, **values})
-            statistics = {name: int(function(filled.keyword)) for name, function in contents.statistics.items()}
-            subjects.append(
-                cls(ArgumentSet(filled, outputs), sets, labelled=(label, weight, statistics), base=base, own=own)
-            )
+            own = {*tensors, *outputs, *(() if base is None else base.own)}  # whose values differ from those of `base`
+            first = ArgumentSet(Arguments(call.positional, {**call.keyword, **tensors}), outputs)
+            subjects.append(cls(first, sets, labelled=labelled, base=base, own=own))
         subjects[0].contents, subjects[0].value = subjects[1:], partial(contents.value, [])
         return subjects[0]
 
@@ -141,9 +138,9 @@ class Subject:
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None and self.base is not None:
-            values = Arguments(keyword={name: self.arguments.keyword[name] for name in self.own})
+            own = Arguments(keyword={name: self.arguments.keyword[name] for name in self.own})
             self._further = [
-                Arguments(base.positional, {**base.keyword, **Protection.private_copy(values).keyword})
+                Arguments(base.positional, {**base.keyword, **Protection.private_copy(own).keyword})
                 for base in self.base.further()
             ]
         if self._further is None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from triton_ops import values
 from triton_ops._faces import REGISTERED
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
@@ -26,7 +27,7 @@ from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell
-from triton_ops.values import BucketRule, Contents, Key, Mapper, Nearest
+from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -138,7 +139,7 @@ class LockPlan:
             most, rows = _most_bodies(rule), [row for row in record.by_content if row.weight and name in row.statistics]
             if most is None or not rows or name not in entry.problem:
                 continue
-            bodies = Contents.ranges(rows, name, most, _REGRET)
+            bodies = values.Contents.ranges(rows, name, most, _REGRET)
             source = f"{_SEVERAL}{len(bodies)} by {name}" if len(bodies) > 1 else entry.origin.source
             entries = [
                 replace(
@@ -327,9 +328,9 @@ def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntr
     plain = [text for text, rule in plan.buckets.items() if _most_bodies(rule) is None]
     tied = {text: names for text in plain if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
-    for entry, values in zip(alike, extents, strict=True):
+    for entry, sizes in zip(alike, extents, strict=True):
         for text, names in tied.items():
-            points.setdefault((text, _rest(entry, names)), set()).add(values[names[0]])
+            points.setdefault((text, _rest(entry, names)), set()).add(sizes[names[0]])
     entries = []
     for entry in alike:
         own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}

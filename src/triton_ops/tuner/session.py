@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from triton_ops import settings
+from triton_ops import settings, values
 from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.base import Host
 from triton_ops.device import TorchDevice
@@ -30,9 +30,6 @@ from triton_ops.space import ConfigSpace
 from triton_ops.tuner.progress import Listener, checked_listener
 from triton_ops.tuner.tuning import RequestedTune
 from triton_ops.values import Tolerance, TuningResult
-
-if TYPE_CHECKING:  # others load no makers of contents
-    from triton_ops.values import Contents
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -177,7 +174,7 @@ def tune(
     cache_dir: str | Path | None = None,
     force: bool = False,
     cold: bool = True,
-    contents: Contents | Sequence[tuple[float, Any]] | None = None,
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     isolate: bool | None = None,
     patience: Patience | None = None,
     transfer: bool = True,

@@ -57,18 +57,19 @@ def test_contents_replace_values_and_keep_shape_dtype_and_strides():
     x = torch.randn(6, 4).t()
     ends = torch.tensor([2, 4], dtype=torch.int32)
     contents = Contents(
-        [(2, {}), (1, {"ends": [1, 4], "x": "zeros"}), (1, lambda own, seed: {"ends": own["ends"] * 0 + 4})], held_out=2
-    )
+        [(2, {}), (1, {"ends": [1, 4], "x": "zeros"}), (1, lambda own, seed: {"ends": own["ends"] * 0 + 4})],
+        held_out=2, statistics={"last": lambda own: own["ends"][-1]},
+    )  # fmt: skip
     own, saved, made, *held_out = list(contents.drawn({"x": x, "ends": ends, "n": 3}, 0))
-    assert own == ("its own", 2.0, {})
-    label, weight, values = saved
+    assert own == ("its own", 2.0, {"last": 4}, {})
+    label, weight, _, values = saved
     assert (label, weight) == ("ends, x zeros", 1.0)
     assert values["x"].stride() == x.stride()
     assert not values["x"].any()
     assert values["ends"].tolist() == [1, 4]
     assert values["ends"].dtype == torch.int32
-    assert made[2]["ends"].tolist() == [4, 4]
-    assert [weight for _, weight, _ in held_out] == [0.0, 0.0]  # of what is made alone
+    assert made[3]["ends"].tolist() == [4, 4]
+    assert [weight for _, weight, *_ in held_out] == [0.0, 0.0]  # of what is made alone
     assert ends.tolist() == [2, 4]
 
 
@@ -81,7 +82,7 @@ def test_the_mean_is_weighted_and_the_worst_is_relative_to_the_first():
 @pytest.mark.parametrize("contents", [[], "zipf", {}, [{}], [(0, {})], [(1, {}, 2)], [(1, "zipf")], [(True, None)]])
 def test_contents_that_are_none(contents):
     with pytest.raises(SettingsError, match=r"content"):
-        Contents.of(contents)
+        Contents.of(contents, [])
 
 
 @pytest.mark.parametrize(
