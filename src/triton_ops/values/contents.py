@@ -7,7 +7,7 @@ compiled code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, pairwise
@@ -89,9 +89,14 @@ class Contents:
             raise SettingsError(f"{given}; they are a whole number, and functions of the arguments by name")
 
     @classmethod
-    def of(cls, contents: Contents | Sequence[tuple[float, Any]]) -> Contents:
-        """Contents as a caller gives them."""
-        return contents if isinstance(contents, Contents) else cls(contents)
+    def of(cls, contents: Contents | Sequence[tuple[float, Any]], names: Collection[str]) -> Contents:
+        """Contents as a caller gives them, of arguments that are among these names."""
+        own = contents if isinstance(contents, Contents) else cls(contents)
+        named = {name for _, each in own.items if isinstance(each, Mapping) for name in each}
+        if strange := sorted(named - set(names)):
+            what = f"contents replace {', '.join(strange)}, which is no tensor argument"
+            raise SettingsError(what, hint=f"there are {', '.join(names)}")
+        return own
 
     @staticmethod
     def draw(kind: str, amount: float = 0.0, form: str = "ends") -> Callable[[Any, int], Any]:
@@ -117,11 +122,6 @@ class Contents:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
             raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
         return partial(_drawn, kind, float(amount), form)
-
-    @property
-    def names(self) -> set[str]:
-        """The arguments that contents replace, as far as they are named."""
-        return {name for _, content in self.items if isinstance(content, Mapping) for name in content}
 
     def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, int], Any]]:
         """Label, weight, statistics and tensors by name of each content, then of the draws held out, of weight 0.
@@ -180,8 +180,8 @@ class Contents:
 def _label(content: Any) -> str:
     if isinstance(content, Mapping):
         return ", ".join(f"{name} {_label(value)}".rstrip() for name, value in content.items()) or "its own"
-    if isinstance(content, partial) and content.func is _drawn:
-        return f"{content.args[0]}({content.args[1]:g})"
+    if isinstance(content, partial):
+        return "{}({:g})".format(*content.args) if content.func is _drawn else _label(content.func)
     return content if isinstance(content, str) else str(getattr(content, "__name__", ""))
 
 
