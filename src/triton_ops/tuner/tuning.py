@@ -453,7 +453,7 @@ class Tuning:
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
