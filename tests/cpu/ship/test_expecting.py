@@ -137,7 +137,7 @@ def test_a_problem_that_was_missed_is_looked_at_too_by_the_call_that_is_noted(lo
     call = decorated.launches.call_of((4096,), (), tensors())
     Misses(tmp_path).note(call.key, call=call.noted)
     flush_misses()
-    code, out, error = command(*for_h200("decorated"))
+    code, _, error = command(*for_h200("decorated"))
     assert (code, error) == (0, "")
     (entry,) = Lockfile.read(path).entries
     assert (entry.config["BLOCK"], entry.default["BLOCK"], entry.call) == (1024, 32, call.noted)

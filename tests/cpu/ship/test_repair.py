@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from tests.clocks import MS, Clock
-from triton_ops import Operation, operation, tune
+from triton_ops import Operation, TensorSpec, operation, tune
 from triton_ops.backend import FunctionKernel
 from triton_ops.base import warn_once
 from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.dispatch import would_run
-from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.command_lock import updated
 from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
 from triton_ops.ship.command_loading import _kept
@@ -44,6 +44,16 @@ def timed(n, tile, other):
         raise ValueError("it fails")
     clock.spend(round(abs(ms) * MS * chance.lognormvariate(0, times_ms.get("noise", 0))))
     return n if ms > 0 else -n
+
+
+@operation(
+    space={"way": [1, 2]}, device="cpu",
+    arguments=lambda n=4: {"ends": TensorSpec((3,), "int64", fill="ends", total=n), "n": n},
+)  # fmt: skip
+def sliced(ends, n, way):
+    if int(ends[-1]) != n:
+        raise ValueError(f"its last end is {int(ends[-1])}")
+    return ends * way // way
 
 
 @pytest.fixture
@@ -163,6 +173,18 @@ def test_a_config_that_was_only_expected_is_measured_once_a_race_has_confirmed_i
     (verdict,) = repaired(replace(lock, entries=(expected,)), tmp_path)
     assert (verdict.outcome, verdict.becomes.origin.source, verdict.becomes.config["tile"]) == ("ok", "race", 2)
     assert verdict.becomes.measured.median_ms < 9
+
+
+def test_the_values_of_a_problem_that_an_operation_makes_are_its_own_and_others_are_none_that_fail(tmp_path):
+    pytest.importorskip("torch")
+    for label, outcome in (("8", "ok"), ("of somebody", "not measured")):
+        entry = LockEntry.asked(Key.of(sliced.problem((8,)), sliced.kernel.identity, probe("cpu")))
+        entry = replace(entry.expecting(Config(way=1), Config(way=1), "", sliced.kernel.identity), label=label)
+        device = lock_for(record_of(2)).devices[0]
+        lock = Lockfile((device,), (replace(entry, device=device.alias),))
+        (verdict,) = repair(lock, Targets([sliced]), probe("cpu"), tmp_path, listener=Silent())
+        assert verdict.outcome == outcome, verdict.reason
+    assert "values that are made up for ends" in verdict.reason
 
 
 def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
