@@ -19,10 +19,10 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
-from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.misses import Misses
-from triton_ops.records.record import Record
+from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell

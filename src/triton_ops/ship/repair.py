@@ -8,31 +8,35 @@ entry races, the configs of those that follow are compiled.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
-from triton_ops.device import DeviceSpec
+from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.records import LockEntry, Lockfile, Runs
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Runs, cache_folder, lock_of, matching, store_in
 from triton_ops.request import Effort
 from triton_ops.ship.preparing import EntryProgram, compiled
 from triton_ops.ship.targets import BoundEntry, Targets
 from triton_ops.ship.verification import Measuring, Verdict, judged, neighbours, rivals, trial_of, verify
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.timing import Interval
+from triton_ops.tuner import Silent
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult
 
 _LEADERS = 3  # configs that the model ranks first, beside those that are known
 _RACE_S = 20.0  # of one race, with what is compiled for it
 _DUEL_S = 1.0  # of the rounds of two configs
+_CHANGED = "it was changed in the file while it raced, and stays as it is there"
 _WORTH = 1.01  # times as fast: equal configs differ by up to 0.6 % from one process to another
 _UNTOLD = 1.02  # times as long as a rival: an entry that may take longer, within the interval, is not confirmed
 
@@ -51,6 +55,79 @@ def cause(then: Resources | None, now: Resources | None) -> str:
     return f"its binary has changed: {', '.join(changed) or 'in none of the figures that are kept'}"
 
 
+def repaired(
+    lockfile: Path | None, folder: Path, targets: Targets, device: str | None, *, kernel: str | None = None,
+    **options: Any,
+) -> Iterator[Verdict]:  # fmt: skip
+    """The verdicts of `repair` on a lockfile, or for None on the records of a folder; what an entry becomes is kept.
+
+    It is written as soon as its race is over: to the lockfile, unless somebody has changed the entry there, or as a
+    record for the versions that are here, beside that for the earlier ones.
+    """
+    records = matching(kernel, folder) if lockfile is None else []
+    lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
+    by_tune = {(record.id, record.run): record for record in records}
+    for verdict in repair(lock, targets, probe(device), folder, device=device, kernel=kernel, **options):
+        if verdict.becomes is None:
+            yield verdict
+        elif lockfile is None:
+            store_in(str(folder)).put(_record_of(verdict, verdict.becomes, by_tune[verdict.entry.origin.tune]))
+            yield verdict
+        else:
+            yield _written(verdict, verdict.becomes, lock, lockfile)
+
+
+def _record_of(verdict: Verdict, becomes: LockEntry, record: Record) -> Record:
+    assert verdict.result is not None  # of the race that it has stood
+    trial = trial_of(verdict.result, becomes.config)
+    assert trial is not None
+    origin = becomes.origin
+    return record.after_race(becomes.identity, origin.driver, becomes.config, trial, verdict.result.default)
+
+
+def _written(verdict: Verdict, becomes: LockEntry, lock: Lockfile, path: Path) -> Verdict:
+    with Lockfile.editing(path):
+        now = Lockfile.read(path)
+        if verdict.entry not in now.entries:
+            return replace(verdict, outcome="not measured", reason=_CHANGED, becomes=None)
+        Lockfile.merged([replace(lock, entries=(becomes,)), now]).write(path)
+    return verdict
+
+
+def serve_idle(
+    lockfile: str | os.PathLike[str] | None = None,
+    *,
+    targets: Iterable[Any] = (),
+    device: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> Iterator[Verdict]:
+    """Confirm or repair winners after an upgrade, in the idle time of an engine: one race for each `next`.
+
+    Winners that were measured under the versions and the driver that are here are left alone, so that the iterator ends
+    once all are. Those that may have lost most come first. What a race has made of a winner is kept as by `lock verify
+    --repair`; launches of this process keep the config that they have.
+
+    Args:
+        lockfile: The lockfile whose entries race; None takes the records of the cache folder.
+        targets: The kernels that it names, as for `prepare`.
+        device: `cuda` or `cuda:N`; None is the current GPU, else the CPU.
+        cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+
+    Returns:
+        An iterator over verdicts, with `entry`, `outcome`, `reason`, and `becomes`, the entry as it is kept from now
+        on, or None. Its `close` ends what it has begun.
+
+    Raises:
+        LockfileError: The file is refused; at the first `next`, as all others.
+        DeviceError: `device` cannot be used.
+        TargetError: Two targets have one name.
+
+    Cost: each `next` one race, seconds on a GPU, in a process of its own with copies of the arguments.
+    """
+    path, folder = None if lockfile is None else Path(lockfile), Path(cache_folder(cache_dir))
+    return repaired(path, folder, Targets(targets), device, idle=True, listener=Silent())
+
+
 def repair(
     lock: Lockfile,
     targets: Targets,
@@ -59,13 +136,15 @@ def repair(
     *,
     most_neighbours: int = 8,
     seconds: float | None = None,
+    idle: bool = False,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
     An entry races against the default, the configs that tied with it and other finalists of its tune, as far as its run
     log is in the cache folder, then the nearest neighbours, so many in all, and the model's first picks. No race begins
-    after so many seconds. The options are those of `verify`, whose checks come first.
+    after so many seconds. With `idle`, entries that were measured under these versions are left out, and nothing is
+    compiled between two verdicts. The options are those of `verify`, whose checks come first.
     """
     end_s = math.inf if seconds is None else time.monotonic() + seconds
     cases: list[_Case] = []
@@ -79,8 +158,8 @@ def repair(
         return ()
 
     yield from verify(lock, targets, here, measure=put_off, **options)
-    cases.sort(key=_Case.doubt, reverse=True)
-    with _compiling(program for case in cases[1:] for program in case.all_programs):
+    cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
+    with _compiling(program for case in ([] if idle else cases[1:]) for program in case.all_programs):
         for case in cases:
             if time.monotonic() < end_s:
                 yield case.verdict(lock)
@@ -139,6 +218,7 @@ class _Case:
         """The programs of the configs that are known to race."""
         return (replace(program, config=config) for program in self.programs for config in self.first)
 
+    @cached_property
     def doubt(self) -> tuple[bool, float]:
         """Orders entries by what they may have lost: those never measured like this first, then long launches."""
         entry = self.bound.entry
