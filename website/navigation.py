@@ -12,8 +12,9 @@ SECTIONS = {
     ),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
-        "guides/exchange", "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
-        "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher", "guides/front-end",
+        "guides/exchange", "guides/engines", "guides/compare", "guides/choose", "guides/kernels", "guides/many",
+        "guides/several-gpus", "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher",
+        "guides/front-end",
     ),
     "Look closer": (
         "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",

@@ -33,7 +33,7 @@ from triton_ops.dispatch.operations import answered, safely_decided
 from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.settings import checked_on_miss
+from triton_ops.settings import ON_MISS, one_of
 from triton_ops.values import Problem, Tolerance, TuningResult
 
 _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program, or does not run this one again
@@ -96,7 +96,7 @@ class Chooser:
         **facts: Any,
     ) -> None:
         _check_names(implementations, outputs, parameters)
-        self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
+        self.name, self.on_miss = name, None if on_miss is None else one_of(ON_MISS, on_miss, "on_miss")
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
         self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
         self._facts = facts

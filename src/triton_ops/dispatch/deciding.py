@@ -204,7 +204,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.on_miss is not None:
-            settings.checked_on_miss(self.on_miss)
+            settings.one_of(settings.ON_MISS, self.on_miss, "on_miss")
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
