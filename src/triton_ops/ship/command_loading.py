@@ -145,7 +145,8 @@ def verify_command(
             device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
         ))  # fmt: skip
     if kernel is not None and not verdicts:
-        raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
+        where = folder_of(options.cache_dir) if records else lockfile
+        raise SettingsError(f"{where} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
     if any(verdict.failed or verdict.outcome == "repaired" for verdict in verdicts):
         facts.code = ExitCode.CHECK_FAILED
@@ -406,10 +407,12 @@ def _request(case: BoundEntry, targets: Targets, spec: DeviceSpec) -> TuneReques
     """The request of a tune for an entry's problem, whose tensors are specs."""
     entry, operation, specs = case.entry, case.target, case.specs
     if isinstance(entry.call, NotedCall):
-        operation = dispatch.NotedOperation.at(targets.decorated(entry.kernel), entry.call)
+        problem = TuneProblem(target=dispatch.NotedOperation.at(targets.decorated(entry.kernel), entry.call))
     elif specs is not None and isinstance(operation, Operation):
-        operation = replace(operation, arguments=lambda: specs, dtypes=(), problems={})
+        here = replace(operation, arguments=lambda: specs, dtypes=(), problems={})
+        problem = TuneProblem(target=here, space=case.space)
     else:
-        raise KernelTypeError(f"neither its space nor its call is known: {entry.call or 'no call was noted'}")
-    request = TuneProblem(target=operation).request(_AS_TORCH, spec=spec)
+        why = f"{entry.kernel} {entry.label}: its space is not known, nor its call: {entry.call or 'none was noted'}"
+        raise KernelTypeError(why)
+    request = problem.request(_AS_TORCH, spec=spec)
     return replace(request, problem=replace(request.problem, label=entry.label))
