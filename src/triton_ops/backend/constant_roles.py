@@ -152,8 +152,10 @@ class _Visit:
             self._note_cover(operands[0], operands[1])
         elif name in ("min", "minimum", "swizzle2d"):
             self._visit_least(operands[-1:] if name == "swizzle2d" else operands, operands)
-        elif name == "static_assert" and operands:
+        elif name == "static_assert" and operands and self.frame.given is None:
             uses.asserts.append(operands[0])
+        elif name == "advance" and len(operands) == 2:
+            uses.note("stepped", self.frame.constants_within(operands[1]))
         uses.atomics |= name.startswith("atomic")
         self._visit_shapes(call, name)
         self._visit_memory(call, name, operands)
@@ -242,7 +244,7 @@ class _Visit:
                 self.uses.note("stepped" if steps else "placed", constants)
                 self.uses.note("looped", constants if any("loop" in atom.made_of for atom in moving) else NONE)
                 for constant in constants if len(others) == len(moving) else ():
-                    self.uses.numbers[constant].update(atom.key for atom in moving if atom.kind == "name")
+                    self.uses.numbers[constant].update(atom.key for atom in moving)
 
     def _visit_step(self, node: ast.AugAssign) -> None:
         if isinstance(node.op, (ast.Add, ast.Sub)):
@@ -326,7 +328,7 @@ class SourceRoles:
     roles: Mapping[str, ConstantRole]
     ties: frozenset[tuple[str, str]]
     asserts: tuple[ast.expr, ...]
-    products: bool
+    products: tuple[tuple[Shape, Shape], ...]
     loops: bool
 
     @classmethod
@@ -335,7 +337,7 @@ class SourceRoles:
         uses = _Uses()
         _Visit(CallFrame(source), uses).visit()
         roles = {name: _role(name, uses) for name in source.parameters if name in source.constants}
-        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), bool(uses.products), uses.loops)
+        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), tuple(uses.products), uses.loops)
 
 
 def _role(name: str, uses: _Uses) -> ConstantRole:

@@ -238,8 +238,9 @@ class CallFrame:
         return None
 
     def constants_within(self, node: ast.expr) -> frozenset[str]:
-        """The constants that an index is a multiple of, in any of its parts."""
-        return NONE.union(*(atom.constants for term in self.terms(node) for atom in term))
+        """The constants that an index, or one of several, is a multiple of in any of its parts."""
+        items = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+        return NONE.union(*(atom.constants for item in items for term in self.terms(item) for atom in term))
 
     def sizes(self, node: ast.expr) -> tuple[frozenset[str], ...]:
         """The constants of each item of a shape."""

@@ -69,12 +69,13 @@ class NotedOperation(Operation):
     """A kernel at one call, that a program has noted or a function makes: its list is the space, its grids the call's.
 
     `values` are the arguments by name, with specs of tensors. Of a kernel without a decorator, `decorated` has one.
-    `launched` tells that a function made the call.
+    `launched` tells that a function made the call, with `author_grid`.
     """
 
     decorated: Any
     values: Mapping[str, Any]
     launched: bool = False
+    author_grid: Any = None
 
     made_again = staticmethod(made_again)
 
@@ -169,7 +170,7 @@ class NotedOperation(Operation):
                 hint="give the values that its grid follows from by --arg, such as ends=[0,16,64]:int32",
             )
         values = {name: _example(value) for name, value in given.items()}
-        return cls._at(whole, grids, values, kernel, launched=True)
+        return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property
     def undecorated(self) -> Operation:

@@ -96,6 +96,11 @@ class TypedTarget:
         return bool(self._parts[1] or self.problem.shapes or self.problem.arguments)
 
     @property
+    def is_lone_kernel(self) -> bool:
+        """Tell whether a Triton kernel is named, and nothing of a call."""
+        return hasattr(self.object(), "arg_names") and not self._typed
+
+    @property
     def _stand_in(self) -> Target | None:
         """The GPU that was typed; None where none was, or one without limits, which the command itself refuses."""
         if self.gpu is None:

@@ -15,7 +15,7 @@ from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Key, Problem, Scalar, TensorSpec, Tolerance, Work, as_callable
+from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_callable
 
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
@@ -223,7 +223,7 @@ def _with_index(device_name: str) -> str:
     return TorchDevice.current_name() if device_name == "cuda" else device_name
 
 
-def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Any], ...], str]:
     places = arguments.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(places)]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
@@ -233,7 +233,7 @@ def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Te
     return specs, label
 
 
-def spec_of(value: Any) -> TensorSpec | Scalar:
+def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if Arguments.is_tensor(value):
         return TensorSpec.of(value)
