@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Runs, cache_folder, lock_of, matching, store_in
 from triton_ops.request import Effort
-from triton_ops.ship.preparing import EntryProgram, compiled
+from triton_ops.ship.preparing import EntryProgram
 from triton_ops.ship.targets import BoundEntry, Targets
 from triton_ops.ship.verification import Measuring, Verdict, judged, neighbours, rivals, trial_of, verify
 from triton_ops.space import Config, ConfigSpace
@@ -159,32 +158,14 @@ def repair(
 
     yield from verify(lock, targets, here, measure=put_off, **options)
     cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
-    with _compiling(program for case in ([] if idle else cases[1:]) for program in case.all_programs):
-        for case in cases:
-            if time.monotonic() < end_s:
-                yield case.verdict(lock)
-            else:
-                why = "the limit of seconds came before it"
-                yield Verdict(entry=case.bound.entry, outcome="not measured", reason=why)
-
-
-@contextmanager
-def _compiling(programs: Iterable[EntryProgram]) -> Iterator[None]:
-    """Compile programs for the disk cache in a thread, one race ahead of the other, until the block ends."""
-    over, todo = threading.Event(), tuple(programs)
-
-    def compile_all() -> None:
-        with suppress(TritonKernelError):  # the race of that entry says it
-            for _ in compiled(todo, max(1, Host.usable_cpus() // 2), CompilePool.TIMEOUT_S):
-                if over.is_set():
-                    return
-
-    if todo:
-        threading.Thread(target=compile_all, name="triton-ops compiling ahead", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    for case, following in zip_longest(cases, cases[1:]):
+        if time.monotonic() >= end_s:
+            why = "the limit of seconds came before it"
+            yield Verdict(entry=case.bound.entry, outcome="not measured", reason=why)
+            continue
+        with nullcontext() if idle or following is None else following.compiling():
+            verdict = case.verdict(lock)
+        yield verdict
 
 
 def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | None]:
@@ -213,10 +194,15 @@ class _Case:
         default = self.bound.entry.default
         return list(dict.fromkeys([self.bound.entry.config, *([] if default is None else [default]), *self.known]))
 
-    @property
-    def all_programs(self) -> Iterator[EntryProgram]:
-        """The programs of the configs that are known to race."""
-        return (replace(program, config=config) for program in self.programs for config in self.first)
+    def compiling(self) -> AbstractContextManager[Any]:
+        """A pool that compiles the known configs for the disk cache, beside the race of another entry."""
+        with suppress(TritonKernelError):  # its own race says it
+            for program in self.programs:
+                pool = CompilePool(program.compiler, workers=max(1, Host.usable_cpus() // 2), reuse=True)
+                for config in self.first:
+                    pool.submit(config, anyway=True)
+                return pool
+        return nullcontext()
 
     @cached_property
     def doubt(self) -> tuple[bool, float]:
