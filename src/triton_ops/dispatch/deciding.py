@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from triton_ops import settings
+from triton_ops import evaluation, settings
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -363,6 +363,8 @@ class KernelCall:
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
+        if self.options.tune.isolate is not False:
+            evaluation.start_one_early(self.device)  # before all else that a first tune has to import
         options = self.options.tune.of_effort(self.plan) if options is None else options
         request = self.request if space is None else replace(self.request, chosen=space)
         place = {"listener": self.listener, "asked": self.key, **place}

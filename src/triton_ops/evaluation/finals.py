@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from triton_ops.backend import CandidateError
 from triton_ops.evaluation.judges import Difference
@@ -31,29 +31,17 @@ from triton_ops.timing import (
     RacePolicy,
     Rounds,
     Sampler,
-    SharedTimer,
     Standing,
 )
 from triton_ops.values import Resources, Status, Trial
+
+if TYPE_CHECKING:
+    from triton_ops.evaluation.station import Evaluator
 
 _log = logging.getLogger("triton_ops")
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
-
-
-class Candidates(Protocol):
-    """Configs that have worked, to be timed and checked again; an `Evaluator` has them."""
-
-    @property
-    def shared_timer(self) -> SharedTimer:
-        """The timer of all."""
-
-    def sampler(self, config: Config) -> Sampler:
-        """A sampler of a config; what its launch raises is raised."""
-
-    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
-        """The fault of a config that shows in so many launches, or as many as there is time for."""
 
 
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
@@ -277,10 +265,9 @@ class FinalRequest:
     nearby: Config | None = None
     step: ClassVar[str] = StationStep.RACE
 
-    def answered_by(self, station: Any) -> Outcome:
+    def answered_by(self, station: Any) -> Any:
         """The outcome of the comparison in a worker's station."""
-        outcome: Outcome = station.finals(self)
-        return outcome
+        return station.finals(self)
 
     def fits(self, value: Any) -> bool:
         """True if a value of a worker answers this request."""
@@ -321,7 +308,7 @@ def confirmed(
 
 
 def compare_finalists(
-    evaluator: Candidates,
+    evaluator: Evaluator,
     final: FinalRequest,
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
@@ -376,7 +363,7 @@ def compare_finalists(
 class _LastComparison:
     """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
 
-    evaluator: Candidates
+    evaluator: Evaluator
     final: FinalRequest
     policy: RacePolicy
     trials: Mapping[Config, Trial]
@@ -542,7 +529,7 @@ def _room_ms(seconds: float) -> float:
     return 1e3 * seconds / _FEW_ROUNDS
 
 
-def _arm(evaluator: Candidates, config: Config) -> Arm:
+def _arm(evaluator: Evaluator, config: Config) -> Arm:
     """An arm of a config; one that cannot be prepared has an error."""
     try:
         return Arm(evaluator.sampler(config))
@@ -551,7 +538,7 @@ def _arm(evaluator: Candidates, config: Config) -> Arm:
 
 
 def _twins(
-    evaluator: Candidates, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
+    evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
 ) -> tuple[Config | None, list[Arm], list[Arm]]:
     """A config, two arms of it that stay to the end of the race, and which of the two take part as further arms.
 

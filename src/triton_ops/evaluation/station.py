@@ -471,6 +471,7 @@ class Stations:
     reuse: bool = False
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
+    start_early = staticmethod(idle_worker.start_one_early)
 
     @property
     def isolated(self) -> bool:
@@ -487,11 +488,6 @@ class Stations:
     @property
     def _needs(self) -> idle_worker.Needs:
         return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
-    def start_worker(self) -> None:
-        """Start a worker for a tune that is about to come, unless one waits."""
-        if self.isolated and not idle_worker.waits(self._needs):
-            idle_worker.start(self._needs)
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
@@ -540,7 +536,7 @@ class Stations:
             return inline(f"inline: {error}")
 
         try:
-            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
+            station = Isolated(assignment, process, reuse=self.reuse)
         except NotPortableError as error:
             return partial(not_portable, error)
 

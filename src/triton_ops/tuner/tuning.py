@@ -49,8 +49,6 @@ from triton_ops.tuner.proposals import (
     FirstConfigs,
     Gate,
     Leave,
-    nothing_yet,
-    until_one_is_done,
     wait_for_one,
 )
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
@@ -386,7 +384,7 @@ class Tuning:
         first = None if pool is None else FirstConfigs(pool)
         if pool is not None and first is not None:
             self._compile_first(first)
-            searcher = self._searcher(pool, partial(nothing_yet, gate))
+            searcher = self._searcher(pool, gate.nothing_yet)
             CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
             first.complete(searcher)
         leave = self._leave = gate.wait(first)
@@ -457,7 +455,7 @@ class Tuning:
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
@@ -492,14 +490,13 @@ class Tuning:
             pool.submit(config, spare=True)
 
     def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
-        feed = DirectFeed()
+        feed, check = DirectFeed(), self.gate.check if self.gate else lambda: None
         if pool is not None:
-            waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = Machine.of(self.task.device)
-            feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
+            waits = partial(wait_for_one, check=check)
+            feed = CompiledFeed.over(pool, Machine.of(self.task.device), self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
+            quarantine=self.quarantine, start=self.start, check=check,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
