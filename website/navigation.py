@@ -7,7 +7,7 @@ from website.api import PAGES as API
 SECTIONS = {
     "Begin": (
         "guides/first-kernel", "guides/install", "guides/gallery", "guides/notebook", "guides/migrate",
-        "guides/adopt", "guides/questions", "guides/when", "guides/keys",
+        "guides/adopt", "guides/questions", "guides/when", "guides/keys", "guides/contents",
         "guides/trust", "guides/pitfalls", "guides/beside", "results", "README",
     ),
     "Tune and serve": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def _problems(engine: str, model: Path, ranks: int, expert_parallel: bool) -> tu
     return read, read.problems(engine)
 
 
-def place_of(gpu: str | None, triton: str | None) -> Place:
+def _place_of(gpu: str | None, triton: str | None) -> Place:
     """The device and the version of Triton that are named, else those of this machine; SettingsError for none."""
     called = DeviceSpec.called(gpu) if gpu else probe()
     if called is not None and called.is_cpu:
@@ -50,17 +51,24 @@ def place_of(gpu: str | None, triton: str | None) -> Place:
     return Place(device=called.name if called else str(gpu), triton=version)
 
 
-def _told(facts: Facts, model: Model) -> Facts:
+def _facts(
+    kind: str, model: Model, items: Sequence[Mapping[str, Any]], columns: Sequence[str], *numbers: str, **more: Any
+) -> Facts:
+    """The document of a command with its items, the table of some of their values, and what the model leaves out."""
+    facts = Facts(f"engine {kind}", {**more, "model": model.name, kind: items})
+    facts.table(columns, [[_text(item[name]) for name in columns] for item in items], numbers)
     for remark in dict.fromkeys(model.remarks):
         facts.tell(remark, "not listed" if "left out" in remark else "note", "yellow")
     return facts
 
 
-def _row(problem: EngineProblem) -> dict[str, Any]:
-    return {
-        "format": problem.form, "layer": problem.layer, "facts": dict(problem.facts), "extents": dict(problem.extents),
-        "row": problem.row, "sizes": list(problem.sizes),
-    }  # fmt: skip
+def _text(value: Any) -> str:
+    """A value in a table: a number in short, a mapping as `name=value`, and nothing for None."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={one}" for name, one in value.items())
+    return "-" if value is None else str(value)
 
 
 def list_command(engine: Engine, model: ModelFile, tp: Ranks = 1, expert_parallel: Experts = False) -> Facts:
@@ -69,17 +77,9 @@ def list_command(engine: Engine, model: ModelFile, tp: Ranks = 1, expert_paralle
     What of the model is not understood is said on stderr.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
-    rows = [
-        [each.form, each.layer, each.label, _words(each.extents), f"{each.row}={each.sizes[0]}..{each.sizes[-1]}",
-         str(len(each.sizes))]
-        for each in problems
-    ]  # fmt: skip
-    facts = Facts("engine problems", {"engine": engine, "model": read.name, "problems": [*map(_row, problems)]})
-    return _told(facts.table(("table", "layer", "problem", "beside", "sizes", "rows"), rows, ("rows",)), read)
-
-
-def _words(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    rows = [f"{each.row}={each.sizes[0]}..{each.sizes[-1]}, {len(each.sizes)} in all" for each in problems]
+    items = [{**asdict(each), "problem": each.label, "rows": text} for each, text in zip(problems, rows, strict=True)]
+    return _facts("problems", read, items, ("form", "layer", "problem", "extents", "rows"), engine=engine)
 
 
 def check_command(
@@ -97,28 +97,26 @@ def check_command(
     if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
-    place, lock = place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
+    place, lock = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
     items = [_checked(place, lock, each) for each in problems]
-    table = [
-        [each["format"], each["problem"], each["file"] or "none", str(each["pinned"]), each["says"]] for each in items
-    ]
-    facts = Facts("engine tables", {"engine": engine, "device": place.device, "triton": place.triton, "tables": items})
+    columns = ("form", "problem", "file", "pinned", "says")
+    facts = _facts("tables", read, items, columns, "pinned", engine=engine, device=place.device, triton=place.triton)
     facts.code = ExitCode.CHECK_FAILED if any(each["says"] and not each["pinned"] for each in items) else ExitCode.DONE
     if not any(place.folders(each.form) for each in problems):
         facts.tell(f"{engine} is not installed here, and no variable names a folder of its tables", "note", "yellow")
-    return _told(facts.table(("table", "problem", "file", "pinned", "says"), table, ("pinned",)), read)
+    return facts
 
 
 def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, Any]:
     pinned = rows_of(lock, problem.form, problem.facts, place.device)
-    item = {"format": problem.form, "layer": problem.layer, "problem": problem.label, "pinned": len(pinned)}
+    file, count, says = None, 0, "missing: the engine's default config serves"
     try:
-        table = place.find(problem)
+        if table := place.find(problem):
+            file, count, says = str(table.path), len(table.rows), table.says
     except CacheError as error:
-        return {**item, "file": None, "rows": 0, "says": str(error)}
-    if table is None:
-        return {**item, "file": None, "rows": 0, "says": "missing: the engine's default config serves"}
-    return {**item, "file": str(table.path), "rows": len(table.rows), "says": table.says}
+        says = str(error)
+    item = {"form": problem.form, "layer": problem.layer, "problem": problem.label, "file": file, "rows": count}
+    return {**item, "pinned": len(pinned), "says": says}
 
 
 @with_options(TuneOptions, "effort", "trials", "budget_s", "seed", "force", "cache_dir")
@@ -164,36 +162,31 @@ def tune_command(
     version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
     for problem in mine:
         _pin(problem, place, rows, f"{engine} {version}, routing {routing}", lockfile)
-    facts = Facts("engine rows", {"engine": engine, "device": place.device, "routing": routing, "rows": rows})
+    columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
+    facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
     facts.code = ExitCode.DONE if all(row["config"] for row in rows) else ExitCode.NONE_RAN
-    facts.table(_ROWS, [_texts(row) for row in rows], _ROWS[1:6])
     facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {found.elapsed_s:.0f} s")
-    return _told(facts.as_markdown if markdown else facts, read)
-
-
-_ROWS = ("problem", "row", "was ms", "ms", "gain", "tried", "config")
+    return facts.as_markdown if markdown else facts
 
 
 def _tuned(problem: EngineProblem, tokens: int, outcome: ProblemOutcome) -> dict[str, Any]:
     """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes."""
-    result, row = outcome.result, {"problem": problem.label, "row": tokens, "status": outcome.status, "config": None}
+    result = outcome.result
+    row = {"problem": problem.label, "row": tokens, "status": outcome.status, **dict.fromkeys(_OF_TUNED)}
     if result is None or result.default is None:
-        return {**row, "error": str(outcome.error or "it was not begun")}
-    stays = bool(result.unproven)
-    config = result.default.config if stays else result.best_config
+        return {**row, "verdict": str(outcome.error or "it was not begun")}
+    now, unproven = result.default, bool(result.unproven)
+    config = now.config if unproven else Config(result.best_config)
+    stays = config == now.config
     return {
-        **row, "config": dict(config), "was": dict(result.default.config), "was_ms": result.default.median_ms,
-        "ms": result.default.median_ms if stays else result.metrics.latency_ms, "gain": None if stays else result.gain,
+        **row, "was": dict(now.config), "was_ms": now.median_ms, "config": dict(config),
+        "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
         "interval": None if stays else result.gain_interval, "tried": len(result.trials), "seconds": result.elapsed_s,
+        "verdict": "stays" if stays else gain_text(result.gain, result.gain_interval),
     }  # fmt: skip
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    if row["config"] is None:
-        return [row["problem"], str(row["row"]), "-", "-", "-", "-", row["error"]]
-    gain = "stays" if row["config"] == row["was"] else gain_text(row["gain"], row["interval"])
-    times = [f"{row[name]:.4g}" for name in ("was_ms", "ms")]
-    return [row["problem"], str(row["row"]), *times, gain, str(row["tried"]), str(Config(row["config"]))]
+_OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
 
 
 def _pin(problem: EngineProblem, place: Place, rows: Sequence[Mapping[str, Any]], source: str, lockfile: Path) -> None:
@@ -227,27 +220,25 @@ def export_command(
     Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
-    place, lock = place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo)
-    rows: list[dict[str, Any]] = []
+    place, lock, rows = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo), []
     for problem in problems:
         rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
     if not rows:
         what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
-    facts = Facts("engine export", {"engine": engine, "device": place.device, "changes": rows})
-    facts.table(_CHANGES, [[str(row[name]) for name in _CHANGES] for row in rows], ("row", "ms"))
-    return _told(facts.as_markdown if markdown else facts, read)
+    columns = ("file", "row", "was", "now", "ms", "source")
+    facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
+    return facts.as_markdown if markdown else facts
 
 
-_CHANGES = ("file", "row", "was", "now", "ms", "source")
 _BEFORE = ".before"  # the ending of a table that an export has replaced; an empty file where there was none
 
 
 def _written(
     place: Place, lock: Lockfile, problem: EngineProblem, folder: Path, *, dry_run: bool
 ) -> list[dict[str, Any]]:
-    pinned = rows_of(lock, problem.form, problem.facts, place.device)
-    if not pinned:
+    """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
+    if not (pinned := rows_of(lock, problem.form, problem.facts, place.device)):
         return []
     form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
     path, own = form.places(folder, facts)[0], dict(now.rows) if now else {}
@@ -255,17 +246,15 @@ def _written(
     if not dry_run:
         Folder(path.parent).ensure()
         NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
-        table = Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items()))
-        form.write(table, folder)
-        for size in rows:
+        form.write(Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items())), folder)
+        for size, config in rows.items():
             found = form.look_up(folder, facts, (size,))
-            if found is None or dict(found[1].config) != rows[size]:
+            if found is None or dict(found[1].config) != config:
                 raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
-    entries = [(size, pinned[size]) for size in sorted(pinned) if own.get(size) != dict(pinned[size].config)]
     return [
-        {"file": path.name, "row": size, "was": Config(own[size]) if size in own else "no row", "now": entry.config,
-         "ms": f"{entry.measured.median_ms:.4g}" if entry.measured else "-", "source": entry.origin.source}
-        for size, entry in entries
+        {"file": path.name, "row": size, "was": own.get(size), "now": dict(entry.config),
+         "ms": entry.measured and entry.measured.median_ms, "source": entry.origin.source}
+        for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
     ]  # fmt: skip
 
 
@@ -278,4 +267,4 @@ def _undone(place: Place, problem: EngineProblem, folder: Path) -> list[dict[str
     NamedFile(path).write(content) if content else path.unlink(missing_ok=True)
     before.unlink()
     now = "the table that was there before" if content else "no table"
-    return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": "-", "source": "undo"}]
+    return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": None, "source": "undo"}]

@@ -29,28 +29,22 @@ _VALUES: dict[str, tuple[int, ...]] = {
     "BLOCK_SIZE_M": _HEIGHTS, "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (32, 64, 128, 256),
     "GROUP_SIZE_M": (1, 16, 32, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
 }  # fmt: skip
-_UNIT = 16  # elements at which a part of the sorted tokens begins, so that addresses stay aligned
+_BEGIN = 16  # of sorted tokens in a row of the table; the number of places in use stands before, all aligned
 
 
 def routing_named(name: str, experts: int) -> list[float]:
     """How often each expert is chosen, by `uniform`, `zipf:S`, or a file with a list of so many loads."""
     kind, _, exponent = name.partition(":")
-    if kind == "uniform":
-        return [1.0] * experts
     try:
-        if kind == "zipf":
-            return [(rank + 1) ** -float(exponent) for rank in range(experts)]
-        loads = json.loads(NamedFile(Path(name)).read())
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"--routing {name}: {error}", hint="uniform, zipf:1.2, or a JSON list of loads") from error
-    if (
-        not isinstance(loads, list)
-        or len(loads) != experts
-        or not all(isinstance(load, (int, float)) and load >= 0 for load in loads)
-        or not any(loads)
-    ):
-        raise SettingsError(f"--routing {name}: it is no list of {experts} loads", hint="one number for each expert")
-    return [float(load) for load in loads]
+        if name == "uniform" or kind == "zipf":
+            return [(rank + 1) ** -float(exponent or 0) for rank in range(experts)]
+        loads = [float(load) for load in json.loads(NamedFile(Path(name)).read())]
+        if len(loads) == experts and min(loads) >= 0 and any(loads):
+            return loads
+        why = f"it is no list of {experts} loads"
+    except (OSError, ValueError, TypeError) as error:
+        why = str(error)
+    raise SettingsError(f"--routing {name}: {why}", hint="uniform, zipf:1.2, or a JSON list of loads")
 
 
 def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
@@ -63,36 +57,28 @@ def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
     return scores.topk(top_k, dim=1).indices.int()
 
 
-def parts_of(count: int, experts: int, height: int) -> tuple[int, int]:
-    """The places of sorted tokens for tiles of a height, and the number of tiles."""
-    places = count + experts * (height - 1)
-    places = min(places, count * height) if count < experts else places
-    return places, -(-places // height)
-
-
-def _padded(length: int) -> int:
-    return -(-length // _UNIT) * _UNIT
+def parts_of(count: int, experts: int, height: int) -> tuple[int, int, int]:
+    """The places of sorted tokens for tiles of a height, the number of tiles, and where these begin in any row."""
+    places = [count + experts * (each - 1) for each in (height, _HEIGHTS[-1])]
+    places = [min(all_of, count * each) if count < experts else all_of
+              for all_of, each in zip(places, (height, _HEIGHTS[-1]), strict=True)]  # fmt: skip
+    return places[0], -(-places[0] // height), -(-(_BEGIN + places[1]) // _BEGIN) * _BEGIN
 
 
 def sorted_tokens(chosen: Any, experts: int) -> Any:
-    """For each height of a tile in turn: tokens by their experts, the expert of each tile, and the places in use."""
+    """A row for each height of a tile: the places in use, tokens by their experts, and the expert of each tile."""
     torch = require("torch", "sorting tokens")
     flat = chosen.flatten().long()
-    counts = flat.bincount(minlength=experts)
-    by_expert = flat.argsort(stable=True)
+    counts, by_expert = flat.bincount(minlength=experts), flat.argsort(stable=True)
     rank = torch.arange(len(flat)) - (counts.cumsum(0) - counts)[flat[by_expert]]
-    parts = []
-    for height in _HEIGHTS:
-        places, tiles = parts_of(len(flat), experts, height)
+    _, tiles, begin = parts_of(len(flat), experts, _HEIGHTS[0])
+    table = torch.full((len(_HEIGHTS), -(-(begin + tiles) // _BEGIN) * _BEGIN), len(flat))
+    for row, height in zip(table, _HEIGHTS, strict=True):
         used = -(-counts // height) * height
-        ids = torch.full((_padded(places),), len(flat))
-        ids[(used.cumsum(0) - used)[flat[by_expert]] + rank] = by_expert
-        groups = torch.full((_padded(tiles),), -1)
-        own = torch.arange(experts).repeat_interleave(used // height)
-        groups[: len(own)] = own
-        naive = len(flat) * 4 <= experts
-        parts += [ids, groups, torch.full((_UNIT,), len(flat) * height if naive else int(used.sum()))]
-    return torch.cat(parts).int()
+        row[_BEGIN + (used.cumsum(0) - used)[flat[by_expert]] + rank] = by_expert
+        row[begin : begin + int(used.sum()) // height] = torch.arange(experts).repeat_interleave(used // height)
+        row[0] = len(flat) * height if len(flat) * 4 <= experts else used.sum()
+    return table.int()
 
 
 def _launcher(invoke: Callable[..., Any], compute_type: Any, block: list[int] | None) -> Callable[..., Any]:
@@ -100,22 +86,16 @@ def _launcher(invoke: Callable[..., Any], compute_type: Any, block: list[int] | 
         x: Any, w1: Any, up: Any, inner: Any, w2: Any, out: Any, weights: Any, chosen: Any, tokens: Any, _routing: str,
         x_scale: Any, w1_scale: Any, inner_scale: Any, w2_scale: Any, *, BLOCK_SIZE_M: int, **config: int,  # noqa: N803
     ) -> None:  # fmt: skip
-        count, top_k, begin = chosen.numel(), chosen.shape[1], 0
-        for height in _HEIGHTS[: _HEIGHTS.index(BLOCK_SIZE_M)]:
-            begin += sum(map(_padded, parts_of(count, len(w1), height))) + _UNIT
-        places, tiles = parts_of(count, len(w1), BLOCK_SIZE_M)
-        behind = begin + _padded(places)
-        used = tokens[behind + _padded(tiles) :][:1]
-        ids, groups = tokens[begin : begin + places], tokens[behind : behind + tiles]
-        if count * 4 <= len(w1):
+        row, config = tokens[_HEIGHTS.index(BLOCK_SIZE_M)], {"BLOCK_SIZE_M": BLOCK_SIZE_M, **config}
+        places, tiles, begin = parts_of(chosen.numel(), len(w1), BLOCK_SIZE_M)
+        ids, groups = row[_BEGIN : _BEGIN + places], row[begin : begin + tiles]
+        if chosen.numel() * 4 <= len(w1):
             ids, groups = None, chosen.view(-1)
-        row = {"BLOCK_SIZE_M": BLOCK_SIZE_M, **config}
-        for a, b, c, a_scale, b_scale, down in (
-            (x, w1, up, x_scale, w1_scale, False), (inner, w2, out, inner_scale, w2_scale, True)
-        ):  # fmt: skip
+        first, second = (x, w1, up, x_scale, w1_scale), (inner, w2, out, inner_scale, w2_scale)
+        for operands, weighted, top_k in ((first, False, chosen.shape[1]), (second, True, 1)):
             invoke(
-                a, b, c, a_scale, b_scale, weights, ids, groups, used, down, 1 if down else top_k, row, compute_type,
-                block is not None, False, False, False, False, block,
+                *operands, weights, ids, groups, row[:1], weighted, top_k, config, compute_type, block is not None,
+                False, False, False, False, block,
             )  # fmt: skip
 
     return experts

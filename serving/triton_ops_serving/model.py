@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +48,6 @@ class EngineProblem:
         return label_of(self.facts)
 
 
-@dataclass(frozen=True)
-class Quantised:
-    """The quantisation of a model's weights, in the engines' words."""
-
-    dtype: str = ""  # such as `fp8_w8a8`; empty for weights as they are
-    block: tuple[int, ...] = ()  # the extents of a block with one scale
-    per_channel: bool = False
-    strange: str = ""  # what is not understood; empty for nothing
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a table's name has of it."""
-        return {
-            **({"dtype": self.dtype} if self.dtype else {}),
-            **({"block_shape": [*self.block]} if self.block else {}),
-        }
-
-
 class Model:
     """A model as its `config.json` describes it, and one rank's share of it."""
 
@@ -81,14 +64,8 @@ class Model:
             raise SettingsError(f"--tp is {ranks}; it must be 1 or more", hint="--tp 8")
         try:
             values = Sealed.parsed(NamedFile(path).read())
-        except OSError as error:
-            raise SettingsError(
-                f"{path} cannot be read: {error.strerror or error}", hint="name a config.json"
-            ) from error
-        except DamagedError as error:
-            raise SettingsError(
-                f"{path} is no config.json: {error}", hint="as Hugging Face's models have one"
-            ) from error
+        except (OSError, DamagedError) as error:
+            raise SettingsError(f"{path} is no config.json: {error}", hint="name that of a model") from error
         return cls(values, ranks, expert_parallel=expert_parallel)
 
     @property
@@ -105,17 +82,12 @@ class Model:
         """The tables that an engine looks for, each once; SettingsError if there is none."""
         if engine not in ENGINES:
             raise SettingsError(f"there is no engine {engine!r}", hint=f"use one of {', '.join(ENGINES)}")
-        weights = self._quantised()
-        if weights.strange:
-            self.remarks.append(f"{weights.strange} is not understood: what it quantises is left out")
-        parts = () if weights.strange else (*self._experts(engine, weights), *self._linear(engine, weights))
+        weights = self._quantised(engine)
+        parts = () if weights is None else (*self._experts(engine, weights), *self._linear(engine, weights))
         listed = {(each.form, each.label): each for each in (*parts, *self._state_space(engine))}
         if not listed:
-            why = f": {'; '.join(self.remarks)}" if self.remarks else ""
-            what = f"nothing of this {self.name} has a table in {engine}{why}"
-            raise SettingsError(
-                what, hint="there are tables for experts, state spaces and linear layers of block-wise fp8"
-            )
+            what = ": ".join(filter(None, (f"nothing of this {self.name} has a table in {engine}", *self.remarks)))
+            raise SettingsError(what, hint="experts, state spaces and linear layers of block-wise fp8 have some")
         return list(listed.values())
 
     def _number(self, *names: str) -> int:
@@ -137,26 +109,30 @@ class Model:
             return 0
         return part
 
-    def _quantised(self) -> Quantised:
+    def _quantised(self, engine: str) -> dict[str, Any] | None:
+        """What a table's name has of the weights; None, with a remark, for a quantisation that is not understood."""
         held = self._values.get("quantization_config") or self._values.get("compression_config")
         if not isinstance(held, Mapping):
-            return Quantised("float32" if self.dtype == "float32" else "")
+            return {"dtype": "float32"} if self.dtype == "float32" else {}
         kept = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers") or ()
         if others := [str(each) for each in kept if not any(word in str(each) for word in _EVERYWHERE)]:
-            self.remarks.append(
-                f"{len(others)} modules are not quantised, such as {others[0]}, and are listed as if they were"
-            )
-        method = str(held.get("quant_method") or held.get("quant_algo") or "no method").lower()
-        if held.get("expert_dtype") not in (None, "fp8"):
-            return Quantised(strange=f"quantisation of experts to {held['expert_dtype']}")
-        if method == "fp8":
-            return Quantised("fp8_w8a8", tuple(held.get("weight_block_size") or ()))
-        groups = held.get("config_groups")
+            self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
+        method, groups = str(held.get("quant_method") or held.get("quant_algo")).lower(), held.get("config_groups")
+        block, strategy, known = held.get("weight_block_size"), None, method == "fp8"
         if method == "compressed-tensors" and isinstance(groups, Mapping) and len(groups) == 1:
-            return _compressed(next(iter(groups.values())))
-        return Quantised(strange=f"quantisation by {method}")
+            (group,) = groups.values()
+            weights = group.get("weights") or {}
+            known = (weights.get("type"), weights.get("num_bits")) == ("float", 8) and bool(
+                group.get("input_activations")
+            )
+            block, strategy = weights.get("block_structure"), weights.get("strategy")
+        if not known or held.get("expert_dtype") not in (None, "fp8"):
+            self.remarks.append(f"quantisation by {method} is not understood: what it quantises is left out")
+            return None
+        facts = {"block_shape": block, "per_channel_quant": engine == "sglang" and strategy == "channel"}
+        return {"dtype": "fp8_w8a8", **{name: value for name, value in facts.items() if value}}
 
-    def _experts(self, engine: str, weights: Quantised) -> Iterator[EngineProblem]:
+    def _experts(self, engine: str, weights: Mapping[str, Any]) -> Iterator[EngineProblem]:
         count, width, hidden = self._number(*_EXPERTS), self._number(*_DENSE), self._number("hidden_size")
         if count < 2:
             return
@@ -164,32 +140,26 @@ class Model:
         if not (width and hidden and top_k):
             self.remarks.append("there are experts, but not their width, their number for a token, or hidden_size")
             return
-        part, width = (self._share("experts", count), width) if self._expert_parallel else (
-            count, self._share("width of an expert", width, weights.block[0] if weights.block else 1)
-        )  # fmt: skip
-        if not (part and width):
-            return
+        if self._expert_parallel:
+            count = self._share("experts", count)
+        else:
+            width = self._share("width of an expert", width, weights.get("block_shape", [1])[0])
         shared = engine == "sglang" and self._number("n_shared_experts") == 1 and not self._expert_parallel
-        for experts, layer in ((part, "experts"), *([(part + 1, "experts with the shared one")] if shared else [])):
-            facts = {"E": experts, "N": width, **weights.facts}
-            extents = {"K": hidden, "top_k": top_k + (experts - part)}
-            if engine == "vllm":
-                yield EngineProblem(form="vllm-moe", layer=layer, facts=facts, extents=extents)
-                continue
-            facts.update({"per_channel_quant": True} if weights.per_channel else {})
-            for down in (False, True):
-                product = f"{layer}, {'second' if down else 'first'} product"
-                yield EngineProblem(form="sglang-moe", layer=product, facts={**facts, "down": down}, extents=extents)
+        for more, down in product((0, 1) if shared else (0,), (False, True) if engine == "sglang" else (False,)):
+            layer = f"experts{' with the shared one' * more}{', second product' * down}"
+            facts = {"E": count + more, "N": width, **weights, **({"down": down} if engine == "sglang" else {})}
+            if count and width:
+                extents = {"K": hidden, "top_k": top_k + more}
+                yield EngineProblem(form=f"{engine}-moe", layer=layer, facts=facts, extents=extents)
 
-    def _linear(self, engine: str, weights: Quantised) -> Iterator[EngineProblem]:
-        by_channel = engine == "sglang" and weights.dtype == "fp8_w8a8" and weights.per_channel
-        if not weights.block and not by_channel:
-            if weights.dtype and weights.dtype != "float32":
-                self.remarks.append(f"linear layers of {weights.dtype} without blocks have no table in {engine}")
+    def _linear(self, engine: str, weights: Mapping[str, Any]) -> Iterator[EngineProblem]:
+        form, facts = f"{engine}-linear", weights
+        if weights.get("per_channel_quant"):
+            form, facts = "sglang-channelwise", {"dtype": "fp8_w8a8_channelwise"}
+        elif "block_shape" not in weights:
+            self.remarks += ["linear layers of fp8 without blocks are left out"] if "dtype" in weights else []
             return
-        facts = {**weights.facts, "dtype": "fp8_w8a8_channelwise"} if by_channel else weights.facts
-        form = f"{engine}-{'channelwise' if by_channel else 'linear'}"
-        for layer, columns, depth in self._layers(weights.block[0] if weights.block else 1):
+        for layer, columns, depth in self._layers(weights.get("block_shape", [1])[0]):
             if columns and depth:
                 yield EngineProblem(form=form, layer=layer, facts={"N": columns, "K": depth, **facts})
 
@@ -214,9 +184,9 @@ class Model:
         if shared := shared or self._number("shared_expert_intermediate_size"):
             yield from self._gated("shared experts", hidden, self._share("width of the shared experts", shared, unit))
 
-    def _gated(self, name: str, hidden: int, width: int) -> Iterator[tuple[str, int, int]]:
-        yield f"{name}, gate and up", 2 * width, hidden
-        yield f"{name}, down", hidden, width
+    @staticmethod
+    def _gated(name: str, hidden: int, width: int) -> Iterator[tuple[str, int, int]]:
+        yield from ((f"{name}, gate and up", 2 * width, hidden), (f"{name}, down", hidden, width))
 
     def _latent(self, hidden: int, heads: int, rank: int) -> Iterator[tuple[str, int, int]]:
         """The products of attention with latent keys, as DeepSeek's; those to a latent are whole on every rank."""
@@ -232,33 +202,22 @@ class Model:
         if not state or not (own or any(name.startswith(("mamba_", "ssm_")) for name in self._values)):
             return
         if engine != "vllm":
-            self.remarks.append(f"{engine} has no table for state spaces")
+            self.remarks.append(f"{engine} has no table for state spaces: left out")
             return
-        inner = self._number("expand", "mamba_expand") * self._number("hidden_size")
+        inner, heads = self._number("expand", "mamba_expand") * self._number("hidden_size"), 1
         if count := self._number(*_HEADS, *(["num_heads"] if self.name == "mamba2" else [])):
             by_width = self._values.get("mamba_d_head") == "auto"
             size = inner // count if by_width else self._number(*_HEAD_DIM, *(["head_dim"] if own else []))
             heads = self._share("heads of the state space", count)
         else:  # the first Mamba
-            heads, size = 1, self._share("width of the state space", inner or self._number("intermediate_size"))
+            size = self._share("width of the state space", inner or self._number("intermediate_size"))
         cache = str(self._values.get("mamba_ssm_cache_dtype") or "auto").replace("auto", self.dtype)
         if heads and size:
             yield EngineProblem(
                 form="vllm-mamba",
-                layer=f"state space of {heads} heads",
+                layer="state space",
                 facts={"headdim": size, "dstate": state, "cache_dtype": cache},
                 extents={"heads": heads},
                 row="batch",
                 sizes=_BATCHES,
             )
-
-
-def _compressed(group: Mapping[str, Any]) -> Quantised:
-    """The quantisation of one group of compressed tensors."""
-    weights, inputs = group.get("weights") or {}, group.get("input_activations")
-    kind, bits, strategy = weights.get("type"), weights.get("num_bits"), weights.get("strategy")
-    if (kind, bits) == ("float", 8) and inputs:
-        return Quantised("fp8_w8a8", tuple(weights.get("block_structure") or ()), strategy == "channel")
-    if (kind, bits) == ("int", 8):
-        return Quantised("int8_w8a8" if inputs else "int8_w8a16", per_channel=strategy == "channel")
-    return Quantised(strange=f"quantisation to {bits} bits of kind {kind}")

@@ -22,11 +22,6 @@ def variable(name: str) -> str:
     return os.environ.get(name, "").strip()
 
 
-def set_variable(name: str, text: str) -> None:
-    """Set an environment variable, for this process and for those that it starts."""
-    os.environ[name] = text
-
-
 def label_of(facts: Mapping[str, Any]) -> str:
     """The facts of a table in one line, as vLLM writes them in names."""
     texts = {name: _plain(name, value) for name, value in facts.items()}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -23,64 +23,50 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.dispatch import Decision, Found
-from triton_ops.exceptions import TritonKernelError
-from triton_ops.records import Lockfile
+from triton_ops.exceptions import LockfileError, TritonKernelError
+from triton_ops.records import LockEntry, Lockfile
 from triton_ops.space import Config
-from triton_ops_serving.pinned import label_of, rows_of, set_variable, variable
+from triton_ops_serving.pinned import label_of, rows_of, variable
 
 Rows = dict[int, Any]
 DIGEST = "TRITON_OPS_SERVING_DIGEST"  # the variable with that of the lockfile which the process above has read
 _SHOWN = 12  # characters of a digest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LookUp:
     """A function by which an engine looks a table up."""
 
     form: str  # the format of its tables
     module: str
     function: str
-    parameters: tuple[str, ...]
-    device: str  # the function of the module that names the device
+    takes: str  # its parameters
     dtype: str = ""  # of all tables, where it is no parameter
-    fixed: Callable[[Any], bool] = lambda _module: False  # whether the engine is told to take no tables
+    fixed: Callable[[Any], Any] = lambda _module: False  # whether the engine is told to take no tables
     traced: bool = False  # whether torch.compile may read it
 
 
-_BLOCK = ("block_n", "block_k")
-_GEMM = "sglang.kernels.ops.gemm"
-LOOK_UPS = {
-    "vllm": (
-        LookUp(
-            "vllm-moe", "vllm.model_executor.layers.fused_moe.fused_moe", "get_moe_configs",
-            ("E", "N", "dtype", *_BLOCK), "get_device_name_as_file_name",
-            fixed=lambda module: bool(module.envs.VLLM_BATCH_INVARIANT),
-        ),
-        LookUp(
-            "vllm-mamba", "vllm.model_executor.layers.mamba.ops.mamba_ssm", "get_ssm_configs",
-            ("headdim", "dstate", "cache_dtype"), "get_device_name_as_file_name",
-        ),
-        LookUp(
-            "vllm-linear", "vllm.model_executor.layers.quantization.utils.fp8_utils", "get_w8a8_block_fp8_configs",
-            ("N", "K", *_BLOCK), "get_device_name_as_file_name", "fp8_w8a8",
-        ),
-    ),
-    "sglang": (
-        LookUp(
-            "sglang-moe", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config", "get_moe_configs",
-            ("E", "N", "dtype", *_BLOCK, "per_channel_quant", "down"), "get_device_name",
-            fixed=lambda module: bool(module.get_exec().deterministic.enable_deterministic_inference),
-        ),
-        LookUp(
-            "sglang-linear", f"{_GEMM}.fp8_kernel", "get_w8a8_block_fp8_configs", ("N", "K", *_BLOCK),
-            "get_device_name", "fp8_w8a8", traced=True,
-        ),
-        LookUp(
-            "sglang-channelwise", f"{_GEMM}.fp8_kernel", "get_w8a8_channelwise_fp8_configs", ("N", "K"),
-            "get_device_name", "fp8_w8a8_channelwise", traced=True,
-        ),
-    ),
-}  # fmt: skip
+_VLLM, _SGLANG = "vllm.model_executor.layers", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
+_DEVICE = {"vllm": "get_device_name_as_file_name", "sglang": "get_device_name"}  # the functions of these modules
+_BLOCKS: dict[str, Any] = {
+    "function": "get_w8a8_block_fp8_configs",
+    "takes": "N K block_n block_k",
+    "dtype": "fp8_w8a8",
+}
+_GEMM: dict[str, Any] = {"module": "sglang.kernels.ops.gemm.fp8_kernel", "traced": True}
+LOOK_UPS = (
+    LookUp(form="vllm-moe", module=f"{_VLLM}.fused_moe.fused_moe", function="get_moe_configs",
+           takes="E N dtype block_n block_k", fixed=lambda module: module.envs.VLLM_BATCH_INVARIANT),
+    LookUp(form="vllm-mamba", module=f"{_VLLM}.mamba.ops.mamba_ssm", function="get_ssm_configs",
+           takes="headdim dstate cache_dtype"),
+    LookUp(form="vllm-linear", module=f"{_VLLM}.quantization.utils.fp8_utils", **_BLOCKS),
+    LookUp(form="sglang-moe", module=_SGLANG, function="get_moe_configs",
+           takes="E N dtype block_n block_k per_channel_quant down",
+           fixed=lambda module: module.get_exec().deterministic.enable_deterministic_inference),
+    LookUp(form="sglang-linear", **_BLOCKS, **_GEMM),
+    LookUp(form="sglang-channelwise", function="get_w8a8_channelwise_fp8_configs", takes="N K",
+           dtype="fp8_w8a8_channelwise", **_GEMM),
+)  # fmt: skip
 
 
 class Answers:
@@ -104,36 +90,35 @@ class Answers:
     def _answer(
         self, original: Callable[..., Rows | None], args: Sequence[Any], named: dict[str, Any]
     ) -> tuple[Rows | None, Callable[[], object]]:
-        own, pinned, device, problem = original(*args, **named), {}, "", " ".join(map(str, (*args, *named.values())))
-        module = sys.modules[self._look_up.module]
-        why = "the engine is told to take no tables"
+        own, look_up, module = original(*args, **named), self._look_up, sys.modules[self._look_up.module]
+        pinned: dict[int, LockEntry] = {}
+        device, problem, why = "", str(args), "the engine is told to take no tables"
         try:
             facts = self._facts(args, named)
             problem = label_of(facts)
-            if not self._look_up.fixed(module):
-                device = str(getattr(module, self._look_up.device)())
-                pinned = rows_of(self._lock, self._look_up.form, facts, device)
+            if not look_up.fixed(module):
+                device = str(getattr(module, _DEVICE[look_up.form.partition("-")[0]])())
+                pinned = rows_of(self._lock, look_up.form, facts, device)
                 why = f"the lockfile has no row for it on {device}"
         except Exception as error:  # noqa: BLE001 - the engine's own code; a look-up must not end what it serves
             why = f"it cannot be answered: {type(error).__name__}: {error}"
-            self._log.warning("triton_ops: %s %s: %s", self._look_up.form, problem, why)
+            self._log.warning("triton_ops: %s %s: %s", look_up.form, problem, why)
         rows = {**(own or {}), **{size: dict(entry.config) for size, entry in pinned.items()}}
         if pinned:
             sources = ", ".join(sorted({entry.origin.source for entry in pinned.values()}))
             why = f"{len(pinned)} of {len(rows)} rows are pinned ({sources}), in lockfile {self._lock.digest[:_SHOWN]}"
-            self._log.info("triton_ops: %s %s: %s", self._look_up.form, problem, why)
+            self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
         else:
-            why += "; " + (f"{len(own)} rows of the engine's own table serve" if own else "the engine's default serves")
+            why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
         found = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
-        decision = Decision(found=found, kernel=self._look_up.form, problem=problem, device=device).counted
+        decision = Decision(found=found, kernel=look_up.form, problem=problem, device=device).counted
         return (rows if pinned else own), decision.count.up
 
-    def _facts(self, args: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
-        named = {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
-        values = {**dict(zip(self._look_up.parameters, args, strict=False)), **named}
-        block = [values.pop(name, None) for name in _BLOCK]
-        return {**({"dtype": self._look_up.dtype} if self._look_up.dtype else {}), **values,
-                "block_shape": block if all(block) else None}  # fmt: skip
+    def _facts(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(zip(self._look_up.takes.split(), args, strict=False))
+        values |= {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
+        block = [values.pop(name, None) for name in ("block_n", "block_k")]
+        return {"dtype": self._look_up.dtype, **values, "block_shape": block if all(block) else None}
 
 
 class _AfterImport(MetaPathFinder):
@@ -162,36 +147,27 @@ class _AfterImport(MetaPathFinder):
 _installed: set[str] = set()
 
 
-def _lockfile(log: logging.Logger) -> Lockfile | None:
-    """The lockfile whose rows answer here; None for none, with a line in the log where one is named."""
-    path = (settings.replay() or settings.lockfile()) if settings.serving() else None
-    if path is None:
-        return None
-    lock = Lockfile.read(path)
-    if (parents := variable(DIGEST)) and parents != lock.digest:
-        log.warning("triton_ops: %s changed while the engine started: ranks would differ, and it is not used", path)
-        return None
-    set_variable(DIGEST, lock.digest)
-    return lock
-
-
 def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
-    """The look-ups of an engine that a lockfile has rows for, each with its answers; none where that was asked for."""
-    log = logging.getLogger(f"{engine}.triton_ops")
+    """The look-ups of an engine that the lockfile has rows for, with their answers; none where that was asked for."""
+    log, lock = logging.getLogger(f"{engine}.triton_ops"), Lockfile()
     if engine in _installed:
         return []
     _installed.add(engine)
     try:
-        lock = _lockfile(log)
+        if settings.serving() and (path := settings.replay() or settings.lockfile()):
+            lock = Lockfile.read(path)
+            if variable(DIGEST) not in ("", lock.digest):
+                raise LockfileError(f"{path} changed while the engine started, so that ranks would differ")
+            settings.set_folder(DIGEST, lock.digest)
     except TritonKernelError as error:
         log.warning("triton_ops: the engine's own tables serve: %s", error)
         return []
-    kernels = {entry.kernel for entry in lock.entries} if lock else set()
-    ready = [(each, Answers(each, lock, log)) for each in LOOK_UPS[engine] if lock and each.form in kernels]
-    if lock and ready:
-        names = ", ".join(look_up.form for look_up, _ in ready)
+    kernels = {entry.kernel for entry in lock.entries}
+    mine = [each for each in LOOK_UPS if each.form in kernels and each.form.startswith(f"{engine}-")]
+    if mine:
+        names = ", ".join(each.form for each in mine)
         log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:_SHOWN])
-    return ready
+    return [(each, Answers(each, lock, log)) for each in mine]
 
 
 def vllm() -> None:

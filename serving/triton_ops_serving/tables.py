@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from triton_ops.ship import Table, format_named
+from triton_ops.ship import format_named
 from triton_ops_serving.model import EngineProblem
 from triton_ops_serving.pinned import variable
 
@@ -22,7 +22,6 @@ FOLDERS = {  # of an installed engine, and the variable that names a further one
     "sglang-linear": ("kernels/ops/gemm/configs", ""),
     "sglang-channelwise": ("kernels/ops/gemm/configs", ""),
 }
-TAKES_PLACE = ("sglang-moe",)  # of the installed folder: the one that the variable names
 _VERSION = re.compile(r"triton_version is not used: (\S+)")  # the remark on what stands beside the sizes of a table
 
 
@@ -53,7 +52,7 @@ class Place:
         below, name = FOLDERS[form]
         spec = find_spec(form.partition("-")[0])
         named = [Path(folder)] if name and (folder := variable(name)) else []
-        if named and form in TAKES_PLACE:
+        if named and form == "sglang-moe":  # it takes the place of the installed one
             return named
         return [*named, *([Path(spec.origin).parent / below] if spec and spec.origin else [])]
 
@@ -69,15 +68,13 @@ class Place:
             return None
         table = form.read(path)
         rows = {row.at[0]: dict(row.config) for row in table.rows if not row.failure}
-        says = [*self._says(table, problem), *(each for each in table.remarks if not _VERSION.match(each))]
+        beside = next((match[1] for match in map(_VERSION.match, table.remarks) if match), "")
+        written, says = table.facts.get("triton_version") or beside, []
+        if written and written != self.triton:
+            says.append(f"of Triton {written}, and {self.triton} runs")
+        if problem.facts.get("down") and not table.facts.get("down"):
+            says.append("that of the first product")
+        says += [each for each in table.remarks if not _VERSION.match(each)]
         if missing := [str(size) for size in problem.sizes if size not in rows]:
             says.append(f"{len(missing)} of {len(problem.sizes)} sizes take the nearest row: {', '.join(missing)}")
         return FoundTable(path=path, rows=rows, says="; ".join(says))
-
-    def _says(self, table: Table, problem: EngineProblem) -> list[str]:
-        """What is odd about the choice of a file: another version of Triton, or the table of the first product."""
-        beside = next((match[1] for match in map(_VERSION.match, table.remarks) if match), "")
-        written = table.facts.get("triton_version") or beside
-        says = [f"of Triton {written}, and {self.triton} runs"] if written and written != self.triton else []
-        first = problem.facts.get("down") is True and table.facts.get("down") is False
-        return [*says, *(["that of the first product"] if first else [])]

@@ -31,8 +31,8 @@ _MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.g
 
 def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:
     """A descriptor of a tensor, or of a stand-in for one, as a kernel takes it; Gluon's have a layout."""
-    made = _made(tensor, _block_shape(rule, meta), gluon)
-    return _laid_out(made) if gluon else made
+    own = rule(meta) if callable(rule) else [meta[each] if isinstance(each, str) else each for each in rule]
+    return matrix_descriptor(tensor, own, gluon=gluon)
 
 
 def _laid_out(made: Any) -> Any:
@@ -66,12 +66,6 @@ def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
     made.shape, made.strides = list(tensor.shape), list(tensor.stride())
     made.block_shape = [int(extent) for extent in block]
     return made
-
-
-def _block_shape(rule: BlockRule, meta: Mapping[str, Any]) -> Sequence[int]:
-    if callable(rule):
-        return rule(meta)
-    return [meta[extent] if isinstance(extent, str) else extent for extent in rule]
 
 
 def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[str, Any]) -> None:

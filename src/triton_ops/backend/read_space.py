@@ -14,29 +14,27 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
+from triton_ops.backend.constant_roles import ConstantRole, Shape, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers, heuristics
 from triton_ops.backend.roles import Arguments
-from triton_ops.backend.source_values import Shape
 from triton_ops.backend.triton_compiler import RULES, RuleInput
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable
 from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _STAND_IN = "sm_90"  # where no device is named
-_PRODUCT_SIDES = {
-    "m": (16, 256, 64),
-    "n": (16, 256, 64),
-    "k": (16, 128, 32),
-}  # least, largest, and the one to begin with
-_LONE = (64, 16384, 1024)  # of a kernel with one tile
-_AMONG = (1, 1024, 32)  # of one with several
+_SIDES = {"m": (16, 256, 64), "n": (16, 256, 64), "k": (16, 128, 32)}  # least, largest, and where to begin
+_LONE, _AMONG = (64, 16384, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _MOST_ELEMENTS = 32768  # of a block that no product makes
-_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-_OTHER_KINDS = {"group": ((1, 2, 4, 6, 8, 12, 16), 8), **dict.fromkeys(("split", "count", "programs"), (_COUNTS, 1))}
-_LOOP_OPTIONS = {"num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1)}
+_COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
+_VALUES: dict[str, tuple[tuple[int, ...], int]] = {
+    "group": ((1, 2, 4, 6, 8, 12, 16), 8), "num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1),
+    **dict.fromkeys(("split", "count", "programs"), _COUNTS),
+    **dict.fromkeys(("option", "flag"), ((False, True), False)),
+}  # fmt: skip
+"""The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
     "num_ctas": "programs of one cluster share nothing that this kernel loads",
     "maxnreg": "num_warps divides the same registers",
@@ -79,14 +77,9 @@ class ReadSpace:
 
     @classmethod
     def of(
-        cls,
-        kernel: Any,
-        values: Mapping[str, Any],
-        device: Any = None,
-        *,
-        grid: Any = None,
+        cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None,
         fixed: Collection[str] = (),
-    ) -> ReadSpace:
+    ) -> ReadSpace:  # fmt: skip
         """Read the space of a JIT function; some milliseconds, and nothing is compiled.
 
         Args:
@@ -106,12 +99,10 @@ class ReadSpace:
                 f"the source of {getattr(inner, '__name__', inner)} cannot be read, so that its space is not known",
                 hint='give the space: a list of configs, or {"BLOCK": [64, 128]}',
             )
-        target = (
-            device if isinstance(device, Target) else Target.named(_STAND_IN) if device is None else Target.of(device)
-        )
-        return _Reading(
-            source, SourceRoles.of(source), dict(values), target, grid, {*fixed}, heuristics(kernel)
-        ).result()
+        target = Target.named(_STAND_IN) if device is None else device
+        target = target if isinstance(target, Target) else Target.of(target)
+        roles = SourceRoles.of(source)
+        return _Reading(source, roles, dict(values), target, grid, {*fixed}, heuristics(kernel)).result()
 
 
 @dataclass
@@ -152,7 +143,7 @@ class _Reading:
             self.meaning[name] = f"the call gives it; without that, {role.reason}"
         elif role.kind == "derived":
             extent = self._extent(role)
-            self.derived[name] = None if extent is None else 1 << max(extent - 1, 0).bit_length()
+            self.derived[name] = None if extent is None else _padded(extent)
             self.reasons[name] = role.reason
         else:
             self.tunables[name], self.first[name] = self._values(role)
@@ -167,29 +158,18 @@ class _Reading:
         return max(numbers, default=None)
 
     def _values(self, role: ConstantRole) -> tuple[Tunable, Any]:
-        if role.kind in _OTHER_KINDS:
-            values, first = _OTHER_KINDS[role.kind]
-            return Tunable(values, ordered=True), first
-        if role.option in _LOOP_OPTIONS:
-            values, first = _LOOP_OPTIONS[role.option]
-            return Tunable(values, ordered=True), first
-        if role.kind in ("option", "flag"):
-            return Flag(), False
-        least, most, first = self._sides(role)
+        if role.kind != "tile":
+            values, first = _VALUES.get(role.option) or _VALUES[role.kind]
+            return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
+        sized = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
+        ranges = [_SIDES[side] for side in sorted(role.sides)] or [_AMONG if len(sized) > 1 else _LONE]
+        least, most, first = (max(column) for column in zip(*ranges, strict=True))
         extent = self._extent(role)
-        if extent is not None:
-            most = max(min(most, 1 << max(extent - 1, 0).bit_length()), least)
-            exact = [side for side in PowerOfTwo(least, most) if extent % int(str(side)) == 0]
-            if not role.masked and exact:
-                return Tunable(tuple(exact), ordered=True), max((n for n in exact if n <= first), default=exact[0])  # type: ignore[type-var,operator]
-        return PowerOfTwo(least, most), min(max(first, least), most)
-
-    def _sides(self, role: ConstantRole) -> tuple[int, int, int]:
-        sides = [_PRODUCT_SIDES[axis] for axis in sorted(role.axes)]
-        if sides:
-            return max(s[0] for s in sides), max(s[1] for s in sides), max(s[2] for s in sides)
-        tiles = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
-        return _AMONG if len(tiles) > 1 else _LONE
+        most = most if extent is None else max(min(most, _padded(extent)), least)
+        sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
+        if extent is not None and not role.masked:
+            sides = [side for side in sides if extent % side == 0] or sides
+        return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
     def _ask_grid(self) -> None:
         """Leave those tiles alone whose number the grid does not follow."""
@@ -211,21 +191,20 @@ class _Reading:
             return None
 
     def _launch_options(self) -> dict[str, Tunable]:
-        options: dict[str, Tunable] = {}
         products, widest = self.roles.products, max((value or 0 for value in self.derived.values()), default=0)
         warps = (2, 4, 8) if products else (1, 2, 4, 8, 16) if widest <= _WIDE else (4, 8, 16, 32)
         most = self.target.threads_per_block // self.target.warp_size
-        options["num_warps"] = Tunable(tuple(n for n in warps if n <= most), ordered=True)
-        self.reasons["num_warps"] = "it divides the elements of a block among threads"
+        values = {"num_warps": tuple(number for number in warps if number <= most)}
+        reasons = {"num_warps": "it divides the elements of a block among threads"}
         if self.roles.loops:
-            options["num_stages"] = Tunable((2, 3, 4, 5) if products else (1, 2, 3, 4), ordered=True)
-            self.reasons["num_stages"] = "a loop loads: its loads run ahead"
-        else:
-            self.meaning["num_stages"] = "no loop loads, so that nothing runs ahead"
-        self.meaning |= {name: why for name, why in _ALONE.items() if name not in self.source.own_names}
-        options = {name: tunable for name, tunable in options.items() if name not in self.source.own_names}
-        self.first |= {name: _USUAL[name] for name in options if _USUAL[name] in options[name].values}
-        return options
+            values["num_stages"] = (2, 3, 4, 5) if products else (1, 2, 3, 4)
+            reasons["num_stages"] = "a loop loads: its loads run ahead"
+        alone = _ALONE | ({} if self.roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
+        self.meaning |= {name: why for name, why in alone.items() if name not in self.source.own_names}
+        values = {name: numbers for name, numbers in values.items() if name not in self.source.own_names}
+        self.reasons |= {name: reasons[name] for name in values}
+        self.first |= {name: _USUAL[name] for name in values if _USUAL[name] in values[name]}
+        return {name: Tunable(numbers, ordered=True) for name, numbers in values.items()}
 
     def _constraints(self, options: Mapping[str, Tunable]) -> Iterator[Constraint]:
         names = {*self.tunables, *options}
@@ -237,7 +216,7 @@ class _Reading:
             own = tuple(sorted(names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}))
             if own:
                 reason = f"the kernel asserts that {ast.unparse(node)}"
-                yield _constraint(f"assert_{number}", own, partial(self._is_asserted, node), reason)
+                yield _constraint(f"assert_{number}", own, partial(self._is_kept, node), reason)
         tiles = tuple(name for name in self.tunables if self.roles.roles[name].kind == "tile")
         if tiles:
             limited = (*tiles, *({"num_warps"} & options.keys()))
@@ -250,8 +229,8 @@ class _Reading:
             fewer = f"a block of more than {_MOST_ELEMENTS:,} elements spills"
             yield _constraint("elements", tiles, self._has_few_elements, fewer)
 
-    def _is_asserted(self, node: ast.expr, values: Mapping[str, Any]) -> bool:
-        return not is_false(self.source, node, {**self._known, **values})
+    def _is_kept(self, assertion: ast.expr, values: Mapping[str, Any]) -> bool:
+        return not is_false(self.source, assertion, {**self._known, **values})
 
     @cached_property
     def _known(self) -> dict[str, Any]:
@@ -283,6 +262,10 @@ class _Reading:
 
     def _has_few_elements(self, values: Mapping[str, Any]) -> bool:
         return bool(math.prod(values.values()) * math.prod(n or 1 for n in self.derived.values()) <= _MOST_ELEMENTS)
+
+
+def _padded(extent: int) -> int:
+    return 1 << max(extent - 1, 0).bit_length()
 
 
 def _sides_of(pair: tuple[Shape, Shape]) -> Iterator[str]:

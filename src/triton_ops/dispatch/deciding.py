@@ -190,10 +190,11 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs.
+    A `space` of None takes the list of configs. `contents` are `Contents`, or None.
     """
 
     space: Any = None
+    contents: Any = None
     reference: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
@@ -315,7 +316,7 @@ class KernelCall:
         chosen = self.options
         return TuneProblem(
             target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
-            tolerance=chosen.tolerance, check=chosen.check,
+            tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
 
     @cached_property
@@ -363,7 +364,7 @@ class KernelCall:
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
-        if self.options.tune.isolate is not False:
+        if self.options.tune.isolate is not False and not self.plan.expected_gain:  # which may measure nothing
             evaluation.start_one_early(self.device)  # before all else that a first tune has to import
         options = self.options.tune.of_effort(self.plan) if options is None else options
         request = self.request if space is None else replace(self.request, chosen=space)
@@ -384,8 +385,9 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
-        if (undecided := left_undecided(record)) is not None:
-            return undecided
+        other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
+        if (lacking := other or left_undecided(record)) is not None:
+            return lacking
         return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall, Options
@@ -236,6 +237,7 @@ def autotune(
     outputs: Sequence[str] = (),
     tolerance: float | Tolerance | None = None,
     check: Callable[[Any, Any], Any] | None = None,
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     effort: str | Effort | None = None,
     budget_s: float | None = None,
     on_miss: str | None = None,
@@ -268,6 +270,7 @@ def autotune(
         outputs: Names of the arguments that the kernel writes.
         tolerance: As for `tune`.
         check: As for `tune`.
+        contents: As for `tune`; a record that was not compared over them does not spare a tune.
         effort: As for `tune`.
         budget_s: As for `tune`.
         on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `default`, `error` or `queue`.
@@ -299,14 +302,15 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     _check_pruning(prune_configs_by)
+    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
         _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
-            space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
+            space=space, reference=reference, outputs=tuple(outputs), tolerance=tolerance, check=check,
+            contents=over, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]

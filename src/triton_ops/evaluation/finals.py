@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -54,12 +55,13 @@ class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
     An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
-    in every round, which measure the noise.
+    in every round, which measure the noise. `by_content` are the median times of a config on each content.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
     twin: Config | None = None
     twins_ms: tuple[tuple[float, ...], ...] = ()
+    by_content: Mapping[Config, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,8 @@ class Outcome:
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
     relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
-    led again, and raced against the default alone.
+    led again, and raced against the default alone. `contents` have what is told of each, where there are several, and
+    the times there.
     """
 
     winner: Trial | None
@@ -84,6 +87,7 @@ class Outcome:
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
     leads_again: bool = False
+    contents: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def compared(self) -> bool:
@@ -355,8 +359,23 @@ def compare_finalists(
         whole = replace(final, trials=remaining, nearby=None, seconds=seconds)  # another one wins here
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    right = {trial.config for trial in outcome.trials if trial.ok}
+    by_content = _by_content({config: arm for config, arm in arms.items() if config in right})
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins), by_content)
     return replace(outcome, raced=raced, leads_again=leads_again)
+
+
+def _by_content(arms: Mapping[Config, Arm]) -> dict[Config, list[float]]:
+    """The times of each arm on each content: by those of the arm that stayed longest, in the rounds that both had."""
+    rows = {config: list(zip(*arm.sampler.by_content[: len(arm.visits)], strict=True)) for config, arm in arms.items()}
+    stayed = max(rows.values(), key=lambda columns: len(columns[0]) if columns else 0, default=[])
+    return {
+        config: [
+            statistics.median(other) * math.exp(Interval.of_gap(own, other).centre)
+            for own, other in zip(columns, stayed, strict=True)
+        ]
+        for config, columns in rows.items() if columns
+    }  # fmt: skip
 
 
 @dataclass(kw_only=True)

@@ -52,7 +52,7 @@ _FURTHER = 2  # problems that are prepared where nothing is ready
 _PATIENCE_S = 20.0  # in which something becomes ready; then a free device takes what is first
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
-_LAST, _LAST_PREPARED = 3, 8  # problems for each device; those that take long compile long, and begin to early
+_LAST, _LAST_PREPARED = 3, 8  # problems for each device; what takes long mostly compiles long, and begins early
 _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
 _MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
@@ -71,7 +71,8 @@ class OrderStep(str, Enum):
 class Planned:
     """One problem of a run; those of one `group`, its kernel, guide each other's search.
 
-    A tune is expected to save `gain`, a share of its time, and to take so many seconds: here where nothing is known.
+    A tune is expected to save `gain`, a share of its time, and to take `seconds`. The defaults are for a kernel of
+    which nothing is known.
     """
 
     name: str

@@ -77,11 +77,13 @@ def repaired(
 
 
 def _record_of(verdict: Verdict, becomes: LockEntry, record: Record) -> Record:
-    assert verdict.result is not None  # of the race that it has stood
-    trial = trial_of(verdict.result, becomes.config)
+    assert verdict.result is not None  # of the last race that it has stood, whose default may be the entry's config
+    assert becomes.measured is not None
+    trial, default = trial_of(verdict.result, becomes.config), verdict.result.default
     assert trial is not None
-    origin = becomes.origin
-    return record.after_race(becomes.identity, origin.driver, becomes.config, trial, verdict.result.default)
+    beside = None if default is None or default.config != record.default else default
+    new = record.after_race(becomes.identity, becomes.origin.driver, becomes.config, trial, beside)
+    return replace(new, raced_gain=becomes.measured.gain)
 
 
 def _written(verdict: Verdict, becomes: LockEntry, lock: Lockfile, path: Path) -> Verdict:

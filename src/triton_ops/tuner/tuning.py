@@ -224,7 +224,10 @@ class RequestedTune:
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
         space = request.space
-        record = recalled(self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint)
+        record = recalled(
+            self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint,
+            contents=request.contents_fingerprint,
+        )  # fmt: skip
         if record is None or not record.covers(self.effort):
             return None
         return result_of(record, request, time.monotonic() - self.start, members=space.members)
@@ -404,8 +407,8 @@ class Tuning:
         if self.key.unknown:
             return Before()
         space, runs = self.task.space, self.runs
-        reference = self.task.reference_fingerprint
-        record = None if self.options.force else recalled(self.key, self.store, space=space, reference=reference)
+        of = {"reference": self.task.reference_fingerprint, "contents": self.task.contents_fingerprint}
+        record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
         unfinished = runs.unfinished(space.fingerprint)

@@ -696,9 +696,9 @@ def test_a_worker_is_started_before_all_else_of_a_tune_that_has_one(monkeypatch)
     steps = []
     monkeypatch.setattr(deciding.evaluation, "start_one_early", steps.append)
     monkeypatch.setattr(deciding, "tune_request", lambda *_, **__: steps.append("tune"))
-    for isolate in (None, False):
-        tuned_add(isolate=isolate).launches.call_of(grid, (*vectors(), 1024), {}).tuned()
-    assert steps == ["cpu", "tune", "tune"]
+    for options in ({}, {"isolate": False}, {"effort": "expected"}):
+        tuned_add(**options).launches.call_of(grid, (*vectors(), 1024), {}).tuned()
+    assert steps == ["cpu", "tune", "tune", "tune"]
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):

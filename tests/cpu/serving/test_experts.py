@@ -22,20 +22,16 @@ TINY = {
 def test_tokens_are_sorted_by_their_experts(tokens, experts, top_k):
     chosen = chosen_experts(tokens, top_k, routing_named("zipf:1.5", experts))
     assert all(len(set(row)) == top_k for row in chosen.tolist())
-    flat, order, begin = chosen.flatten().tolist(), sorted_tokens(chosen, experts).tolist(), 0
-    for height in (16, 32, 64, 128, 256):
-        places, tiles = parts_of(len(flat), experts, height)
-        behind = begin + -(-places // 16) * 16
-        ids, groups = order[begin : begin + places], order[behind : behind + tiles]
-        begin = behind + -(-tiles // 16) * 16 + 16
-        used = order[begin - 1]
+    flat, table = chosen.flatten().tolist(), sorted_tokens(chosen, experts).tolist()
+    for row, height in zip(table, (16, 32, 64, 128, 256), strict=True):
+        places, tiles, begin = parts_of(len(flat), experts, height)
+        ids, groups = row[16 : 16 + places], row[begin : begin + tiles]
         if len(flat) * 4 > experts:
-            assert used == sum(-(-count // height) * height for count in collections.Counter(flat).values())
+            assert row[0] == sum(-(-count // height) * height for count in collections.Counter(flat).values())
             assert sorted(place for place in ids if place < len(flat)) == list(range(len(flat)))
             assert all(flat[token] == groups[at // height] for at, token in enumerate(ids) if token < len(flat))
         else:
-            assert used == len(flat) * height
-    assert begin == len(order)
+            assert row[0] == len(flat) * height
 
 
 def test_a_routing_is_skewed_as_it_is_named(tmp_path):
@@ -53,7 +49,8 @@ def test_a_routing_is_skewed_as_it_is_named(tmp_path):
 
 @pytest.mark.parametrize(("name", "content"), [
     ("zipf:steep", None), ("nowhere.json", None), ("loads.json", "[1, 2]"), ("loads.json", "[0, 0, 0, 0]"),
-    ("loads.json", "{"), ("loads.json", '[1, 2, 3, "4"]'),
+    ("loads.json", "{"), ("loads.json", '[1, 2, 3, "four"]'),
+    ("loads.json", "4"), ("uniform:2", None),
 ])  # fmt: skip
 def test_a_routing_that_is_none_is_refused(name, content, tmp_path):
     if content:
@@ -79,3 +76,24 @@ def test_an_engines_kernel_is_tuned_verified_and_pinned(interpreted, tmp_path):
     assert entry["problem"] == {"E": 4, "M": 5, "N": 16}
     assert entry["origin"]["source"] == "vllm of no version, routing zipf:1"
     assert set(entry["config"]) >= {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [("E=8,N=7168", "nothing is left to tune"), ("E=4,N=16", "fused_moe cannot be imported: ModuleNotFoundError")],
+)
+def test_only_what_nothing_answered_is_tuned(problem, said, tmp_path, cli):
+    row = {"kernel": "vllm-moe", "problem": problem, "device": "", "rung": "default", "config": {}, "why": "",
+           "passed": [], "record": "", "launches": 3}  # fmt: skip
+    report, model = tmp_path / "why.json", tmp_path / "config.json"
+    report.write_text(json.dumps({"kind": "triton-ops report", "schema_version": 1, "launches": [row]}))
+    model.write_text(json.dumps(TINY))
+    ran = cli("engine", "tune", "vllm", "--model", model, "--misses", report)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps({**TINY, "quantization_config": {"quant_method": "fp8"}}))
+    assert "kernels of sglang are not tuned here" in cli("engine", "tune", "sglang", "--model", model).err

@@ -120,7 +120,10 @@ def test_what_is_left_out_is_said(tmp_path, cli):
     assert "E=16" not in ran.out
     assert ran.err == "not listed: quantisation by gptq is not understood: what it quantises is left out\n"
     path.write_text(json.dumps({**LLAMA, "quantization_config": kept}))
-    assert "1 modules are not quantised, such as model.layers.0" in cli("engine", "list", "vllm", "--model", path).err
+    assert (
+        "listed as if quantised: 1 modules that are not, such as model.layers.0"
+        in cli("engine", "list", "vllm", "--model", path).err
+    )
 
 
 @pytest.mark.parametrize(

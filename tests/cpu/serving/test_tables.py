@@ -51,7 +51,7 @@ def test_a_missing_table_is_found_out(engines, tmp_path, cli):
     write_table(shipped, triton_version="3.8.0")
     assert checked(cli, "vllm", model) == (
         0,
-        [{"format": "vllm-moe", "layer": "experts", "problem": "E=8,N=14336", "pinned": 0, "file": str(shipped),
+        [{"form": "vllm-moe", "layer": "experts", "problem": "E=8,N=14336", "pinned": 0, "file": str(shipped),
           "rows": 18, "says": ""}],
     )  # fmt: skip
 
