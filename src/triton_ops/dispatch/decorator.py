@@ -25,13 +25,7 @@ from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
-from triton_ops.exceptions import (
-    ConfigCollisionError,
-    KernelTypeError,
-    SettingsError,
-    SpaceError,
-    UnknownTunableError,
-)
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SettingsError, SpaceError, UnknownTunableError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Tolerance

@@ -43,14 +43,7 @@ from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import Survey, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import (
-    CompiledFeed,
-    Compiles,
-    FirstConfigs,
-    Gate,
-    Leave,
-    wait_for_one,
-)
+from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
 from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
@@ -461,7 +454,7 @@ class Tuning:
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
