@@ -139,7 +139,8 @@ def engine_module() -> Any:
 def operation_of(problem: EngineProblem, module: Any, routing: str, table: FoundTable | None, dtype: str) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
-    depth, top_k, loads = problem.extents["K"], problem.extents["top_k"], routing_named(routing, problem.facts["E"])
+    depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
+    loads = routing_named(routing, experts)
     if (quantised := problem.facts.get("dtype")) and (quantised != "fp8_w8a8" or not block):
         raise SettingsError(f"experts of {quantised} without blocks cannot be tuned here", hint="leave them out")
     held = "float8_e4m3fn" if block else dtype
@@ -152,15 +153,15 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
         count, chosen = M * top_k, chosen_experts(M, top_k, loads)
         order = sorted_tokens(chosen, experts)
         return {
-            "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, 2 * width, depth), held),
-            "up": TensorSpec((M, top_k, 2 * width), dtype, fill="empty"),
+            "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, columns, depth), held),
+            "up": TensorSpec((M, top_k, columns), dtype, fill="empty"),
             "inner": TensorSpec((count, width), held), "w2": TensorSpec((experts, depth, width), held),
             "out": TensorSpec((M, top_k, depth), dtype, fill="empty"),
             "weights": TensorSpec((M, top_k), "float32", fill="positive"),
             "chosen": TensorSpec((M, top_k), "int32", fill=chosen),
             "tokens": TensorSpec(tuple(order.shape), "int32", fill=order), "_routing": routing,
             "x_scale": scale(M, -(-depth // parts_k)),
-            "w1_scale": scale(experts, -(-2 * width // parts_n), -(-depth // parts_k)),
+            "w1_scale": scale(experts, -(-columns // parts_n), -(-depth // parts_k)),
             "inner_scale": scale(count, -(-width // parts_k)),
             "w2_scale": scale(experts, -(-depth // parts_n), -(-width // parts_k)),
         }  # fmt: skip

@@ -43,14 +43,8 @@ from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import Survey, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import (
-    CompiledFeed,
-    Compiles,
-    FirstConfigs,
-    Gate,
-    Leave,
-    wait_for_one,
-)
+from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
+from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -152,7 +146,7 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
     return leave.overlaps and facts.apart and not device.is_cpu
 
 
-_CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
+_CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
 
 
 def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outcome) -> Outcome:
@@ -327,6 +321,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
+        self._proof = TileProof(self.task.space, judged=self.task.reference is not None)
         self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
@@ -411,9 +406,10 @@ class Tuning:
         record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
-        unfinished = runs.unfinished(space.fingerprint)
+        plain = self.task.contents is None  # else no log says over which contents its trials were
+        unfinished = runs.unfinished(space.fingerprint) if plain else None
         run = unfinished or own
-        if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
+        if run is None and plain and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
             first = other.trials.get(self.default)
             run = other if first is not None and first.ok else None
         allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]
@@ -444,7 +440,7 @@ class Tuning:
         incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
-            self.effort = self.effort.beyond(len({*incumbents, *first, *nearby} - {self.default}))
+            self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             source = prepared or nullcontext() if self._prepares else self.requested.pool_for(self.task)
@@ -454,11 +450,11 @@ class Tuning:
             waits = self.effort.compiled_first
             searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
             loop = self._loop(log, searcher, pool)
-            loop.prepare(incumbents, trials, [*first, *nearby])
+            loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
@@ -472,6 +468,7 @@ class Tuning:
                 *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
+                *self._proof.notes.values(),
                 *cut_note(loop, final),
                 *load_notes,
                 *pitfalls,
@@ -499,7 +496,7 @@ class Tuning:
             feed = CompiledFeed.over(pool, Machine.of(self.task.device), self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start, check=check,
+            quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
@@ -508,6 +505,8 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
+        if not findings.cut_short:
+            self._proof.end()
         if outcome.winner is None:
             if findings.cut_short:
                 raise KeyboardInterrupt

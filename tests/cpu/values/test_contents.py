@@ -82,7 +82,7 @@ def test_the_mean_is_weighted_and_the_worst_is_relative_to_the_first():
 @pytest.mark.parametrize("contents", [[], "zipf", {}, [{}], [(0, {})], [(1, {}, 2)], [(1, "zipf")], [(True, None)]])
 def test_contents_that_are_none(contents):
     with pytest.raises(SettingsError, match=r"content"):
-        Contents.of(contents)
+        Contents.of(contents, [])
 
 
 @pytest.mark.parametrize(
