@@ -187,7 +187,7 @@ def _space(row: Mapping[str, Any], block: list[int] | None) -> ConfigSpace:
 
 def _row_now(problem: EngineProblem, module: Any, table: FoundTable | None, tokens: int) -> Mapping[str, Any]:
     """The row that the engine takes: the nearest one of its table, else its default."""
-    if table is not None:
+    if table is not None and table.rows:
         return table.rows[min(table.rows, key=lambda size: abs(size - tokens))]
     facts, extents = problem.facts, problem.extents
     sizes = tokens, facts["E"], facts["N"], extents["K"], extents["top_k"]
