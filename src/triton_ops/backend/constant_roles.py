@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -71,6 +71,7 @@ _ROLES = (
 """The uses that make a role, of which the first counts, with the role and the reason."""
 _DOUBTS = {
     "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
+    "unbounded": "no mask and no extent bounds it: it may be a width that each program has",
     "flag": "it may choose what is computed",
 }
 
@@ -112,20 +113,34 @@ _Terms: TypeAlias = "list[tuple[_Atom, ...]]"
 
 
 @dataclass
-class _Uses:
-    """The uses of the kernel's constants, and what is found beside them."""
+class SourceRoles:
+    """The roles of a kernel's constants, with the uses that make them, and what else of the source counts for a space.
 
+    Of `ties` the first is a multiple of the second. `products` is whether tiles are multiplied, `loops` whether a loop
+    loads; `numbers` has for a constant the names that number or count tiles of its size.
+    """
+
+    roles: dict[str, ConstantRole] = field(default_factory=dict)
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     extents: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # names that number or count tiles
+    numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     options: dict[str, str] = field(default_factory=dict)
     addresses: _Terms = field(default_factory=list)
-    ties: set[tuple[str, str]] = field(default_factory=set)  # the first is a multiple of the second
+    ties: set[tuple[str, str]] = field(default_factory=set)
     asserts: list[ast.expr] = field(default_factory=list)
-    products: bool = False  # of tiles
-    loops: bool = False  # whether a loop loads
+    products: bool = False
+    loops: bool = False
+
+    @classmethod
+    def of(cls, source: KernelSource) -> SourceRoles:
+        """Read the source of a kernel; some milliseconds."""
+        uses = cls()
+        _Frame(source, uses).visit()
+        uses.roles.update((name, _role(name, uses)) for name in source.parameters if name in source.constants)
+        return uses
 
     def note(self, kind: str, constants: Names | None) -> None:
+        """Note a use of constants."""
         for name in constants or ():
             self.kinds[name].add(kind)
 
@@ -133,7 +148,7 @@ class _Uses:
 class _Frame:
     """One call of a function, with what its parameters are given in the frame of the caller."""
 
-    def __init__(self, source: KernelSource, uses: _Uses, caller: tuple[ast.Call, _Frame] | None = None) -> None:
+    def __init__(self, source: KernelSource, uses: SourceRoles, caller: tuple[ast.Call, _Frame] | None = None) -> None:
         self.source, self.uses = source, uses
         self.depth: int = 0 if caller is None else caller[1].depth + 1
         self._given = None if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
@@ -225,13 +240,13 @@ class _Frame:
         named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
         return operands[place] if named is None and place < len(operands) else named
 
-    def _sized_by(self, call: ast.Call) -> tuple[Names, ...] | None:
-        """The constants that size each axis of a block that a call makes, or that a descriptor of the host loads."""
+    def _sizes(self, call: ast.Call) -> Names:
+        """The constants that size a block that a call makes, or that a descriptor of the host loads or stores."""
         for place, name, kind in _OPERANDS.get(last_name(call), ()):
             node = self._operand(call, place, name) if kind in ("range", "block") else None
             if node is not None and (name != "offsets" or isinstance(node, (ast.List, ast.Tuple))):
-                return tuple(map(self._within, _items(node)))
-        return None
+                return self._within(node)
+        return _NONE
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
@@ -248,7 +263,7 @@ class _Frame:
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
-            return [(_Atom("range", ast.unparse(node), _NONE.union(*self._sized_by(node) or ())),)]
+            return [(_Atom("range", ast.unparse(node), self._sizes(node)),)]
         if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
             operands = self._operands(node)[1 if last_name(node) == "where" else 0 :]
             return self.terms(operands[0]) if operands else []
@@ -312,8 +327,7 @@ class _Frame:
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
             elif node is not None and kind not in ("range", "block"):
                 uses.note(kind, self._within(node))
-        for axis in self._sized_by(call) or ():
-            uses.note("range" if name == "arange" else "block", axis)
+        uses.note("range" if name == "arange" else "block", self._sizes(call))
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -409,10 +423,6 @@ def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _is_loop(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node) in _RANGES and bool(node.args)
 
@@ -433,31 +443,14 @@ def _quotient(node: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
     return (node.left, node.right) if is_whole else (None, None)  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class SourceRoles:
-    """The roles of a kernel's constants, with ties between them and what else of the source counts for a space."""
-
-    roles: Mapping[str, ConstantRole]
-    ties: frozenset[tuple[str, str]]
-    asserts: tuple[ast.expr, ...]
-    products: bool
-    loops: bool
-
-    @classmethod
-    def of(cls, source: KernelSource) -> SourceRoles:
-        """Read the source of a kernel; some milliseconds."""
-        uses = _Uses()
-        _Frame(source, uses).visit()
-        roles = {name: _role(name, uses) for name in source.parameters if name in source.constants}
-        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), uses.products, uses.loops)
-
-
-def _role(name: str, uses: _Uses) -> ConstantRole:
+def _role(name: str, uses: SourceRoles) -> ConstantRole:
     kinds, extents, option = {*uses.kinds[name]}, tuple(uses.extents[name]), uses.options.get(name, "")
     goes_on = bool(kinds & {"stepped", "programs"})
     kinds |= {"sized"} if kinds & {"range", "block"} else set()
     kinds |= {"bounded"} if extents else set()
     kinds |= {"numbering"} if any(_numbered(name, uses)) else set()
+    is_bounded = goes_on or kinds & {"masked", "block", "bounded"}
+    kinds |= {"unbounded"} if {"sized", "placed"} <= kinds and not is_bounded else set()
     kinds -= {"flag"} if kinds & {"branch", "range"} else set()
     kind, reason = next((kind, text) for needed, kind, text in _ROLES if kinds.issuperset(needed.split()))
     is_doubted, is_persistent = kind in ("tile", "flag"), "programs" in _NONE.union(*uses.kinds.values())
@@ -469,7 +462,7 @@ def _role(name: str, uses: _Uses) -> ConstantRole:
     )  # fmt: skip
 
 
-def _numbered(name: str, uses: _Uses) -> Iterator[bool]:
+def _numbered(name: str, uses: SourceRoles) -> Iterator[bool]:
     """Tell of each address whether it has the number or the count of tiles, without a size of such tiles."""
     for term in uses.addresses:
         sizes = _NONE.union(*(atom.constants for atom in term))

@@ -36,8 +36,8 @@ _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
 }  # fmt: skip
 """The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
-    "num_ctas": "programs of one cluster share nothing that this kernel loads",
-    "maxnreg": "num_warps divides the same registers",
+    "num_ctas": "a kernel must be written for clusters of programs; who knows it to be names it",
+    "maxnreg": "num_warps divides the same registers; who wants a limit names it",
 }
 _USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch has none
 _WIDE = 8192  # elements of a row, above which one warp has too many

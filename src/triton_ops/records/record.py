@@ -160,9 +160,9 @@ class Record:
             return self
         rows, words = tuple(TimesOnContent(*each) for each in times), []
         for what, held_out in (("contents", False), ("draws held out", True)):
-            if regrets := {row.label: row.regret(self.winner) for row in rows if held_out is not bool(row.weight)}:
-                worst, mean = max(regrets, key=regrets.__getitem__), sum(regrets.values()) / len(regrets)
-                words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {regrets[worst]:.1%} on {worst}")
+            if regrets := [(row.regret(self.winner), row.label) for row in rows if held_out is not bool(row.weight)]:
+                (worst, label), mean = max(regrets), sum(regret for regret, _ in regrets) / len(regrets)
+                words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {worst:.1%} on {label}")
         note = f"regret beside the fastest raced config of each: {'; '.join(words)}"
         return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *([note] if words else [])))
 

@@ -406,9 +406,10 @@ class Tuning:
         record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
-        unfinished = runs.unfinished(space.fingerprint)
+        plain = self.task.contents is None  # else no log says over which contents its trials were
+        unfinished = runs.unfinished(space.fingerprint) if plain else None
         run = unfinished or own
-        if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
+        if run is None and plain and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
             first = other.trials.get(self.default)
             run = other if first is not None and first.ok else None
         allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations, pairwise
 from typing import Any, get_args
 
@@ -79,14 +79,16 @@ class Contents:
     statistics: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        items, statistics = [*self.items] if isinstance(self.items, (list, tuple)) else [], dict(self.statistics)
+        statistics: Any = self.statistics
+        items = [*self.items] if isinstance(self.items, (list, tuple)) else []
         fit = [isinstance(each, (list, tuple)) and len(each) == 2 and is_positive(each[0]) for each in items]
         if not items or not all(fit) or not all(callable(it[1]) or isinstance(it[1], Mapping) for it in items):
             raise SettingsError(f"contents are {self.items!r}; they are pairs of a positive weight and a content",
                                 hint=_FORM)  # fmt: skip
-        if type(self.held_out) is not int or self.held_out < 0 or not all(map(callable, statistics.values())):
-            given = f"held_out is {self.held_out!r} and statistics {statistics!r}"
-            raise SettingsError(f"{given}; they are a whole number, and functions of the arguments by name")
+        fit = [isinstance(statistics, Mapping) and all(map(callable, statistics.values()))]
+        if type(self.held_out) is not int or self.held_out < 0 or not all(fit):
+            what = f"held_out is {self.held_out!r} and statistics {statistics!r}"
+            raise SettingsError(f"{what}; they are a whole number, and functions of the arguments by name")
 
     @classmethod
     def of(cls, contents: Contents | Sequence[tuple[float, Any]], names: Collection[str]) -> Contents:
@@ -115,9 +117,9 @@ class Contents:
             SettingsError: There is no such kind or form, or the number does not fit.
         """
         least, most = _LIMITS.get(kind, (0, math.inf))
-        given: object = amount
-        if not isinstance(given, (int, float)) or not least <= given <= most or given == math.inf:
-            raise SettingsError(f"{kind} of {given!r}: it must be a number from {least} to {most}")
+        number: object = amount
+        if not isinstance(number, (int, float)) or not least <= number <= most or number == math.inf:
+            raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
         if kind not in (*_SHARES, "sparse") or form not in _FORMS:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
             raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
@@ -161,6 +163,7 @@ class Contents:
             for config in configs for value in values
         }  # fmt: skip
 
+        @cache
         def best(first: int, last: int) -> tuple[float, int]:
             part = values[first:last]
             return min((math.fsum(costs[config, value] for value in part), at) for at, config in enumerate(configs))
@@ -205,7 +208,7 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name
         )
     word = isinstance(made, str) and made in get_args(Fill)
-    total = int(own.flatten()[-1]) if made in ("ends", "offsets") and word else 0
+    total = int(own.flatten()[-1]) if word and made in ("ends", "offsets") else 0
     spec = replace(TensorSpec.of(own), fill=made if word else "empty", total=total)
     tensor = spec.create_tensor(str(own.device), seed)
     return tensor if word else tensor.copy_(replace(spec, fill=made).own_values(own.device))

@@ -107,6 +107,15 @@ def test_a_record_answers_for_its_contents_and_for_launches_that_have_none(kerne
     assert outcome.result.best_config["TILE"] == 16
 
 
+def test_trials_of_another_run_are_no_trials_over_contents(kernel):
+    kernel, arguments, _ = kernel
+    tune(kernel, kwargs=arguments, space={"TILE": [64, 8]}, effort="race")
+    assert len(winner(kernel, arguments, None)[1].trials) == 3
+    over = winner(kernel, arguments, [(1, HOT)])[1]
+    assert over.trials[0].median_ms == 5.0  # of tile 64 over the hot content alone
+    assert over.best_config["TILE"] == 16
+
+
 def test_contents_of_a_record_stand_in_its_file_only_where_there_are_some(kernel, tmp_path):
     kernel, arguments, _ = kernel
     winner(kernel, arguments, None, cache_dir=tmp_path / "plain")
