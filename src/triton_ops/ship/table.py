@@ -192,7 +192,7 @@ class Format(Protocol):
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
-        content, path = self.content(table), self.places(folder, table.facts)[0]
+        path, content = self.places(folder, table.facts)[0], self.content(table)
         if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
             raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
         try:
