@@ -162,6 +162,8 @@ def tune_command(
             for tokens in size or problem.sizes
         ]
         limits = {name: getattr(options, name) for name in _LIMITS}
+        if each_s is None and options.budget_s is not None:
+            each_s = 1.5 * options.budget_s / len(jobs)  # else the first rows would leave the last ones nothing
         found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
     rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, found.outcomes, strict=True)]
     version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import Config, ConfigSpace, LauncherKernel, Operation, TensorSpec
-from triton_ops.base import NamedFile, require
+from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.ship import OPTIONS
 from triton_ops_serving.model import EngineProblem
@@ -159,7 +159,7 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
             "out": TensorSpec((M, top_k, depth), dtype, fill="empty"),
             "weights": TensorSpec((M, top_k), "float32", fill="positive"),
             "chosen": TensorSpec((M, top_k), "int32", fill=chosen),
-            "tokens": TensorSpec(tuple(order.shape), "int32", fill=order), "_routing": routing,
+            "tokens": TensorSpec(tuple(order.shape), "int32", fill=order), "_routing": fingerprint(str(loads)),
             "x_scale": scale(M, -(-depth // parts_k)),
             "w1_scale": scale(experts, -(-columns // parts_n), -(-depth // parts_k)),
             "inner_scale": scale(count, -(-width // parts_k)),
@@ -187,7 +187,7 @@ def _space(row: Mapping[str, Any], block: list[int] | None) -> ConfigSpace:
 
 def _row_now(problem: EngineProblem, module: Any, table: FoundTable | None, tokens: int) -> Mapping[str, Any]:
     """The row that the engine takes: the nearest one of its table, else its default."""
-    if table is not None:
+    if table is not None and table.rows:
         return table.rows[min(table.rows, key=lambda size: abs(size - tokens))]
     facts, extents = problem.facts, problem.extents
     sizes = tokens, facts["E"], facts["N"], extents["K"], extents["top_k"]

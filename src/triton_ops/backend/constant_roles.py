@@ -71,6 +71,7 @@ _ROLES = (
 """The uses that make a role, of which the first counts, with the role and the reason."""
 _DOUBTS = {
     "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
+    "unbounded": "no mask and no extent bounds it: it may be a width that each program has",
     "flag": "it may choose what is computed",
 }
 
@@ -239,13 +240,13 @@ class _Frame:
         named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
         return operands[place] if named is None and place < len(operands) else named
 
-    def _sized_by(self, call: ast.Call) -> tuple[Names, ...] | None:
-        """The constants that size each axis of a block that a call makes, or that a descriptor of the host loads."""
+    def _sizes(self, call: ast.Call) -> Names:
+        """The constants that size a block that a call makes, or that a descriptor of the host loads or stores."""
         for place, name, kind in _OPERANDS.get(last_name(call), ()):
             node = self._operand(call, place, name) if kind in ("range", "block") else None
             if node is not None and (name != "offsets" or isinstance(node, (ast.List, ast.Tuple))):
-                return tuple(map(self._within, _items(node)))
-        return None
+                return self._within(node)
+        return _NONE
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
@@ -262,7 +263,7 @@ class _Frame:
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
-            return [(_Atom("range", ast.unparse(node), _NONE.union(*self._sized_by(node) or ())),)]
+            return [(_Atom("range", ast.unparse(node), self._sizes(node)),)]
         if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
             operands = self._operands(node)[1 if last_name(node) == "where" else 0 :]
             return self.terms(operands[0]) if operands else []
@@ -326,8 +327,7 @@ class _Frame:
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
             elif node is not None and kind not in ("range", "block"):
                 uses.note(kind, self._within(node))
-        for axis in self._sized_by(call) or ():
-            uses.note("range" if name == "arange" else "block", axis)
+        uses.note("range" if name == "arange" else "block", self._sizes(call))
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -449,6 +449,8 @@ def _role(name: str, uses: SourceRoles) -> ConstantRole:
     kinds |= {"sized"} if kinds & {"range", "block"} else set()
     kinds |= {"bounded"} if extents else set()
     kinds |= {"numbering"} if any(_numbered(name, uses)) else set()
+    is_bounded = goes_on or kinds & {"masked", "block", "bounded"}
+    kinds |= {"unbounded"} if {"sized", "placed"} <= kinds and not is_bounded else set()
     kinds -= {"flag"} if kinds & {"branch", "range"} else set()
     kind, reason = next((kind, text) for needed, kind, text in _ROLES if kinds.issuperset(needed.split()))
     is_doubted, is_persistent = kind in ("tile", "flag"), "programs" in _NONE.union(*uses.kinds.values())

@@ -60,9 +60,9 @@ def _grid(noted: NotedCall) -> GridByConfig:
 
 
 def operation_of(target: Any) -> Operation | None:
-    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
-    kernel = _decorated_in(target)
-    return None if kernel is None else launches_of(kernel).operation
+    """The operation of a decorated kernel with its configs, of Triton's too, without grid and problems; else None."""
+    launches = None if _decorated_in(target) is None else launches_of(target)
+    return launches.operation if launches is not None and launches.options.listed else None
 
 
 @dataclass(frozen=True, kw_only=True)

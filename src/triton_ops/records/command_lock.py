@@ -19,10 +19,10 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
-from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.misses import Misses
-from triton_ops.records.record import Record
+from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell
@@ -83,7 +83,8 @@ def _comparison(entry: LockEntry) -> Mapping[str, Any]:
     fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
     ranges = [str(each) for each in entry.ranges]
-    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+    compared = {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+    return {**compared, "expected": entry.origin.expected}
 
 
 def _in_order(config: Config) -> str:
@@ -409,7 +410,7 @@ def lock_command(
             if (check or measured_only) and not matching(None, cache_dir)
             else _from_records(which, gpu, plan, kept, cache_dir)
         )
-        after = after.measured if measured_only else after
+        after = after.without(lambda entry: measured_only and entry.origin.expected)
         if not check:
             after.write(lockfile)
     differences = changes(before, after)

@@ -505,7 +505,7 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
-        if not findings.cut_short:
+        if not findings.cut_short and (self._proof.dispute or outcome.winner is not None):
             self._proof.end()
         if outcome.winner is None:
             if findings.cut_short:

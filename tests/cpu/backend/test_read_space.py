@@ -84,6 +84,12 @@ def heads(x, y, rows, HEADS: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr,
 
 
 @triton.jit
+def widths(x, y, WIDTH: tl.constexpr):
+    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
 def quantized(x, q, scales, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     block = tl.load(x + at, mask=at < n)
@@ -218,6 +224,12 @@ def test_a_constant_that_is_part_of_the_result_is_left_alone(kernel, name, why):
     read = ReadSpace.of(kernel, {"n": 4096, name: 128})
     assert name not in read.tunables
     assert why in read.meaning[name]
+
+
+def test_a_width_that_nothing_bounds_is_of_doubt_and_the_grid_decides():
+    assert "may be a width" in ReadSpace.of(widths, {}).reasons["WIDTH"]
+    assert "may be a width" in ReadSpace.of(widths, {"WIDTH": 64}).meaning["WIDTH"]
+    assert "ignores it" in ReadSpace.of(widths, {}, grid=lambda _: (32,)).meaning["WIDTH"]
 
 
 def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it():
