@@ -128,7 +128,7 @@ def _scaled(values: Any, scale: Any) -> Any:
 
 
 def engine_module() -> Any:
-    """VLLM's module of experts; TargetError where it cannot be imported."""
+    """The module of vLLM's experts; TargetError where it cannot be imported."""
     try:
         return importlib.import_module(MODULE)
     except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
@@ -141,8 +141,11 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
     depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
     loads = routing_named(routing, experts)
-    if (quantised := problem.facts.get("dtype")) and (quantised != "fp8_w8a8" or not block):
-        raise SettingsError(f"experts of {quantised} without blocks cannot be tuned here", hint="leave them out")
+    quantised = problem.facts.get("dtype")
+    if quantised and (
+        quantised != "fp8_w8a8" or not block or depth % block[1] or width % block[1] or columns % block[0]
+    ):
+        raise SettingsError(f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out")
     held = "float8_e4m3fn" if block else dtype
     parts_n, parts_k = block or (1, 1)
 

@@ -36,9 +36,14 @@ def named(module: str, name: str) -> Any:
     kernel: Any = importlib.import_module(module)
     for part in name.split("."):
         kernel = getattr(kernel, part, None)
-    while kernel is not None and not hasattr(kernel, "configs"):
-        kernel = getattr(kernel, "fn", None)
-    return kernel
+    return decorated_in(kernel)
+
+
+def decorated_in(target: Any) -> Any:
+    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    return next(
+        (each for each in Layers.of(target) if hasattr(each, "configs") and hasattr(each, "prune_configs")), None
+    )
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:

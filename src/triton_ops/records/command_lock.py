@@ -348,13 +348,11 @@ def lock_command(
     lockfile: Annotated[Path, option("--lockfile", "The lockfile.", "FILE")] = Path(Lockfile.DEFAULT_NAME),
     gpu: Annotated[str | None, option("--gpu", "Only records of this GPU, or of the CPU of this name.", "NAME")] = None,
     bucket: Annotated[
-        list[str] | None,
-        option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE"),
+        list[str] | None, option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE")
     ] = None,
     ignore: Annotated[list[str] | None, option("--ignore", "An argument that makes no difference.", "NAME")] = None,
     alias: Annotated[
-        list[str] | None,
-        option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER"),
+        list[str] | None, option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER")
     ] = None,
     all_sources: Annotated[bool, option("--all-sources", "Take records of earlier sources of a kernel, too.")] = False,
     allow_unproven: Annotated[
