@@ -84,7 +84,6 @@ class TimesOnContent(msgspec.Struct, frozen=True):
 
     label: str
     weight: float
-    statistics: dict[str, int]
     times_ms: tuple[tuple[Config, float], ...]
 
     def regret(self, config: Config) -> float:
