@@ -99,7 +99,7 @@ class Draw:
             if one.name == INDEX and one is not axis:
                 draws &= self(self._facts.terms.whole(one)) < edge
             elif one.name == "load" and axis.number in one.operands[3].inside:
-                draws &= (condition in one.operands[3].comparisons()) | ~padded(one.operands[3]).astype(np.bool_)
+                draws &= ~padded(one.operands[3]).astype(np.bool_)
             elif one.name == "choose" and axis.number in one.operands[0].inside:
                 choice, *branches = one.operands
                 along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]
