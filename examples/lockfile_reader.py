@@ -98,11 +98,12 @@ class Lockfile:
             more = f", and {len(set(reasons)) - 1} further reasons" if len(set(reasons)) > 1 else ""
             raise NoAnswerError(f"none of {len(here)} entries of {kernel} answers: {reasons[0]}{more}")
 
-        def rank(entry: Facts) -> tuple[bool, float, bool]:
+        def rank(entry: Facts) -> tuple[bool, bool, float, bool]:
             mine, theirs = _extents(entry["problem"]), _extents(arguments)
             names = [each["extents"][0] for each in entry.get("ranges", [])]
             distance = sum(abs(math.log2(max(mine[name], 1) / max(theirs[name], 1))) for name in names)
-            return bool(_outside(entry, arguments, [], None)), distance, not _source(entry)
+            expected = str(entry.get("origin", {}).get("source")).startswith("expected: ")  # not measured: it comes last
+            return expected, bool(_outside(entry, arguments, [], None)), distance, not _source(entry)
 
         # What each source that may be the kernel's would get; with an identity the entries that fit are for one source.
         sources = [_source(entry) for entry in fitting] if identity is None else [identity]
@@ -110,7 +111,7 @@ class Lockfile:
         if any(_canonical(other["config"]) != _canonical(best["config"]) for other in others):
             raise NoAnswerError(f"entries of {kernel} for several sources differ in the config; give the identity")
         config = {name: _as_tuples(value) for name, value in best["config"].items()}
-        return Answer(config, "range" if rank(best)[0] else "exact", best, *_staleness(best, device, identity))
+        return Answer(config, "range" if rank(best)[1] else "exact", best, *_staleness(best, device, identity))
 
 
 def arguments_of(**arguments: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What do a race of the model's five first picks, and its first pick alone, find beside a whole tune?
 
     python -m benchmarks.tuning.races --limit-s 240 --out benchmarks/results/nvidia-h100-80gb-hbm3/races.json
+    python -m benchmarks.tuning.races --only attention_backward layer_norm_backward --out OUT.json
 
 Each of the 30 problems of `many_problems` is tuned with the efforts `expected`, `race` and `quick`, each with an empty
 folder of records, without the winners that packages bring, and in a process whose worker has started. The winner of the
@@ -111,17 +112,24 @@ def summary_of(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def chosen(starts: list[str] | None) -> dict[str, TuneProblem]:
+    """The problems whose names begin with the words, in the order of these; all without words."""
+    every = problems()
+    return {name: every[name] for start in starts or [""] for name in every if name.startswith(start)}
+
+
 def main() -> int:
     """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=240.0, help="begin with no problem after so many seconds")
+    parser.add_argument("--only", nargs="+", help="begin with these words the problems that are run, in their order")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
     options = parser.parse_args()
     end, rows = time.monotonic() + options.limit_s, {}
     first, *_ = problems().values()
     tuned(first, "race")  # starts the processes
-    for name, problem in problems().items():
+    for name, problem in chosen(options.only).items():
         if time.monotonic() < end:
             rows[name] = row(problem)
             print(name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "expected")}), flush=True)

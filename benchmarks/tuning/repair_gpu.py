@@ -1,11 +1,13 @@
 """How long does `lock verify --repair` take on this GPU, and does it find planted inversions and leave the rest alone?
 
-    python -m benchmarks.tuning.repair_gpu --entries 40 --seconds 55 --out OUT/repair.json
+    python -m benchmarks.tuning.repair_gpu --entries 40 --seconds 55 --out OUT/repair.json --confirmed OUT/lock.json
+    TRITON_PTXAS_PATH=OTHER python -m benchmarks.tuning.repair_gpu --lock OUT/lock.json --out OUT/other.json
 
 Entries of the lockfile that the package brings for this GPU race three times. `as_shipped` says what has become of them
 under the versions that are here. `again` repairs what the first pass has left, so that a repair in it is a false one.
 For `planted` each entry pins a config that was 5 to 100 % slower in the second pass, and should be repaired. Prints the
-counts and the seconds for each entry. No pass begins a race after so many seconds.
+counts and the seconds for each entry. No pass begins a race after so many seconds. The entries that the second pass has
+confirmed can be written to a lockfile, and raced under another assembler: `as_shipped` then says what became of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops.device import probe
-from triton_ops.records import Lockfile
+from triton_ops.records import LockEntry, Lockfile
 from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict, trial_of
@@ -81,21 +83,29 @@ def planted(lock: Lockfile, verdicts: Iterable[Verdict], seed: int) -> Lockfile:
     return replace(lock, entries=tuple(entries))
 
 
+def _raced(verdicts: Iterable[Verdict]) -> tuple[LockEntry, ...]:
+    return tuple(verdict.becomes for verdict in verdicts if verdict.becomes is not None)
+
+
 def main() -> int:
-    """The three passes."""
+    """The three passes, or with a lockfile the first one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=55.0, help="of each pass")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lock", type=Path, help="a lockfile whose entries race, once, in place of the package's")
+    parser.add_argument("--confirmed", type=Path, help="where the entries go that the second pass has confirmed")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    lock = shipped(options.entries, options.seed)
+    lock = shipped(options.entries, options.seed) if options.lock is None else Lockfile.read(options.lock)
     document: dict[str, Any] = {}
     first = passed("as_shipped", lock, options.seconds, document)
-    raced = [verdict.becomes for verdict in first if verdict.becomes is not None]
-    again = passed("again", replace(lock, entries=tuple(raced)), options.seconds, document)
-    passed("planted", planted(lock, again, options.seed), options.seconds, document)
+    if options.lock is None:
+        again = passed("again", replace(lock, entries=_raced(first)), options.seconds, document)
+        if options.confirmed is not None:
+            replace(lock, entries=_raced(again)).write(options.confirmed)
+        passed("planted", planted(lock, again, options.seed), options.seconds, document)
     if options.out is not None:
         command = f"python -m benchmarks.tuning.repair_gpu --entries {options.entries} --seconds {options.seconds:g}"
         save(options.out, headed(f"{command} --out {options.out}", options.commit, gpu=probe("cuda").name, **document))

@@ -150,5 +150,6 @@ else:
 
     register("call an operation", "triton_ops.dispatch.operations", "called")
     register("time a call", "triton_ops.benchmark.timing", "time_ms")
+    register("expect winners", "triton_ops.ship.expecting", "expect_winners")
     register("time a product", "triton_ops.benchmark.timing", "own_ms")
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.portable import Packed as Packed
     from triton_ops.backend.private import ArgumentSet as ArgumentSet
     from triton_ops.backend.private import Protection as Protection
+    from triton_ops.backend.read_space import ReadSpace as ReadSpace
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch

@@ -27,7 +27,6 @@ from triton_ops.backend.origins import Layers
 _PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",
             "broadcast_to", "expand_dims", "reshape", "trans", "where"}  # fmt: skip
 _VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "static_assert", "static_range", "range"}
-_STORE = "store"
 _FILLED = ("zeros", "full")
 
 
@@ -54,6 +53,7 @@ class KernelSource:
         if node is None:
             raise SyntaxError("it is defined by no `def`")
         ast.increment_lineno(tree, first - 1)
+        node.decorator_list = []  # names in a list of configs are none of its own
         self.node = node
         self.outside: Mapping[str, Any] = getattr(self._plain, "__globals__", {})
         self._returned: tuple[str, ...] | None = None
@@ -234,7 +234,7 @@ class KernelSource:
         for call in self.calls:
             name, arguments = last_name(call), [*call.args, *(keyword.value for keyword in call.keywords)]
             on = self.pointers(call.func.value) if isinstance(call.func, ast.Attribute) else []
-            if name == _STORE:
+            if name == "store":
                 targets.update(on or (self.pointers(arguments[0]) if arguments else ()))
                 others = arguments if on else arguments[1:]  # that are pointers, and not numbers that are added to one
                 uses.update(name for one in others if isinstance(one, ast.Name) for name in self.pointers(one))

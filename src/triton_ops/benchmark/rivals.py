@@ -126,6 +126,7 @@ def rivals_of(name: str, values: Mapping[str, Any], kinds: Collection[str] = ())
 
 def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_rest: Any) -> Any:
     """RMSNorm and RoPE as models write them, in the dtype of `x` but for the mean square."""
+    torch = require("torch", "comparing kernels")  # first: between two operations it would part the compiled graph
     wide = x.float()
     y = (wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype) * weight
     head_dim = cos.shape[-1]
@@ -133,7 +134,6 @@ def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_rest: Any) ->
     heads = y.unflatten(-1, (-1, head_dim))
     first, second = heads[..., :half], heads[..., half:]
     c, s = (table.reshape(-1, 1, head_dim)[..., :half] for table in (cos, sin))
-    torch = require("torch", "comparing kernels")
     return torch.cat([first * c - second * s, second * c + first * s], -1).reshape(x.shape)
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from triton_ops.base import Folder, NotNegative, Sealed, StoredFile
 from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, DeviceError
 
 _LOG = logging.getLogger("triton_ops.device")
 _KIND = "triton-ops calibration"
@@ -178,6 +178,16 @@ class Machine:
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
         """The number of blocks that fit on one multiprocessor at a time, at least 1."""
         return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
+
+    @classmethod
+    def known(cls, spec: DeviceSpec, calibration: Calibration | None = None) -> Machine:
+        """The machine of a device; `DeviceError` if there is none, as of `of`."""
+        if (machine := cls.of(spec, calibration)) is not None:
+            return machine
+        raise DeviceError(
+            f"the model does not know the architecture {spec.arch} of {spec.name}",
+            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
+        )
 
     @staticmethod
     def of(spec: DeviceSpec | None, calibration: Calibration | None = None) -> Machine | None:

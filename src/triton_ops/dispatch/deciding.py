@@ -352,6 +352,7 @@ class KernelCall:
         return LadderQuestion(
             key=self.key, asked=self.asked, loose=self.called.loose, default=space.default_config,
             why_not=space.why_not, enough=self._enough if policy == TUNE else None, near=policy != TUNE,
+            expected=policy not in (TUNE, ERROR),
         )  # fmt: skip
 
     def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:
@@ -452,7 +453,7 @@ def _alone(
     call: KernelCall, question: LadderQuestion, asked: str, policy: str, triton_tunes: Callable[[], Any]
 ) -> Decision:
     decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
-    if not decision.missed:
+    if not decision.unmeasured:
         return decision
     if call.is_empty:  # another call of the same key may launch something: that one is decided
         return replace(decision.because("the call launches no program", DEFAULT, within()), kept=False)
@@ -493,7 +494,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
     if policy == ERROR:
         raise decision.error
     why = _why(call, policy)
-    if policy in MEASURING and decision.key is not None:
+    if policy in MEASURING and decision.missed and decision.key is not None:
         try:
             with _alone_on(call.device):
                 result = call.tuned()
@@ -511,7 +512,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
-    return _told(replace(decision, found=replace(decision.found, why=why)))
+    return _told(replace(decision, found=replace(decision.found, why=why))) if decision.missed else decision
 
 
 def _told(decision: Decision) -> Decision:

@@ -35,7 +35,7 @@ EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, EXPECTED, FALLBACK = RUNGS
 )  # fmt: skip
 _ORIGINS = {
     EXPLICIT: "as given", LOCKFILE: "winner of the lockfile", RECORD: "recorded winner", TUNED: "tuned now",
-    EXPECTED: "expected by a model, compared now", FALLBACK: "default config",
+    EXPECTED: "expected by a model", FALLBACK: "default config",
 }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ class Decision:
         device: The device's name.
         passed: What each rung above answered, as one sentence each.
         key: The key that was looked up; None where no look-up was needed.
-        policy: What the caller asked for on a miss, where this is one; None where a config was found.
+        policy: What the caller asked for on a miss, where this is one; None where a winner was found.
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
         config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
         count: Counts the launches.
@@ -135,13 +135,18 @@ class Decision:
 
     @property
     def missed(self) -> bool:
-        """Tell whether no winner was known."""
+        """Tell whether nothing was known."""
         return self.found.rung == FALLBACK
+
+    @property
+    def unmeasured(self) -> bool:
+        """Tell whether a ladder has given what nobody has measured: the default, or what a model has chosen."""
+        return self.found.rung in (FALLBACK, EXPECTED)
 
     @property
     def ask(self) -> Callable[[], str | None] | None:
         """The function that gives `within` while a launch is decided alike; None if it always is, as for a winner."""
-        return within if self.missed and self.policy is not None else None
+        return within if self.policy is not None else None
 
     @property
     def holds(self) -> bool:

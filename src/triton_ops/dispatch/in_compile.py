@@ -262,11 +262,11 @@ class KernelInCompile(InCompile):
         args, kwargs = [values.pop(name) for name in names], values
         decision = tuned.launches.known(_one_program, args, kwargs)
         policy = policy_of(tuned.options.on_miss, TUNE)
-        if decision.missed and policy == ERROR:
+        if decision.unmeasured and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
-        if decision.missed and decision.key is not None and policy != TUNE:
+        if decision.unmeasured and decision.key is not None and policy != TUNE:
             Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
-        if decision.missed and policy == TUNE and (left := self._left(args, kwargs)):
+        if decision.unmeasured and policy == TUNE and (left := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""
         options = self._options(decision.config)

@@ -65,7 +65,7 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
     """
     for lock in FollowedLockfile.shared():
         pinned = lock.find(key)
-        if pinned is None:
+        if pinned is None or pinned.entry.origin.expected:
             _tell(passed, f"shipped: {lock.why_not(key)}")
         elif pinned.drift and not drifted:
             _tell(passed, f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
@@ -150,7 +150,7 @@ class LadderQuestion:
     `asked` is the key with the problem as it is: lockfiles compare their own ranges with it. In the names `loose` a
     borrowed record may differ, whatever the policy: classes of arguments that the caller has not named as deciding.
     `why_not` says why a config cannot be taken for this very problem, `enough` why a record does not answer although
-    its key is equal; `near` lets records of problems nearby answer.
+    its key is equal; `near` lets records of problems nearby answer, and `expected` configs that nobody has measured.
     """
 
     key: Key
@@ -160,6 +160,7 @@ class LadderQuestion:
     why_not: Callable[[Config], str | None]
     enough: Callable[[Record], str | None] | None = None
     near: bool = True
+    expected: bool = False
 
 
 @dataclass(eq=False)
@@ -186,7 +187,7 @@ class Ladder:
         """
         passed: list[str] = []
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
-        for rung in rungs:
+        for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
                 refused = question.why_not(answer.config)
                 if refused is None:
@@ -199,19 +200,24 @@ class Ladder:
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
-        problems = (entry.problem for entry in self.lockfile.entries if entry.kernel == question.key.kernel)
-        for key in chain([question.asked], _loosened(question, problems)):
-            if (pinned := self.lockfile.find(key)) is None:
+        for entry, drift, why in _pinned(self.lockfile, question):
+            if entry.origin.expected:
                 continue
-            if pinned.drift:
+            if drift:
                 warn_once(
-                    f"the lockfile is used beyond the versions that it was confirmed for ({'; '.join(pinned.drift)}): "
+                    f"the lockfile is used beyond the versions that it was confirmed for ({'; '.join(drift)}): "
                     "`triton-ops lock verify --repair` races its entries again"
                 )
-            differs = _said(question.asked.differences(key))
-            why = f"{pinned}; borrowed, since it differs in {differs}" if differs else str(pinned)
-            yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
+            yield Found(config=entry.config, rung=LOCKFILE, why=why, record=entry.origin.record)
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
+
+    def _expected(self, question: LadderQuestion, _: list[str]) -> Iterator[Found]:
+        """Configs that a model has chosen, of the lockfile in use, then of those of packages."""
+        shared = () if self.only_lockfile else FollowedLockfile.shared()
+        for lockfile in filter(None, (self.lockfile, *shared)):
+            for entry, _drift, why in _pinned(lockfile, question):
+                if entry.origin.expected:
+                    yield Found(config=entry.config, rung=EXPECTED, why=why)
 
     def _exact(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         key = question.key
@@ -267,6 +273,16 @@ class Ladder:
     def _nearest(self, question: LadderQuestion) -> Record | None:
         records = self._records_of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
+
+
+def _pinned(lockfile: Lockfile, question: LadderQuestion) -> Iterator[tuple[LockEntry, tuple[str, ...], str]]:
+    """The entries that answer the question as it is, then in its loose names, each with its drift and the reason."""
+    problems = (entry.problem for entry in lockfile.entries if entry.kernel == question.key.kernel)
+    for key in chain([question.asked], _loosened(question, problems)):
+        if (pinned := lockfile.find(key)) is not None:
+            differs = _said(question.asked.differences(key))
+            why = f"{pinned}; borrowed, since it differs in {differs}" if differs else str(pinned)
+            yield pinned.entry, pinned.drift, why
 
 
 def left_undecided(record: Record) -> str | None:

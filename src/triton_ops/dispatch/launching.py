@@ -55,7 +55,7 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
     except TritonKernelError:  # such a call was decided without a description, and its bucket with it
         return decision
     if refused is None:
-        return decision if here.missed or here.found.config == decision.found.config else here
+        return decision if here.unmeasured or here.found.config == decision.found.config else here
     why = f"{decision.found.rung}: the config ({decision.found.config}) of its bucket cannot be taken here: {refused}"
     return replace(here, passed=(why, *here.passed))
 

@@ -91,7 +91,12 @@ class NotedOperation(Operation):
         misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
         noted = [*misses, *(record.call for record in matching(whole.name, folder))]
         call = next((each for each in noted if isinstance(each, NotedCall)), None)
-        return None if call is None else cls._at(whole, _grid(call), _values_of(call), decorated)
+        return None if call is None else cls.at(decorated, call)
+
+    @classmethod
+    def at(cls, decorated: Any, call: NotedCall) -> NotedOperation:
+        """The operation of a decorated kernel at a call that was noted; the errors are those of `made_again`."""
+        return cls._at(launches_of(decorated).operation, _grid(call), _values_of(call), decorated)
 
     @classmethod
     def _at(

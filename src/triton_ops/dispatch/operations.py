@@ -68,13 +68,14 @@ def decided(
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     searches = policy in (TUNE, RACE)
     enough = left_undecided if searches and not capturing() else None
-    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough)
-    if not decision.missed:
+    expected = not searches and policy != ERROR
+    decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected)
+    if not decision.unmeasured:
         return decision
     if policy == ERROR:
         raise decision.error
     why = f"no winner is known for this problem, and on_miss is {policy}"
-    if policy in MEASURING and not capturing():
+    if policy in MEASURING and decision.missed and not capturing():
         effort = {} if policy == TUNE else {"effort": policy}
         run = tuner or partial(tune, operation, args, kwargs=dict(values), **{**(options or {}), **effort})
         try:
@@ -84,7 +85,7 @@ def decided(
                 raise
             why = error.message
     Misses(Path(cache_folder(folder))).note(request.key)
-    return decision.because(why, policy, within())
+    return decision.because(why if decision.missed else decision.found.why, policy, within())
 
 
 @runtime_checkable
@@ -118,18 +119,19 @@ def would_run(
         warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    return answered(operation, replace(problem, cold=True).request(), ladder, near=True)
+    expected = policy_of(None, DEFAULT) not in (TUNE, RACE, ERROR)
+    return answered(operation, replace(problem, cold=True).request(), ladder, near=True, expected=expected)
 
 
 def answered(
     operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
-    enough: Callable[[Record], str | None] | None = None,
+    enough: Callable[[Record], str | None] | None = None, expected: bool = False,
 ) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
-        near=near,
+        near=near, expected=expected,
     )  # fmt: skip
     found, passed = ladder.ask(question)
     return Decision(
@@ -321,7 +323,7 @@ def config_for(
     options = {} if tune and options is None else options
     place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
     known = _calls.shipped.get(place)
-    if known is not None and known.missed and options is not None:
+    if known is not None and known.policy is not None and options is not None:
         _calls.shipped.pop(place, None)
     decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, check, options))
     decision.count.up()

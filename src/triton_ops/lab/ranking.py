@@ -16,7 +16,7 @@ from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Oper
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings
 from triton_ops.device import Calibration, DeviceSpec, Machine, Roofline, Target, device_spec
-from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, SpaceError, TargetError
+from triton_ops.exceptions import KernelTypeError, MissingDependencyError, SpaceError, TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
@@ -26,7 +26,7 @@ from triton_ops.values import Compiled, Status, Work, warps_and_stages
 
 DECLARED, INFERRED = "declared", "inferred"
 GUESSED_TOO_LARGE = "shared memory of a block, as guessed"
-UNHURRIED = Survey(seconds=120.0)  # nobody waits for a GPU meanwhile
+UNHURRIED = Survey.unhurried()
 _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled
 _ROUNDS = 4  # in which as many are compiled, until the fastest are
 
@@ -315,7 +315,7 @@ def rank(
     """
     spec = device_spec(gpu)
     calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
-    known_machine(spec, calibration)
+    Machine.known(spec, calibration)
     question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
     _, answers = expectations(question, spec, calibration, Survey.considered(question.space), top, jobs)
@@ -332,7 +332,7 @@ def expectations(
 
     `top`, `jobs` and the errors are those of `rank`.
     """
-    machine = known_machine(spec, calibration)
+    machine = Machine.known(spec, calibration)
     most = top or (_WHOLE if len(configs) <= _WHOLE else _FASTEST)
     expecter = Expecter(question, spec, calibration)
     answers = {config: expecter.of(config) for config in configs}
@@ -354,16 +354,6 @@ def expectations(
         if not question.declared:  # what is declared needs no compiler
             raise
     return expecter, answers
-
-
-def known_machine(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine:
-    """The figures of a device; `DeviceError` if the model does not know its architecture."""
-    if (machine := Machine.of(spec, calibration)) is not None:
-        return machine
-    raise DeviceError(
-        f"the model does not know the architecture {spec.arch} of {spec.name}",
-        hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
-    )
 
 
 def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:

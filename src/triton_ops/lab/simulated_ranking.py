@@ -16,7 +16,7 @@ from triton_ops.device import DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import RecordingError, SpaceError, TargetError
 from triton_ops.lab.command_expectation import explained_rows
 from triton_ops.lab.expectation import Portrait, portrait
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, known_machine
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
 from triton_ops.lab.recording import Recording, read_recording, recorded_work
 from triton_ops.space import Config
 from triton_ops.values import Work
@@ -250,7 +250,7 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     """
     recording = read_recording(path)
     spec = device_spec(recording.device)
-    known_machine(spec)
+    Machine.known(spec)
     work = _work(path, recording, undeclared)
     readings = work if isinstance(work, Readings) else None
     question = ModelQuestion(

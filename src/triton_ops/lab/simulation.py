@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Calibration, DeviceSpec
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import (
     SettingsError,
     ShapeMismatchError,
@@ -33,7 +33,6 @@ from triton_ops.lab.ranking import (
     by_program,
     expectations,
     expected_of,
-    known_machine,
 )
 from triton_ops.lab.recording import textbook_work
 from triton_ops.lab.sensitivities import in_order
@@ -234,7 +233,7 @@ class Simulation:
         if question.declared:
             return Expecter(question, self.spec, self.calibration)
         with CompilePool(ahead_of(question, self.spec), reuse=True) as pool:
-            readings = question.readings(self.compared, pool, known_machine(self.spec, self.calibration))
+            readings = question.readings(self.compared, pool, Machine.known(self.spec, self.calibration))
             return Expecter(question, self.spec, self.calibration, readings)
 
     def as_json(self) -> dict[str, Any]:
@@ -274,7 +273,7 @@ def simulate(
     taken = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
         _check_configs(workload, taken)
-    known_machine(spec)
+    Machine.known(spec)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)

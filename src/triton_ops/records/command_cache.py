@@ -140,12 +140,13 @@ def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
     records = _all(folder_of(cache_dir))
     if which is not None:
-        by_name = [record for record in records if record.key.kernel in _names(which)]
+        by_name = [record for record in records if record.key.kernel in kernel_names(which)]
         records = by_name or [record for record in records if record.id.startswith(which)]
     return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
 
 
-def _names(which: str) -> set[str]:
+def kernel_names(which: str) -> set[str]:
+    """The names that a kernel may have in records: `work.py:norm` is `work:norm` as well."""
     file, colon, name = which.rpartition(":")
     return {which, f"{Path(file).stem}:{name}"} if colon and file.endswith(".py") else {which}
 

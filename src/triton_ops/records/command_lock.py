@@ -14,17 +14,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from triton_ops._faces import REGISTERED
 from triton_ops.base import canonical_json, counted
-from triton_ops.device import DeviceSpec
+from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.command_cache import Which, matching, nothing_found
+from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
+from triton_ops.records.misses import Misses
 from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, ExitCode, Facts, option, tell
-from triton_ops.values import BucketRule, Mapper, Nearest
+from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell
+from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -144,7 +146,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
     by_place: dict[tuple[Any, ...], LockEntry] = {}
     left_out: list[LeftOut] = []
-    devices = _devices(newest, plan)
+    devices = _devices((_identity_of(record.key.device) for record in newest), plan)
     sources = _sources(newest)
     for record in newest:
         entry = _entry(record, devices, plan)
@@ -259,10 +261,10 @@ def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(map(device.get, _FACTS))
 
 
-def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
+def _devices(facts_of_all: Iterable[tuple[Any, ...]], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
     devices: dict[tuple[Any, ...], LockedDevice] = {}
     aliases: set[str] = set()
-    for facts in sorted({_identity_of(record.key.device) for record in records}, key=canonical_json):
+    for facts in sorted({*facts_of_all}, key=canonical_json):
         kind, name, arch, units, threads = facts
         alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
         alias = alias if alias not in aliases else f"{alias}-{len(aliases)}"
@@ -358,6 +360,16 @@ def lock_command(
         bool, option("--allow-unproven", "Pin winners, too, that no comparison has proven.")
     ] = False,
     fresh: Annotated[bool, option("--fresh", "Keep no entry that is in the file.")] = False,
+    expected: Annotated[
+        bool, option("--expected", "Add what the model is sure of for --gpu, which need not be here.")
+    ] = False,
+    kernels: Annotated[
+        list[str] | None,
+        option("--kernels", "With --expected, a file, module or TARGET to load; repeat it.", "KERNELS"),
+    ] = None,
+    measured_only: Annotated[
+        bool, option("--measured-only", "Keep no entry that is only expected; with --check, exit 5 for one.")
+    ] = False,
     check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
     against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
@@ -365,10 +377,18 @@ def lock_command(
     device_name: Annotated[str | None, option("--device-name", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
-    if refresh and (check or which or bucket or ignore or alias):
-        raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
-    if against is not None and not check:
-        raise SettingsError("--against is for --check", hint="add --check")
+    gpu = gpu or device_name
+    for refused, why, hint in (
+        (refresh and (check or which or bucket or ignore or alias or expected or measured_only),
+         "--refresh stands alone", "refresh first, then lock"),
+        (against is not None and not check, "--against is for --check", "add --check"),
+        (expected and (measured_only or ignore or against or not gpu),
+         "--expected needs --gpu, and excludes --measured-only, --ignore and --against",
+         "for example: lock --expected --gpu 'NVIDIA A100-SXM4-80GB' --kernels matmul"),
+        (kernels and not expected, "--kernels is for --expected", "records name their kernels"),
+    ):  # fmt: skip
+        if refused:
+            raise SettingsError(why, hint=hint)
     names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
         buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
@@ -379,13 +399,17 @@ def lock_command(
         return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = Lockfile.read(lockfile, or_empty=not check)
+        kept = Lockfile() if fresh else before
         after = (
             Lockfile.read(against)
             if against is not None
+            else _with_expected(which, str(gpu), plan, kept, cache_dir, kernels or ())
+            if expected
             else before
-            if check and not matching(None, cache_dir)
-            else _from_records(which, gpu or device_name, plan, Lockfile() if fresh else before, cache_dir)
+            if (check or measured_only) and not matching(None, cache_dir)
+            else _from_records(which, gpu, plan, kept, cache_dir)
         )
+        after = after.measured if measured_only else after
         if not check:
             after.write(lockfile)
     differences = changes(before, after)
@@ -418,6 +442,28 @@ def _from_records(
             hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
         )
     return updated(before, lock, rest, all_sources=plan.all_sources)
+
+
+def _with_expected(
+    which: str | None, gpu: str, plan: LockPlan, before: Lockfile, cache_dir: str | None, kernels: Sequence[str]
+) -> Lockfile:
+    """The lockfile with what a model expects on a device, for the problems of its entries, of records and of misses."""
+    spec = device_spec(gpu)
+    facts = _identity_of(Key.facts_of(spec))
+    (device,) = _devices([facts], plan).values()
+    records, _ = lock_of(matching(None, cache_dir), LockPlan(unproven=True))
+    misses = [LockEntry.asked(miss.key, miss.call) for miss in Misses(folder_of(cache_dir)).read()]
+    wanted = [*before.entries, *plan.with_ranges([*records.entries, *misses])]
+    chosen = [entry for entry in wanted if which is None or entry.kernel in kernel_names(which)]
+    entries = REGISTERED["expect winners"](device, spec, chosen, before, kernels)
+    if not (entries or chosen or kernels):
+        raise CacheError(
+            f"no problem{f' of {which}' if which else ''} is known: none is in the lockfile, in records or missed",
+            hint="name kernels whose operations have named problems: --kernels matmul",
+        )
+    aliases = {one.alias for one in before.devices if _facts(one) == facts}
+    stays = before.without(lambda entry: entry.origin.expected and entry.device in aliases)
+    return updated(stays, Lockfile((device,), tuple(entries)), all_sources=plan.all_sources)
 
 
 def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) -> None:

@@ -16,7 +16,9 @@ from triton_ops.values import Argument, Key, Mapper, Range, Trial
 SOURCE = ("source", "grid")
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
+RACED = "race"  # of a config that was expected before
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
+EXPECTED = "expected: "  # and by what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,11 @@ class EntryOrigin:
         """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
 
+    @property
+    def expected(self) -> bool:
+        """True if a model has chosen the config, which nobody has measured."""
+        return self.source.startswith(EXPECTED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LockEntry:
@@ -112,6 +119,20 @@ class LockEntry:
         return cls(
             kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
         )
+
+    @classmethod
+    def asked(cls, key: Key, call: NotedCall | None = None) -> LockEntry:
+        """The entry of a problem for which no config is known."""
+        problem, ranges, ignored = Mapper.unkeyed(key.problem)
+        return cls(
+            kernel=key.kernel, device=str(key.device.get("name")), label=key.label, config=Config(), problem=problem,
+            ranges=ranges, ignored=tuple(sorted(ignored)), call=call,
+        )  # fmt: skip
+
+    def expecting(self, config: Config, default: Config, why: str, identity: Mapping[str, str]) -> LockEntry:
+        """The entry with a config that a model has chosen, for the kernel of an identity."""
+        origin = EntryOrigin(source=f"{EXPECTED}{why}", created=time_now(), versions=Host.versions())
+        return replace(self, config=config, default=default, measured=None, identity=dict(identity), origin=origin)
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
@@ -154,8 +175,8 @@ class LockEntry:
             gain=None if default is None else default.over(trial),
         )  # fmt: skip
         origin = replace(
-            self.origin, source=source or self.origin.source, created=time_now(), driver=key.device.get("driver"),
-            versions=Host.versions(),
+            self.origin, source=source or (RACED if self.origin.expected else self.origin.source), created=time_now(),
+            driver=key.device.get("driver"), versions=Host.versions(),
         )  # fmt: skip
         identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
         return replace(self, config=config, measured=measured, identity=identity, origin=origin)

@@ -28,7 +28,7 @@ import msgspec
 
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
-from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
+from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
 from triton_ops.records.store import parse_object
 from triton_ops.settings import expanded
@@ -123,10 +123,14 @@ class Pinned:
     drift: tuple[str, ...] = ()  # versions and the driver that changed since, each as `name: then | now`
 
     def __str__(self) -> str:
-        parts = [f"lockfile, {self.rung}: ({self.entry.config}) found for {self.entry.label or self.entry.problem}"]
+        origin, label = self.entry.origin, self.entry.label or self.entry.problem
+        how = "expected" if origin.expected else "found"
+        parts = [f"lockfile, {self.rung}: ({self.entry.config}) {how} for {label}"]
+        if origin.expected:
+            parts.append(origin.source.removeprefix(EXPECTED))
         if self.borrowed_from is not None:
             parts.append(f"borrowed from {self.borrowed_from.name}")
-        unproven = [f"unproven: {why}"] if (why := self.entry.origin.unproven) else []
+        unproven = [f"unproven: {why}"] if (why := origin.unproven) else []
         return "; ".join([*parts, *unproven, *self.drift])
 
 
@@ -200,9 +204,9 @@ class Lockfile:
         """The entry that answers `key`; None if none does. `why_not` has the reason.
 
         An entry for the very problem comes first, then the one whose problem is nearest, by the ratios of the extents,
-        among those with a range around it. Ranges are compared with the problem as it is, cache state and tolerances
-        not at all. With `borrow` an entry of another device may answer, after all of this one. Cost: 6 µs for each
-        entry of the kernel, which is not for each launch.
+        among those with a range around it; entries that are only expected come after all others. Ranges are compared
+        with the problem as it is, cache state and tolerances not at all. With `borrow` an entry of another device may
+        answer, after all of this one. Cost: 6 µs for each entry of the kernel, which is not for each launch.
         """
         answers = [
             self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
@@ -219,7 +223,7 @@ class Lockfile:
         if not here:
             device = self._device[entries[0].device]
             return f"the lockfile has no entry of {key.kernel} for this device: {device.why_not(key.device)}"
-        reasons = list(dict.fromkeys(reason for entry in here if (reason := entry.why_not(key)) is not None))
+        reasons = list(dict.fromkeys(why for entry in here if (why := entry.why_not(key) or _not_measured(entry))))
         more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
         return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
 
@@ -227,6 +231,19 @@ class Lockfile:
     def text(self) -> str:
         """The text of the file: one entry per few lines, so that changes can be read and merged."""
         return text_of(_contents(self))
+
+    @property
+    def measured(self) -> Lockfile:
+        """The lockfile without entries that are only expected; itself if it has none."""
+        return self.without(lambda entry: entry.origin.expected)
+
+    def without(self, leaves: Callable[[LockEntry], bool]) -> Lockfile:
+        """The lockfile without the entries that leave it, and without devices of which none stays; itself for none."""
+        entries = tuple(entry for entry in self.entries if not leaves(entry))
+        if entries == self.entries:
+            return self
+        used = {entry.device for entry in entries}
+        return Lockfile(tuple(device for device in self.devices if device.alias in used), entries)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
@@ -326,9 +343,13 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
     return entry.kernel, entry.device, canonical_json([dict(entry.problem), list(entry.ignored)])
 
 
-def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
-    entry = pinned.entry
-    return pinned.borrowed_from is not None, pinned.rung != "exact", entry.distance(key), not entry.source
+def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
+    entry, borrowed = pinned.entry, pinned.borrowed_from is not None
+    return borrowed, entry.origin.expected, pinned.rung != "exact", entry.distance(key), not entry.source
+
+
+def _not_measured(entry: LockEntry) -> str | None:
+    return "its config is expected, and nobody has measured it" if entry.origin.expected else None
 
 
 def loads(text: str | bytes) -> Lockfile:
@@ -496,11 +517,13 @@ class FollowedLockfile:
 
     @staticmethod
     def shared_entries(key: Key) -> Iterator[LockEntry]:
-        """The entries of packages for the kernel and the device of a key, whatever their problem."""
+        """The measured entries of packages for the kernel and the device of a key, whatever their problem."""
         for lock in FollowedLockfile.shared():
             devices = {device.alias: device for device in lock.devices}
             for entry in lock.entries:
-                if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
+                if entry.kernel != key.kernel or entry.origin.expected:
+                    continue
+                if devices[entry.device].why_not(key.device) is None:
                     yield entry
 
     def follow(self, on_reading: Callable[[], object]) -> None:

@@ -327,8 +327,11 @@ class TuneProblem:
             TensorSpec.check_memory(tensor, "an argument")
         return self.request(device, seed)
 
-    def request(self, device: str | None = None, seed: int = 0) -> TuneRequest:
-        """The request on a device, the problem's own for None; it fits, but for the space, which may be missing."""
+    def request(self, device: str | None = None, seed: int = 0, *, spec: DeviceSpec | None = None) -> TuneRequest:
+        """The request on a device, the problem's own for None; it fits, but for the space, which may be missing.
+
+        A `spec` is that of a device that need not be here; None asks the device.
+        """
         target, space = self.parts
         arguments, device = Arguments.given(self.args, self.kwargs), TorchDevice.name_of(device or self.device)
         reference, tolerance, check = as_callable("reference", self.reference), self.tolerance, self.check
@@ -347,9 +350,9 @@ class TuneProblem:
             reference = reference or operation.reference
             tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
         return TuneRequest(
-            kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
-            tolerance=Tolerance.of(tolerance), check=as_callable("check", check), operation=operation, named=named,
-            cold=self.cold, chosen=space,
+            kernel=kernel, problem=problem, device=spec or probe(name), device_name=name, arguments=maker,
+            reference=reference, tolerance=Tolerance.of(tolerance), check=as_callable("check", check),
+            operation=operation, named=named, cold=self.cold, chosen=space,
         )  # fmt: skip
 
 

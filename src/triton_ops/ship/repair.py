@@ -21,7 +21,7 @@ from triton_ops.ship.targets import BoundEntry, Targets
 from triton_ops.ship.verification import Measuring, Verdict, judged, neighbours, rivals, trial_of, verify
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.timing import Interval
-from triton_ops.values import Compiled, Key, Resources, Status, TuningResult
+from triton_ops.values import Key, Resources, Status, TuningResult
 
 _LEADERS = 3  # configs that the model ranks first, beside those that are known
 _RACE_S = 20.0  # of one race, with what is compiled for it
@@ -62,9 +62,9 @@ def repair(
     end_s = math.inf if seconds is None else time.monotonic() + seconds
     cases: list[_Case] = []
 
-    def put_off(measuring: Measuring, bound: BoundEntry, program: Compiled | None) -> Iterable[Verdict]:
+    def put_off(measuring: Measuring, bound: BoundEntry) -> Iterable[Verdict]:
         assert here is not None  # nothing is measured without a device
-        cases.append(_Case(measuring, bound, bound.key_on(here), program, *_past(bound.entry, folder)))
+        cases.append(_Case(measuring, bound, bound.key_on(here), *_past(bound.entry, folder)))
         return ()
 
     yield from verify(lock, targets, here, measure=put_off, **options)
@@ -91,16 +91,14 @@ class _Case:
     measuring: Measuring
     bound: BoundEntry
     key: Key  # as of a launch here
-    program: Compiled | None  # one that it selects; None if nothing is compiled ahead
     finalists: list[Config]  # of its tune, without the entry's own config
     resources: Resources | None  # of the entry's config then
 
-    def doubt(self) -> tuple[bool, bool, float]:
-        """Orders entries by what they may have lost: other versions first, then another binary, then long launches."""
-        entry, now = self.bound.entry, None if self.program is None else self.program.resources
-        same = now is not None and self.resources is not None and now.binary == self.resources.binary
-        unknown = bool(entry.drift(self.key)) or "by hand" in entry.origin.source  # never measured, or not like this
-        return unknown, not same, 0.0 if entry.measured is None else entry.measured.median_ms
+    def doubt(self) -> tuple[bool, float]:
+        """Orders entries by what they may have lost: those never measured like this first, then long launches."""
+        entry = self.bound.entry
+        unknown = entry.measured is None or bool(entry.drift(self.key)) or "by hand" in entry.origin.source
+        return unknown, 0.0 if entry.measured is None else entry.measured.median_ms
 
     def verdict(self, lock: Lockfile, most_rivals: int, seconds: float) -> Verdict:
         entry = self.bound.entry

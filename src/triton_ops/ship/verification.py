@@ -30,7 +30,7 @@ from triton_ops.ship.preparing import checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
-from triton_ops.values import Compiled, Mapper, Problem, TensorSpec, Trial, TuningResult
+from triton_ops.values import Mapper, Problem, TensorSpec, Trial, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -107,7 +107,7 @@ def verify(
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
-    measure: Callable[[Measuring, BoundEntry, Compiled | None], Iterable[Verdict]] | None = None,
+    measure: Callable[[Measuring, BoundEntry], Iterable[Verdict]] | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -117,17 +117,18 @@ def verify(
     remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
     many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
     relative. Further options are those of `tune`, such as `effort` and `seed`. Where `measure` is given, it is called
-    for all of this, with one of the programs that an entry selects; also for entries whose program is refused.
+    in the place of a measurement, and nothing is compiled ahead.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
-    results = dict(compiled([program for *_, (_, _, own) in entries for program in own], jobs, timeout_s))
+    programs = [program for *_, (_, _, own) in entries for program in own] if measure is None else []
+    results = dict(compiled(programs, jobs, timeout_s))
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
     for entry, answer, (outcome, reason, own) in entries:
-        refusals = [(program.target.arch, results[program]) for program in own if not results[program].launchable]
+        refusals = [(one.target.arch, results[one]) for one in own if one in results and not results[one].launchable]
         if isinstance(answer, TritonKernelError) or outcome != "ok":
             yield Verdict(entry=entry, outcome=outcome, reason=reason)
         elif (elsewhere := _why_not_measured(answer, here)) is None and measure is not None:
-            yield from measure(measuring, answer, next((results[program] for program in own), None))
+            yield from measure(measuring, answer)
         elif refusals:
             arch, result = refusals[0]
             yield Verdict(entry=entry, outcome="invalid", reason=f"{result.status} for {arch}: {result.reason}")

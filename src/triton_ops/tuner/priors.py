@@ -246,6 +246,11 @@ class Survey:
     promising: int = 100
     seconds: float = 1.0
 
+    @classmethod
+    def unhurried(cls) -> Survey:
+        """A survey whose time is that of a machine on which nobody waits for a GPU."""
+        return cls(seconds=120.0)
+
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: all of a small space, some of a large one in random order."""
@@ -363,7 +368,7 @@ _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's
 
 
 def coming_priors(
-    task: Task, folder: Path | None, pool: CompilePool | None, trials: int | None = None
+    task: Task, folder: Path | None, pool: CompilePool | None, trials: int | None = None, survey: Survey | None = None
 ) -> Future[list[Prior]]:
     """The model of a task's work as a prior; an empty list where it can say nothing.
 
@@ -386,7 +391,7 @@ def coming_priors(
 
     def read() -> None:
         try:
-            prior = Survey().readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+            prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])

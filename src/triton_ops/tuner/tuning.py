@@ -41,7 +41,7 @@ from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
-from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.priors import Survey, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import (
     CompiledFeed,
@@ -253,6 +253,25 @@ class RequestedTune:
                 quarantine=quarantine,
             ).run()  # fmt: skip
 
+    def expectation(self) -> Expectation:
+        """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
+        task = self.request.task()
+        with self.pool_for(task, launches=False) as pool:
+            return Expectation.of(task, self.effort, pool, Survey.unhurried())
+
+    def pool_for(self, task: Task, *, launches: bool = True) -> AbstractContextManager[CompilePool | None]:
+        """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""
+        try:
+            if (compiler := task.compiler()) is None:
+                return nullcontext()
+            return CompilePool(
+                compiler, timeout_s=self.effort.patience.compile_s, launches=launches, reuse=True,
+                shared_cpus=self.shared_cpus,
+            )  # fmt: skip
+        except (TargetError, KernelTypeError) as error:
+            _log.warning("nothing is compiled ahead: %s", error.message)
+            return nullcontext()
+
     @contextmanager
     def _alone(self, folder: Path | None) -> Iterator[tuple[Runs, Quarantine]]:
         """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
@@ -351,7 +370,7 @@ class Tuning:
         if not self._prepares:
             yield None
             return
-        with self._pool() as pool:
+        with self.requested.pool_for(self.task) as pool:
             if self.effort.expected_gain:
                 self._expectation = Expectation.of(self.task, self.effort, pool)
             if self.gate is not None:
@@ -427,7 +446,8 @@ class Tuning:
             self.effort = self.effort.beyond(len({*incumbents, *first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
-            if (pool := stack.enter_context(prepared or nullcontext() if self._prepares else self._pool())) is not None:
+            source = prepared or nullcontext() if self._prepares else self.requested.pool_for(self.task)
+            if (pool := stack.enter_context(source)) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             waits = self.effort.compiled_first
@@ -470,19 +490,6 @@ class Tuning:
         pool.submit(self.default, anyway=True, spare=True)
         for config in nearby:
             pool.submit(config, spare=True)
-
-    def _pool(self) -> AbstractContextManager[CompilePool | None]:
-        """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""
-        try:
-            if (compiler := self.task.compiler()) is None:
-                return nullcontext()
-            return CompilePool(
-                compiler, timeout_s=self.effort.patience.compile_s, launches=True, reuse=True,
-                shared_cpus=self.requested.shared_cpus,
-            )  # fmt: skip
-        except (TargetError, KernelTypeError) as error:
-            _log.warning("nothing is compiled ahead: %s", error.message)
-            return nullcontext()
 
     def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
         feed = DirectFeed()

@@ -239,6 +239,11 @@ def test_plain_functions_take_the_arguments_of_the_public_ones():
     assert plain_rmsnorm_rope(x, drawn(8), drawn(2, 4), drawn(2, 4)).shape == x.shape
 
 
+def test_plain_rmsnorm_rope_compiles_to_one_graph():
+    explanation = torch._dynamo.explain(plain_rmsnorm_rope)(drawn(1, 2, 8), drawn(8), drawn(2, 4), drawn(2, 4))
+    assert explanation.graph_break_count == 0
+
+
 def test_unknown_kernels_and_seconds_are_refused():
     with pytest.raises(SettingsError, match="there is no kernel softmaxx"):
         KernelRun(kernels=("softmaxx",))

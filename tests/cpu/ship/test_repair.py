@@ -156,6 +156,15 @@ def test_entries_of_other_versions_or_edited_ones_race_first_and_long_launches_b
     assert [each.entry.problem["n"] for each in verdicts] == [6, 3, 5, 4]
 
 
+def test_a_config_that_was_only_expected_is_measured_once_a_race_has_confirmed_it(times_ms, tmp_path):
+    times_ms[4, 2, 1] = 8.0
+    lock = lock_for(record_of(2))
+    expected = lock.entries[0].expecting(Config(tile=2, other=1), Config(tile=1, other=1), "by a model", {})
+    (verdict,) = repaired(replace(lock, entries=(expected,)), tmp_path)
+    assert (verdict.outcome, verdict.becomes.origin.source, verdict.becomes.config["tile"]) == ("ok", "race", 2)
+    assert verdict.becomes.measured.median_ms < 9
+
+
 def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
     def space(problem):
         return {"tile": [2, 3] if problem["n"] < 16 else [2], "other": [1]}
