@@ -356,8 +356,8 @@ class SourceLaunch(_FunctionScope):
         """The extents that the grid may have, by the way that leads to it; empty if one of them is not seen."""
         grids = [] if self.grid is None else self.ways(self.grid)
         bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
-        extents = [one.elts[axis] for one in bodies if isinstance(one, ast.Tuple) and axis < len(one.elts)]
-        return extents if len(extents) == len(bodies) else []
+        tuples = [one.elts for one in bodies if isinstance(one, ast.Tuple)]
+        return [(*one, *[ast.Constant(1)] * 3)[axis] for one in tuples] if len(tuples) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""

@@ -217,7 +217,6 @@ outside_tensor = rule(
     "run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-    needs_ttir=False,
 )(partial(_observed, OUTSIDE))
 
 never_written = rule(
@@ -225,7 +224,6 @@ never_written = rule(
     "run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-    needs_ttir=False,
 )(partial(_observed, UNWRITTEN))
 
 
