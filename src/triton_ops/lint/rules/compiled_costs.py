@@ -59,11 +59,15 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
 def _contiguous(variant: Variant) -> Variant:
     """A variant with 1 for the last stride of each access of which no launch says along which axis neighbours lie."""
     guess, names = variant.guess, [*variant.guess.types]
-    several = ([one.stride for one in indices(variant.facts, access)] for access in variant.facts.accesses)
-    unknown = (strides for strides in several if all(one.constant != 1 for one in strides))
-    arguments = ({one.lone_argument[0] for one in strides} - {""} for strides in unknown)
+    arguments = ({one.lone_argument[0] for one in strides} - {""} for _, strides in _scattered(variant))
     last = {max(one, key=names.index) for one in arguments if one and guess.ones.isdisjoint(one)}
     return replace(variant, guess=replace(guess, ones=guess.ones | last))
+
+
+def _scattered(variant: Variant) -> Iterator[tuple[AccessFact, list[Term]]]:
+    """The accesses of which no neighbours are known to lie side by side, with their strides."""
+    several = ((access, [one.stride for one in indices(variant.facts, access)]) for access in variant.facts.accesses)
+    return (pair for pair in several if pair[1] and all(one.constant not in (1, -1) for one in pair[1]))
 
 
 def _configs(kernel: KernelReading, fewest: int = 0) -> list[dict[str, Any]]:
@@ -287,8 +291,9 @@ def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement
         yield f"how {kernel.target.arch} accesses its shared memory is not read; PTX is"
         return
     configs = _configs(kernel)
-    if not kernel.guesses and (loose_access := _access_of_unknown_strides(variant)) is not None:
-        line = kernel.place(loose_access).line
+    blocks = [access for access, _ in _scattered(variant) if sum(extent > 1 for extent in access.type.shape) > 1]
+    if blocks and not kernel.guesses:
+        line = kernel.place(blocks[0]).line
         yield f"line {line}: along which axis its elements lie side by side is up to callers"
         return
     with _compiling(kernel, configs[0]):
@@ -327,13 +332,3 @@ def _place(kernel: KernelReading, name: str, number: int) -> SourcePlace:
     files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
     file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
     return SourcePlace(kernel.file, kernel.line) if file is None else SourcePlace(file, number)
-
-
-def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
-    """An access of a block with several axes of which no neighbours are known to lie side by side."""
-    for access in variant.facts.accesses:
-        along = indices(variant.facts, access)
-        strides = [index.stride.constant for index in along]
-        if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
-            return access
-    return None
