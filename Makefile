@@ -46,9 +46,9 @@ install: $(READY)  ## Make .venv, if it is not there or older than what it is ma
 # first. Bytecode is made here, with all CPUs, and not bound to the times of the sources: a copy of an environment has
 # other times, and every process would compile a thousand modules of torch again. Some packages hold templates that end
 # in .py and are no Python, so what compileall answers is not asked.
-$(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]'
+$(STAMP): WHAT := --group dev --editable '.[cli,gpu,tune,docs]' --editable ./serving
 $(DEMO_STAMP): WHAT := --editable '.[cli,tune]'
-$(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml constraints.txt
+$(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml serving/pyproject.toml constraints.txt
 	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \
 	$*/bin/python -m pip --version >/dev/null 2>&1 || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
 	$*/bin/python -m pip install -qq --constraint constraints.txt pip; \

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from triton_ops.cli.app import PROGRAM
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.terminal.program import imported
 
 _HEAD = """# Every command and option
@@ -39,7 +40,10 @@ def _sections(above: str, group: Any) -> Iterator[str]:
 
 
 def _command(name: str, place: Any) -> tuple[str, ...]:
-    command = imported(place)
+    try:
+        command = imported(place)
+    except MissingDependencyError as error:  # a command of another distribution, which need not be here
+        return (f"## {name}\n\n{place.short_help} It is another distribution's: {error.hint}.\n",)
     return _head(name, command), f"```text\n{_usage(name, command)}\n```\n", _table(name, command)
 
 

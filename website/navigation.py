@@ -7,13 +7,14 @@ from website.api import PAGES as API
 SECTIONS = {
     "Begin": (
         "guides/first-kernel", "guides/install", "guides/gallery", "guides/notebook", "guides/migrate",
-        "guides/adopt", "guides/questions", "guides/when", "guides/keys",
+        "guides/adopt", "guides/questions", "guides/when", "guides/keys", "guides/contents",
         "guides/trust", "guides/pitfalls", "guides/beside", "results", "README",
     ),
     "Tune and serve": (
-        "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
-        "guides/exchange", "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
-        "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher", "guides/front-end",
+        "guides/kernel", "guides/kinds", "guides/no-list", "guides/autotune", "guides/autotuner", "guides/recall",
+        "guides/lockfile", "guides/exchange", "guides/engines", "guides/compare", "guides/choose", "guides/kernels",
+        "guides/many", "guides/several-gpus", "guides/compile-modes", "guides/torch-compile", "guides/faults",
+        "guides/searcher", "guides/front-end",
     ),
     "Look closer": (
         "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",

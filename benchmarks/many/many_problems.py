@@ -224,7 +224,7 @@ def _gpus(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
             found, seconds = _over(tuple(f"cuda:{at}" for at in range(used)), folder)
-        walls[used] = time.monotonic() - start
+            walls[used] = time.monotonic() - start
         release_processes()
         rows.add(f"{used} GPUs", {
             "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,

@@ -181,8 +181,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         clocks: The GPUs, by torch's names.
     """
     before = [(request, "probe"), (request, "gpu_missing"), (Host, "usable_cpus"), (Stations, "begin"),
-              (Stations, "early_process"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
-              (CompilePool, "_read")]  # fmt: skip
+              (Stations, "early_process"), (CompilePool, "_compile"), (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S
     compile_s = {_asked(problem)[0]: COSTS[label].compile_s for label, problem in problems().items()}
@@ -202,9 +201,9 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         yield _Worker(clocks[stations.problem.device_name].ready_s)
 
     def compiled(pool: Any, config: Config) -> Compiled:
-        seconds = compile_s[pool._ahead.kernel.name]
+        seconds = compile_s[pool._compiler.kernel.name]
         seconds *= random.Random(config.text).lognormvariate(0.0, _SPREAD)
-        with pool._waiting.one(_Process) as process:
+        with pool._one.func(_Process) as process:
             if not process.begun:
                 process.begun = True
                 seconds += _PROCESS_S + max(0.0, server_ready_s - time.monotonic())
@@ -216,7 +215,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
 
     changes: list[Any] = [
         lambda _: DeviceSpec.named("NVIDIA H200"), lambda: "", lambda: cpus, begin, started_early, compiled,
-        lambda *_: None, lambda *_: KernelWork(silent="it is simulated"),
+        lambda *_: KernelWork(silent="it is simulated"),
     ]  # fmt: skip
     for (place, name), change in zip(before, changes, strict=True):
         setattr(place, name, change)

@@ -1,42 +1,36 @@
-"""Attention in Gluon beside the shipped winner and the fastest backend of torch's attention.
+"""The two forms of attention beside the shipped winner, and the best beside the fastest backend of torch's attention.
 
     python -m benchmarks.shipped.attention_variants --limit-s 100 --out build/attention_variants.json
+    python -m benchmarks.shipped.attention_variants --beside "Triton, 64 rows"  # what the form in Gluon gains
     python -m benchmarks.shipped.attention_variants --compile-only  # no GPU: registers, spills, serialised products
 
 `shipped`, beside which each form is raced, is the winner of the package, or the default where there is none; `library`
-is torch's attention by its fastest backend. On an H200 turns, and a softmax that is held beside the second product,
-changed times by under 3 % for heads of 128 elements, so that the simplest form, `no turns`, is the one to ship.
+is torch's attention by its fastest backend.
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks.kernels.gluon_attention import attention_forms
 from benchmarks.shipped.form_race import Case, run
+from triton_ops.kernels.attention import operation
+from triton_ops.kernels.attention.problems import GLUON_HAS
 
-GLUON = {
-    "FORM": "gluon", "BLOCK_M": 128, "BLOCK_N": 128, "GROUP_HEADS": 8, "BUFFERS": 2, "TURNS": "named", "LAZY": True,
-    "OVERLAP": "free", "PACKED": True, "num_warps": 4,
+GLUON = {**GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": 8}
+TRITON = {
+    "FORM": "triton", "BLOCK_M": 64, "BLOCK_N": 64, "GROUP_HEADS": 1, "SPLITS": 1, "DESCRIPTORS": False,
+    "WARP_SPECIALIZE": False, "num_warps": 4, "num_stages": 3,
 }  # fmt: skip
 FORMS = {
-    "named turns": GLUON,
-    "named turns, not packed": {**GLUON, "PACKED": False},
-    "no turns": {**GLUON, "TURNS": ""},
-    "shared turns": {**GLUON, "TURNS": "shared"},
-    "named turns, sums at once": {**GLUON, "LAZY": False},
-    "named turns, no overlap": {**GLUON, "OVERLAP": "no"},
-    "named turns, held overlap": {**GLUON, "OVERLAP": "held"},
-    "no turns, held overlap": {**GLUON, "OVERLAP": "held", "TURNS": ""},
-    "no turns, held overlap, one head": {**GLUON, "OVERLAP": "held", "TURNS": "", "GROUP_HEADS": 1},
-    "named turns, all heads": {**GLUON, "GROUP_HEADS": 1024},
-    "named turns, 64 keys": {**GLUON, "BLOCK_N": 64, "BUFFERS": 3},
-    "no turns, 64 keys": {**GLUON, "TURNS": "", "BLOCK_N": 64, "BUFFERS": 3},
+    "Gluon": GLUON,
+    "Gluon, one head": {**GLUON, "GROUP_HEADS": 1},
+    "Triton, 64 rows": TRITON,
+    "Triton, 128 rows": {**TRITON, "BLOCK_M": 128, "num_warps": 8},
 }
 PROBLEMS = (
     "llama-8b-prefill", "llama-8b-long", "llama-70b-chunk", "qwen-0.5b-prefill", "flux-dev-image", "whisper-large"
 )  # fmt: skip
-CASES = [Case(attention_forms, "attention", problem, FORMS) for problem in PROBLEMS]
+CASES = [Case(operation, "attention", problem, FORMS) for problem in PROBLEMS]
 
 if __name__ == "__main__":
     sys.exit(run(CASES, "benchmarks.shipped.attention_variants", __doc__, ("library",)))

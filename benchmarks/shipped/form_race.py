@@ -1,6 +1,6 @@
 """Forms of shipped kernels that are not shipped, raced: each beside the shipped winner, then the best beside rivals.
 
-`benchmarks.shipped.mlp_variants` and `benchmarks.shipped.row_variants` have the tables of forms; each form is one
+`benchmarks.shipped.mlp_variants`, `row_variants` and `attention_variants` have the tables of forms; each form is one
 config of a shipped operation, or of one whose kernel is a `FormsKernel` with the shipped kernel as its form `shipped`.
 All forms are compiled first, side by side; each is checked against the reference before it is timed; comparisons are
 interleaved, with L2 cold. Rows are written as soon as they are there. `speedup` is the other's time over the form's.
@@ -24,7 +24,7 @@ import triton_ops.kernels
 from benchmarks.document import headed, save
 from benchmarks.shipped.apart import Task, rows_apart, serve
 from triton_ops import Config, Operation, TritonKernelError, compare
-from triton_ops.backend import Arguments, CandidateError, FormsKernel, TritonCompiler
+from triton_ops.backend import Arguments, CandidateError, TritonCompiler
 from triton_ops.base import require
 from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
@@ -42,7 +42,7 @@ class Case:
     """The forms of one kernel at one of its named problems.
 
     Attributes:
-        operation: The shipped one, or one whose kernel is a `FormsKernel`, which has the form `shipped`.
+        operation: The shipped one, or one whose kernel has several forms, of which one is `shipped`.
         kernel: The name of the shipped operation.
         problem: The name of the problem.
         forms: By a name of their own, the configs of the forms, with FORM if the kernel has several.
@@ -61,7 +61,7 @@ class Case:
         winner = _winners().get((self.kernel, label))
         plain = load(self.kernel)
         config = Config(winner or plain.space_for(plain.problem(shape, dtype)).default_config)
-        return Config(config, FORM=SHIPPED) if isinstance(self.operation.kernel, FormsKernel) else config
+        return Config(config, FORM=SHIPPED) if SHIPPED in getattr(self.operation.kernel, "forms", ()) else config
 
     @property
     def configs(self) -> dict[str, Config]:

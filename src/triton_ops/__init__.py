@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     from triton_ops.timing import ScreenPolicy as ScreenPolicy
     from triton_ops.tuner import release_processes as release_processes
     from triton_ops.tuner import tune as tune
+    from triton_ops.values import Contents as Contents
     from triton_ops.values import KernelMetrics as KernelMetrics
     from triton_ops.values import Measurement as Measurement
     from triton_ops.values import Problem as Problem

@@ -11,6 +11,7 @@
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
+| `TRITON_OPS_SERVING`   | whether plug-ins of serving engines answer their look-ups: on, off | on     |
 | `TRITON_OPS_PROGRESS`  | progress of runs on stderr, where that is a terminal: on, off | on               |
 | `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
@@ -55,8 +56,8 @@ _BY_LIBRARIES = frozenset({
 })  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
-    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "PROGRESS",
-    "FAMILY",
+    "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "SERVING",
+    "PROGRESS", "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "race", "expected", "default", "error", "queue")
@@ -315,26 +316,17 @@ def inductor_cache_dir() -> Path:
 
 def effort() -> str:
     """The effort of a tune for which the caller names none; a `SettingsError` if the variable holds another word."""
-    return checked_effort(_text("TRITON_OPS_EFFORT") or "quick", "TRITON_OPS_EFFORT")
-
-
-def checked_effort(name: str, source: str = "effort") -> str:
-    """`name`, if it is that of an effort; else a `SettingsError` with `source`, the value and the allowed values."""
-    return _one_of(EFFORTS, name, source)
+    return one_of(EFFORTS, _text("TRITON_OPS_EFFORT") or "quick", "TRITON_OPS_EFFORT")
 
 
 def on_miss() -> str | None:
     """The policy of a launch without a known winner, as the environment says; None if it says nothing."""
     policy = _text("TRITON_OPS_ON_MISS")
-    return checked_on_miss(policy, "TRITON_OPS_ON_MISS") if policy else None
+    return one_of(ON_MISS, policy, "TRITON_OPS_ON_MISS") if policy else None
 
 
-def checked_on_miss(name: str, source: str = "on_miss") -> str:
-    """`name`, if it says what a launch without a known winner does; else a `SettingsError` as of an effort."""
-    return _one_of(ON_MISS, name, source)
-
-
-def _one_of(allowed: Sequence[str], name: str, source: str) -> str:
+def one_of(allowed: Sequence[str], name: str, source: str) -> str:
+    """`name`, if it is an allowed word; else a `SettingsError` with `source`, the value and the allowed words."""
     if name not in allowed:
         raise SettingsError(f"{source} is {name!r}; allowed are {', '.join(allowed)}", hint="choose one of these")
     return name
@@ -363,12 +355,17 @@ def report() -> str:
 
 def ranks() -> str:
     """The agreement of the processes of one job on winners: `agree` or `off`; else a `SettingsError`."""
-    return _one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
+    return one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
 
 
 def progress() -> bool:
     """True if runs may show their progress in a terminal: `on` or `off`; else a `SettingsError`."""
-    return _one_of(("on", "off"), _text("TRITON_OPS_PROGRESS") or "on", "TRITON_OPS_PROGRESS") == "on"
+    return one_of(("on", "off"), _text("TRITON_OPS_PROGRESS") or "on", "TRITON_OPS_PROGRESS") == "on"
+
+
+def serving() -> bool:
+    """True if plug-ins of serving engines may answer look-ups: `on` or `off`; else a `SettingsError`."""
+    return one_of(("on", "off"), _text("TRITON_OPS_SERVING") or "on", "TRITON_OPS_SERVING") == "on"
 
 
 def current_folder() -> str | None:

@@ -188,6 +188,20 @@ def test_with_previews_nothing_is_asked_for_until_the_searcher_was_told_of_one()
     assert compiler.asked == [(config, False) for config in CONFIGS[:3]], "three previews in all"
 
 
+def test_while_no_proposal_is_ready_there_is_room_for_one_for_each_compiler():
+    compiler, searcher = Compiler(at_once=False), Curious()
+    compiler.workers = 12
+    feed = CompiledFeed(compiler, 18, Previews(searcher, compiler, 1, None))
+    feed.room()
+    compiler.finish(CONFIGS[0])
+    assert feed.room() == 12
+    proposals = [Config(n=n) for n in range(10, 18)]
+    feed.add(proposals)
+    assert feed.room() == 4
+    compiler.finish(proposals[0])
+    assert feed.room() == 0, "the searcher knows more after the next trial"
+
+
 def test_the_searcher_is_told_of_every_proposal_that_was_compiled():
     compiler, searcher = Compiler(), Curious()
     feed = CompiledFeed(compiler, 4, Previews(searcher, compiler, 0, None))

@@ -107,6 +107,7 @@ NAMES = {
     "triton_ops.timing": ["RacePolicy", "ScreenPolicy"],
     "triton_ops.search": ["Searcher"],
     "triton_ops.request.effort": ["Budget", "Effort", "Patience"],
+    "triton_ops.values.contents": ["Contents"],
     "triton_ops.values.tensors": ["TensorSpec"],
     "triton_ops.values.tolerance": ["Tolerance"],
     "triton_ops.values.key": ["Problem"],

@@ -60,7 +60,7 @@ def test_wrong_effort_names_variable_value_and_choices(monkeypatch):
 
 def test_wrong_effort_given_in_code_names_its_source():
     with pytest.raises(ValueError, match="effort is 'Quick'"):
-        settings.checked_effort("Quick")
+        settings.one_of(settings.EFFORTS, "Quick", "effort")
 
 
 @pytest.mark.parametrize(

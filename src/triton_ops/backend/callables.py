@@ -154,14 +154,6 @@ def ptxas_version(path: Path) -> str | None:
     return match.group(1) if match else None
 
 
-def function_identity(function: Callable[..., Any]) -> dict[str, str]:
-    """The identity of a Python callable: source, Python, torch, packages, and the compiler if it uses Triton."""
-    source = Source.of(function)
-    facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
-    compiler = toolchain() if "triton" in source.packages else {}
-    return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
-
-
 def triton_identity(
     function: Any,
     grid: Callable[..., Any] | None,
@@ -261,7 +253,10 @@ class FunctionKernel:
     @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
-        return function_identity(self.function)
+        source = Source.of(self.function)
+        facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
+        compiler = toolchain() if "triton" in source.packages else {}
+        return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless every tunable can be passed as a keyword beside the arguments.

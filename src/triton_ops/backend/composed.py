@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from triton_ops.backend.callables import triton_identity
+from triton_ops.backend.launcher import LauncherKernel
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.backend.triton_process import loaded, resources_of, traits_of
@@ -26,14 +27,20 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTuna
 from triton_ops.space import Config
 from triton_ops.values import Resources, Status, TensorSpec
 
+Form: TypeAlias = "TritonKernel | StagedKernel | LauncherKernel"
+
 
 class ComposedKernel(CompiledByTriton):
     """Several Triton kernels as one: records and arguments know it by the one that leads."""
 
     @property
     @abstractmethod
-    def _leading(self) -> Single:
-        """The kernel that names this one, and has a parameter for every argument."""
+    def _members(self) -> tuple[Form, ...]:
+        """The kernels, first the one that names this one, and has a parameter for every argument."""
+
+    @property
+    def _leading(self) -> Form:
+        return self._members[0]
 
     @property
     def name(self) -> str:
@@ -51,12 +58,19 @@ class ComposedKernel(CompiledByTriton):
         return self._leading.interpreted
 
     @property
-    def parameter_names(self) -> list[str]:
+    def parameter_names(self) -> Sequence[str | None]:
         """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
 
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one of them is compiled."""
+        return next((each.compile_imports for each in self._members if each.compile_imports), "")
 
-Single: TypeAlias = TritonKernel | ComposedKernel
+    @property
+    def cache_key(self) -> str:
+        """Triton's name for the sources of all."""
+        return fingerprint([each.cache_key for each in self._members])
 
 
 _PROGRAMS = "programs"  # the parameter of the second kernel that is told how many programs the first launch had
@@ -93,8 +107,8 @@ class StagedKernel(ComposedKernel):
             )
 
     @property
-    def _leading(self) -> TritonKernel:
-        return self.first
+    def _members(self) -> tuple[Form, ...]:
+        return self.first, self.second
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -109,11 +123,6 @@ class StagedKernel(ComposedKernel):
         return {**self.first.identity, "second": more}
 
     @property
-    def compile_imports(self) -> str:
-        """Torch where code of the user's may ask a tensor anything when a config of one of the two is compiled."""
-        return self.first.compile_imports or self.second.compile_imports
-
-    @property
     def without_grid(self) -> StagedKernel:
         """The same kernels for processes that only compile, where the grids cannot go."""
         return replace(self, first=self.first.without_grid, second=self.second.without_grid)
@@ -122,11 +131,6 @@ class StagedKernel(ComposedKernel):
     def parsed(self) -> Any:
         """The first JIT function, whose text the free rules read."""
         return self.first.parsed
-
-    @property
-    def cache_key(self) -> str:
-        """Triton's name for the sources of both."""
-        return fingerprint([self.first.cache_key, self.second.cache_key])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise as the first kernel does, unless tunables and arguments together are what it takes."""
@@ -206,12 +210,9 @@ class StagedKernel(ComposedKernel):
         )
 
 
-Form: TypeAlias = TritonKernel | StagedKernel
-
-
 @dataclass(frozen=True)
 class FormsKernel(ComposedKernel):
-    """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
+    """Triton kernels, of one launch or several, that compute the same, and the tunable by which a config chooses.
 
     The first form, by the tunable's value, names the kernel, and has a parameter for every argument; no form has one of
     the tunable's name. With `default` None every config names a form. `others` are tunables that a form may have which
@@ -239,8 +240,8 @@ class FormsKernel(ComposedKernel):
                 )
 
     @property
-    def _leading(self) -> Form:
-        return next(iter(self.forms.values()))
+    def _members(self) -> tuple[Form, ...]:
+        return tuple(self.forms.values())
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -249,24 +250,9 @@ class FormsKernel(ComposedKernel):
         return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
 
     @property
-    def compile_imports(self) -> str:
-        """Torch where code of the user's may ask a tensor anything when a config of one form is compiled."""
-        return next((form.compile_imports for form in self.forms.values() if form.compile_imports), "")
-
-    @property
     def without_grid(self) -> FormsKernel:
         """The same kernel for processes that only compile, where the grids cannot go."""
         return replace(self, forms={value: form.without_grid for value, form in self.forms.items()})
-
-    @property
-    def parsed(self) -> None:
-        """None: no text of one function decides for all configs."""
-        return
-
-    @property
-    def cache_key(self) -> str:
-        """Triton's name for the sources of all forms."""
-        return fingerprint([form.cache_key for form in self.forms.values()])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
@@ -302,25 +288,26 @@ class FormsKernel(ComposedKernel):
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile the config's form for these arguments, and load the binary, as `TritonKernel.compile`."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind."""
-        form, own = self._form(config)
-        return self._whole(config, form, form.executable(own))
+        form, own = self.form_of(config)
+        at_launch = form.at_launch if isinstance(form, LauncherKernel) else form.executable
+        return self._whole(config, form, at_launch(own))
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """The name of all that a launch of a compiled config is; None where its form cannot tell."""
-        form, own = self._form(config)
+        form, own = self.form_of(config)
         return form.program_key(own, self._given(form, arguments), resources)
 
-    def _form(self, config: Config) -> tuple[Form, Config]:
+    def form_of(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes.
 
         Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.
@@ -332,7 +319,7 @@ class FormsKernel(ComposedKernel):
             )
         if self.interpreted and not form.interpreted:
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
-        return form, _part(_names(form), config)
+        return form, _part(tuple(form.parameter_names), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
         values, parameters = arguments.by_name(self).keyword, _names(form)
@@ -345,17 +332,12 @@ class FormsKernel(ComposedKernel):
         return replace(executable, config=config, bind=bind)
 
 
-def _names(form: Form) -> frozenset[str]:
-    return _as_set(tuple(form.parameter_names))
-
-
-@lru_cache(maxsize=256)
-def _as_set(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(names)
+def _names(form: Form) -> frozenset[str | None]:
+    return frozenset(form.parameter_names)
 
 
 @lru_cache(maxsize=1024)
-def _part(parameters: frozenset[str], config: Config) -> Config:
+def _part(parameters: tuple[str | None, ...], config: Config) -> Config:
     """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
-    names = parameters | TritonKernel.LAUNCH_OPTIONS
+    names = {*parameters, *TritonKernel.LAUNCH_OPTIONS}
     return Config({name: value for name, value in config.items() if name in names})

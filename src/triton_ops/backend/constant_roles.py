@@ -2,8 +2,9 @@
 
 A constant that sizes a range of elements is a tile where programs or turns of a loop step by it. Where nothing steps,
 one block covers an extent whole: the constant follows from the extent that its mask names. A constant is part of the
-meaning, whatever else it does, where it lays a tensor out, enters the arithmetic on data, or where a result of one
-block is kept for itself. What helpers do with a constant that they are given counts as if it stood in the kernel.
+meaning, whatever else it does, where it lays a tensor out or enters the arithmetic on data; it may be, where the result
+of one block is kept for itself. Names are followed to what they are given, and parameters of helpers to what the caller
+gives: what a helper does with a constant counts as if it stood in the kernel.
 """
 
 from __future__ import annotations
@@ -12,59 +13,80 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
-from triton_ops.backend.source_values import BLOCKS, DOTS, NONE, REDUCTIONS, Atom, CallFrame, Shape, offsets_of
 
-_SCANS = {"cumsum", "cumprod", "associative_scan", "sort", "softmax", "topk"}
-_MEMORY = {"load", "store"}
-_LAID_OUT = {"make_block_ptr": (1, 2), "make_tensor_descriptor": (1, 2)}  # the places of extents and strides
-_LOOP_KEYWORDS = ("num_stages", "warp_specialize", "flatten", "loop_unroll_factor", "disallow_acc_multi_buffer")
+Names: TypeAlias = "frozenset[str]"
+Shape: TypeAlias = "tuple[Names, ...] | None"  # for each axis the constants that size it; None if it is not known
+
+_NONE: Names = frozenset()
+_MOST_TERMS, _DEEPEST, _MOST_CALLS = 64, 24, 6
+_MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
+_ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
+_SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
+_REDUCTIONS = {"sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce"}
+_SCANS = {"cumsum", "cumprod", "associative_scan", "sort", "topk"}
+_FACTORS = {"dot": (0, 1), "dot_scaled": (0, 3)}  # the places of both in a product of tiles
+_RANGES = ("range", "static_range")
+_LAID_OUT = ((1, "shape", "layout"), (2, "strides", "layout"))
+_OPERANDS: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "arange": ((1, "end", "range"),),
+    "make_block_ptr": (*_LAID_OUT, (4, "block_shape", "block"), (0, "base", "address"), (3, "offsets", "address")),
+    "make_tensor_descriptor": (*_LAID_OUT, (3, "block_shape", "block")),
+    **dict.fromkeys(("zeros", "full"), ((0, "shape", "block"),)),
+    **dict.fromkeys(("broadcast_to", "reshape", "view"), ((1, "shape", "block"),)),
+    **dict.fromkeys(("to", "cast"), ((1, "dtype", "type"),)),
+    **dict.fromkeys(("load", "store"), ((0, "pointer", "address"), (1, "offsets", "block"))),
+    "advance": ((1, "offsets", "stepped"),),
+}
+"""The uses of constants as operands, by place and name; a method's value is its first operand."""
 _KEYWORDS = {
-    **dict.fromkeys(_LOOP_KEYWORDS, "option"),
+    **dict.fromkeys(("num_stages", "warp_specialize", "flatten", "loop_unroll_factor"), "option"),
     **dict.fromkeys(("allow_tf32", "input_precision", "max_num_imprecise_acc", "out_dtype"), "rounding"),
     **dict.fromkeys(("dtype", "element_ty"), "type"),
 }
-"""The kind of use that a constant has as one of these arguments."""
-
-MEANING = {
-    "layout": "it is an extent or a stride of a tensor",
-    "stride": "it is a stride: elements are numbered by it",
-    "parts": "it divides the elements of a tensor into groups",
-    "value": "it enters the arithmetic on data",
-    "type": "it is a type",
-    "rounding": "it decides how products are rounded",
-}
-"""The uses that make a constant a part of the meaning, whatever its other uses are."""
+_ROLES = (
+    ("layout", "meaning", "it is an extent or a stride of a tensor"),
+    ("stride", "meaning", "it is a stride: elements are numbered by it"),
+    ("parts", "meaning", "it divides the elements of a tensor into groups"),
+    ("value", "meaning", "it enters the arithmetic on data"),
+    ("type", "meaning", "it is a type"),
+    ("rounding", "meaning", "it decides how products are rounded"),
+    ("sized stepped", "tile", "it sizes blocks, and steps the loop"),
+    ("sized programs", "tile", "it sizes blocks, and steps the loop"),
+    ("sized placed", "tile", "it sizes blocks, and steps from program to program"),
+    ("flag", "flag", "the kernel branches on it"),
+    ("sized shifted", "meaning", "its blocks begin at each number of a program or a turn, and overlap"),
+    ("sized masked bounded", "derived", "one block covers {extents}: nothing steps by it"),
+    ("sized", "meaning", "it covers an extent whole: nothing steps by it, and no mask names the extent"),
+    ("option", "option", "it is the {option} of a loop"),
+    ("group", "group", "it groups neighbouring programs, and moves no result"),
+    ("programs", "programs", "it is the number of programs, which the grid decides"),
+    ("divided", "split", "it divides a loop among programs"),
+    ("turns placed", "count", "it counts what one program does in turn"),
+    ("extent", "meaning", "it is an extent: a mask is compared with it"),
+    ("heads", "meaning", "it divides the programs among the parts of a tensor"),
+    ("turns", "meaning", "it counts the turns of a loop"),
+    ("branch", "meaning", "the kernel branches on it"),
+    ("", "meaning", "what it does is not understood"),
+)
+"""The uses that make a role, of which the first counts, with the role and the reason."""
 _DOUBTS = {
     "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
     "partial": "it decides which elements one program combines, and each program's result is kept for itself",
-}
-"""The uses that make a tile a part of the meaning, unless the caller makes up for it."""
-_OTHERS: tuple[tuple[set[str], str, str], ...] = (
-    ({"option"}, "option", "it is the {} of a loop"),
-    ({"group"}, "group", "it groups neighbouring programs, and moves no result"),
-    ({"programs"}, "programs", "it is the number of programs, which the grid decides"),
-    ({"divided"}, "split", "it divides a loop among programs"),
-    ({"turns", "placed"}, "count", "it counts what one program does in turn"),
-)
-"""The roles of constants that size no block, by the uses that they have."""
-_FIXED = {
-    "extent": "it is an extent: a mask is compared with it",
-    "heads": "it divides the programs among the parts of a tensor",
-    "turns": "it counts the turns of a loop",
-    "branch": "the kernel branches on it",
+    "flag": "it may choose what is computed",
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConstantRole:
-    """The role of a constant: `tile`, `derived`, `group`, `split`, `count`, `option` or `meaning`, with the reason.
+    """The role of a constant, one of those in the table, with the reason.
 
     Attributes:
         extents: The parameters that its tiles cover, or of a derived constant the one that it must cover.
-        axes: Whether it is a row (`m`), a column (`n`) or the inner extent (`k`) of a product of tiles.
+        sides: Whether it is a row (`m`), a column (`n`) or the inner extent (`k`) of a product of tiles.
         option: Of an option, the argument of a loop that it is given as, such as `num_stages`.
         masked: Whether a mask or a descriptor guards the end of what it steps through.
         by_grid: Whether the grid must have a program for each of its tiles.
@@ -75,39 +97,240 @@ class ConstantRole:
     kind: str
     reason: str
     extents: tuple[str, ...] = ()
-    axes: frozenset[str] = NONE
+    sides: Names = _NONE
     option: str = ""
     masked: bool = True
     by_grid: bool = False
     doubt: str = ""
 
 
+class _Atom(NamedTuple):
+    """A factor in the sum of products that an index is: a constant, a range of one, or any other expression."""
+
+    kind: str  # "constant", "range", "other"
+    key: str
+    constants: Names = _NONE
+    made_of: Names = _NONE
+
+
+_Terms: TypeAlias = "list[tuple[_Atom, ...]]"
+
+
 @dataclass
 class _Uses:
-    """The uses of the kernel's constants by kind, and what is found beside them."""
+    """The uses of the kernel's constants, and what is found beside them."""
 
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     extents: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    axes: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    sides: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # names that number or count tiles
-    addresses: list[tuple[Atom, ...]] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    addresses: _Terms = field(default_factory=list)
     ties: set[tuple[str, str]] = field(default_factory=set)  # the first is a multiple of the second
     asserts: list[ast.expr] = field(default_factory=list)
     products: list[tuple[Shape, Shape]] = field(default_factory=list)
-    options: dict[str, str] = field(default_factory=dict)  # constant -> the argument of a loop that it is
     atomics: bool = False
     loops: bool = False  # whether a loop loads
 
-    def note(self, kind: str, constants: frozenset[str]) -> None:
-        for name in constants:
+    def note(self, kind: str, constants: Names | None) -> None:
+        for name in constants or ():
             self.kinds[name].add(kind)
 
 
-class _Visit:
-    """A visit of one call of a function, whose uses of constants it notes."""
+class _Frame:
+    """One call of a function, with what its parameters are given in the frame of the caller."""
 
-    def __init__(self, frame: CallFrame, uses: _Uses) -> None:
-        self.frame, self.source, self.uses = frame, frame.source, uses
+    def __init__(self, source: KernelSource, uses: _Uses, caller: tuple[ast.Call, _Frame] | None = None) -> None:
+        self.source, self.uses = source, uses
+        self.depth: int = 0 if caller is None else caller[1].depth + 1
+        self._given = None if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
+        self._helpers: dict[int, _Frame | None] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._terms: dict[str, _Terms] = {}
+        self._made_of: dict[int, tuple[ast.expr, Names]] = {}  # with the node, so that no identity returns
+
+    def constants(self, node: ast.expr, depth: int = 0) -> Names | None:
+        """The kernel's constants that an expression is made of; None if it is made of anything else."""
+        if isinstance(node, ast.Name) and depth <= _DEEPEST:
+            return self._constants_of_name(node.id, depth)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp)):
+            return self._together([one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)], depth)
+        if isinstance(node, ast.Call) and last_name(node) in _ARITHMETIC:
+            return self._together(node.args, depth)
+        is_float = isinstance(node, ast.Attribute) and node.attr.startswith("float")
+        return _NONE if is_float or isinstance(node, ast.Constant) else None
+
+    def _together(self, nodes: list[ast.expr], depth: int) -> Names | None:
+        parts = [self.constants(each, depth + 1) for each in nodes]
+        return None if None in parts else _NONE.union(*filter(None, parts))
+
+    def _constants_of_name(self, name: str, depth: int) -> Names | None:
+        source = self.source
+        if name in source.stores:
+            values = source.assignments.get(name, [])
+            return self._together(values, depth) if len(values) == 1 and name not in source.own_names else None
+        if self._given is None and name in source.own_names:
+            return frozenset((name,)) if name in source.constants else None
+        if self._given is None or name not in self._given:
+            return _NONE  # a default, or a number of the module
+        node, frame = self._given[name]
+        return frame.constants(node, depth + 1)
+
+    def _values_of(self, name: str) -> list[tuple[ast.expr, _Frame]]:
+        """The expressions that a name is given here, or by the caller."""
+        values = [(each, self) for each in self.source.assignments.get(name, ())]
+        return values + ([self._given[name]] if self._given is not None and name in self._given else [])
+
+    def _helper(self, call: ast.Call) -> _Frame | None:
+        """The frame of a call of another JIT function; None for any other call."""
+        if id(call) not in self._helpers:
+            callee = self.source.callee(call) if self.depth < _MOST_CALLS else None
+            self._helpers[id(call)] = None if callee is None else _Frame(callee, self.uses, (call, self))
+        return self._helpers[id(call)]
+
+    def _marks(self, node: ast.expr) -> Names:
+        """What an expression is made of, through names and helpers: `program`, `loop`, `range`, `load`."""
+        if id(node) not in self._made_of:
+            self._made_of[id(node)] = node, frozenset(self._marks_within(node, set()))
+        return self._made_of[id(node)][1]
+
+    def _marks_within(self, node: ast.expr, visited: set[tuple[int, str]]) -> set[str]:
+        marks: set[str] = set()
+        for inner in ast.walk(node):
+            values: list[tuple[ast.expr, _Frame]] = []
+            key = (id(self), inner.id) if isinstance(inner, ast.Name) else (id(inner), "")
+            if isinstance(inner, ast.Call):
+                marks |= _MARKS.get(last_name(inner), set())
+                helper = self._helper(inner)
+                values = [(value, helper) for value in helper.returned] if helper is not None else []
+            elif isinstance(inner, ast.Name):
+                values = self._values_of(inner.id)
+            for value, frame in values if key not in visited else ():
+                visited.add(key)
+                begins = value.left if isinstance(value, ast.BinOp) else None
+                goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
+                marks |= frame._marks_within(value, visited) | ({"loop"} if goes_on else set())
+        return marks
+
+    @cached_property
+    def returned(self) -> list[ast.expr]:
+        """What the function returns."""
+        nodes = (node for node in ast.walk(self.source.node) if isinstance(node, ast.Return))
+        return [node.value for node in nodes if node.value is not None]
+
+    def _operands(self, call: ast.Call) -> list[ast.expr]:
+        """The arguments by place; of a method the value itself comes first."""
+        if isinstance(call.func, ast.Attribute):
+            root = call.func.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if not isinstance(root, ast.Name) or root.id in self.source.stores or root.id in self.source.own_names:
+                return [call.func.value, *call.args]
+        return list(call.args)
+
+    def _operand(self, call: ast.Call, place: int, name: str) -> ast.expr | None:
+        operands = self._operands(call)
+        named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+        return operands[place] if named is None and place < len(operands) else named
+
+    def _sized_by(self, call: ast.Call) -> tuple[Names, ...] | None:
+        """The constants that size each axis of a block that a call makes, or that a descriptor of the host loads."""
+        for place, name, kind in _OPERANDS.get(last_name(call), ()):
+            node = self._operand(call, place, name) if kind in ("range", "block") else None
+            if node is not None and (name != "offsets" or isinstance(node, (ast.List, ast.Tuple))):
+                return tuple(map(self._within, _items(node)))
+        return None
+
+    def terms(self, node: ast.expr) -> _Terms:
+        """An index as a sum of products; what is neither a sum nor a product is one factor."""
+        constants = self.constants(node)
+        if constants is not None:
+            return [(_Atom("constant", ast.unparse(node), constants),)]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            pairs = ((a, b) for a in self.terms(node.left) for b in self.terms(node.right))
+            return [(*a, *b) for a, b in pairs][:_MOST_TERMS]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
+            return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
+        if isinstance(node, ast.Subscript):
+            return self.terms(node.value)
+        if isinstance(node, ast.Call) and last_name(node) == "arange":
+            return [(_Atom("range", ast.unparse(node), _NONE.union(*self._sized_by(node) or ())),)]
+        if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
+            operands = self._operands(node)[1 if last_name(node) == "where" else 0 :]
+            return self.terms(operands[0]) if operands else []
+        if isinstance(node, ast.Name):
+            return self._terms_of_name(node)
+        return [(_Atom("other", ast.unparse(node), made_of=self._marks(node)),)]
+
+    def _terms_of_name(self, node: ast.Name) -> _Terms:
+        name = node.id
+        if name not in self._terms:
+            itself: _Terms = [(_Atom("other", f"{id(self)}.{name}", made_of=self._marks(node)),)]
+            self._terms[name] = itself  # where it is made of itself, as in a loop
+            sums = (pair for pair in self._values_of(name) if _is_index(pair[0]))
+            self._terms[name] = [term for value, frame in sums for term in frame.terms(value)][:_MOST_TERMS] or itself
+        return self._terms[name]
+
+    def _within(self, node: ast.expr) -> Names:
+        """The constants in an index, or in one of several."""
+        return _NONE.union(*(atom.constants for item in _items(node) for term in self.terms(item) for atom in term))
+
+    def shape(self, node: ast.expr) -> Shape:
+        """The constants that size each axis of a block; an empty tuple for a number."""
+        if isinstance(node, ast.Name):
+            if node.id not in self._shapes:
+                self._shapes[node.id] = None  # where it is made of itself
+                shapes = (frame.shape(value) for value, frame in self._values_of(node.id) if not _is_loop(value))
+                longest = max((each for each in shapes if each is not None), key=len, default=None)
+                self._shapes[node.id] = () if longest is None and node.id in self.source.own_names else longest
+            return self._shapes[node.id]
+        if isinstance(node, ast.Subscript):
+            inner, parts = self.shape(node.value), _items(node.slice)
+            axes = iter(inner or ())
+            is_known = inner is not None and all(_is_none(one) or isinstance(one, ast.Slice) for one in parts)
+            return tuple(_NONE if _is_none(one) else next(axes, _NONE) for one in parts) if is_known else None
+        if isinstance(node, ast.Call):
+            return self._shape_of_call(node)
+        if isinstance(node, ast.Attribute) and node.attr == "T":
+            return (self.shape(node.value) or ())[::-1]
+        if isinstance(node, (ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp)):
+            return self._broadcast([one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)])
+        return () if isinstance(node, ast.Constant) else None
+
+    def _shape_of_call(self, call: ast.Call) -> Shape:
+        name, operands = last_name(call), self._operands(call)
+        if (frame := self._helper(call)) is not None:
+            return next((shape for value in frame.returned if (shape := frame.shape(value)) is not None), None)
+        if name in _FACTORS and len(operands) > _FACTORS[name][1]:
+            left, right = (self.shape(operands[place]) for place in _FACTORS[name])
+            return (left[-2], right[-1]) if left and right and len(left) > 1 and len(right) > 1 else None
+        inner = self.shape(operands[0]) if operands else None
+        if not (name == "load" and inner) and (sizes := self._sized_by(call)) is not None:
+            return sizes
+        if name in ("trans", "advance"):
+            return inner[::-1] if inner and name == "trans" and len(operands) == 1 else inner
+        axis = self._axis(call)
+        if name in _REDUCTIONS and inner:
+            return () if axis is None else tuple(each for at, each in enumerate(inner) if at != axis % len(inner))
+        if name == "expand_dims" and inner is not None and axis is not None:
+            return (*inner[:axis], _NONE, *inner[axis:])
+        return self._broadcast(operands) if isinstance(call.func, ast.Attribute) else None
+
+    def _axis(self, call: ast.Call) -> int | None:
+        """The axis that a call names; -1 for any from the end, None where it names none."""
+        axis = self._operand(call, 1, "axis")
+        if isinstance(axis, ast.UnaryOp):
+            return -1
+        return axis.value if isinstance(axis, ast.Constant) and isinstance(axis.value, int) else None
+
+    def _broadcast(self, nodes: list[ast.expr]) -> Shape:
+        shapes = [shape for node in nodes if (shape := self.shape(node)) is not None]
+        rank = max(map(len, shapes), default=0)
+        padded = [(_NONE,) * (rank - len(shape)) + shape for shape in shapes]
+        whole = tuple(next(filter(None, axes), _NONE) for axes in zip(*padded, strict=True))
+        return whole if shapes else None
 
     def visit(self) -> None:
         """Note the uses of constants in this function, and in those that it calls."""
@@ -115,208 +338,180 @@ class _Visit:
             if (handler := _HANDLERS.get(type(node))) is not None:
                 handler(self, node)
         for name, values in self.source.assignments.items():
-            for value in values:
-                self._note_count(f"{id(self.frame)}.{name}", value)
-
-    def _note_count(self, key: str, value: ast.expr) -> None:
-        """Note a name that is given the number of tiles."""
-        if isinstance(value, ast.Call) and last_name(value) == "cdiv" and len(value.args) > 1:
-            divisor = value.args[1]
-        elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
-            divisor = value.right
-        else:
-            return
-        if self.frame.constants(value) is None:
-            for constant in self.frame.constants(divisor) or ():
-                self.uses.numbers[constant].add(key)
+            for divisor in (_quotient(value)[1] for value in values if self.constants(value) is None):
+                for constant in (divisor is not None and self.constants(divisor)) or ():
+                    self.uses.numbers[constant].add(f"{id(self)}.{name}")
 
     def _visit_branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
-        parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
-        for part in parts:
+        for part in node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]:
             inner = part.operand if isinstance(part, ast.UnaryOp) else part
-            self.uses.note("flag" if isinstance(inner, ast.Name) else "branch", self.frame.constants(inner) or NONE)
+            self.uses.note("flag" if isinstance(inner, ast.Name) else "branch", self.constants(inner))
 
     def _visit_call(self, call: ast.Call) -> None:
-        name, operands, uses = last_name(call), self.frame.operands(call), self.uses
-        if (frame := self.frame.helper(call)) is not None:
-            _Visit(frame, uses).visit()
+        name, operands, uses = last_name(call), self._operands(call), self.uses
+        if (frame := self._helper(call)) is not None:
+            frame.visit()
             return
-        for keyword in call.keywords:
-            kind = _KEYWORDS.get(str(keyword.arg))
-            for constant in (kind and self.frame.constants(keyword.value)) or ():
-                uses.kinds[constant].add(str(kind))
-                uses.options[constant] = str(keyword.arg)
-        if len(operands) > 1 and (name in ("arange", "to", "cast")):
-            uses.note("range" if name == "arange" else "type", self.frame.constants(operands[1]) or NONE)
-        elif name == "cdiv" and len(operands) == 2:
-            self._note_cover(operands[0], operands[1])
-        elif name in ("min", "minimum", "swizzle2d"):
-            self._visit_least(operands[-1:] if name == "swizzle2d" else operands, operands)
-        elif name == "static_assert" and operands:
-            uses.asserts.append(operands[0])
-        uses.atomics |= name.startswith("atomic")
-        self._visit_shapes(call, name)
-        self._visit_memory(call, name, operands)
+        self._visit_operands(call, name)
+        if name.startswith("atomic"):
+            uses.atomics = True
+        elif name == "static_assert" and self._given is None:
+            uses.asserts += operands[:1]
+        elif name in ("min", "minimum", "swizzle2d"):  # of a constant and a number of programs: the size of a group
+            others = [each for each in operands if self.constants(each) is None]
+            is_group = bool(_NONE.union(*map(self._marks, others)) & {"program", "loop"})
+            for each in operands[-1:] if name == "swizzle2d" else operands:
+                uses.note("group", self.constants(each) if is_group else None)
+        self._visit_quotient(call)
         self._visit_combination(call, name, operands)
 
-    def _visit_least(self, candidates: list[ast.expr], operands: list[ast.expr]) -> None:
-        """The least of a constant and a number of programs is the size of a group of them."""
-        made_of = NONE.union(*(self.frame.made_of(each) for each in operands if self.frame.constants(each) is None))
-        for each in candidates if made_of & {"program", "loop"} else ():
-            self.uses.note("group", self.frame.constants(each) or NONE)
-
-    def _visit_shapes(self, call: ast.Call, name: str) -> None:
-        sizes = self.source.argument(call, *BLOCKS[name]) if name in BLOCKS else None
-        placed = [self.frame.constants_within(each) for each in offsets_of(call) or ()]
-        for axis in (self.frame.sizes(sizes) if sizes is not None else ()) + tuple(placed):
-            self.uses.note("block", axis)
-        for place, keyword_name in zip(_LAID_OUT.get(name, ()), ("shape", "strides"), strict=False):
-            node = self.source.argument(call, place, keyword_name)
-            for part in ast.walk(node) if node is not None else ():
-                self.uses.note("layout", (self.frame.constants(part) or NONE) if isinstance(part, ast.expr) else NONE)
-
-    def _visit_memory(self, call: ast.Call, name: str, operands: list[ast.expr]) -> None:
+    def _visit_operands(self, call: ast.Call, name: str) -> None:
         uses = self.uses
-        if name in _MEMORY or name.startswith("atomic"):
-            addresses = operands[:1]
-        elif name == "make_block_ptr":
-            base, offsets = self.source.argument(call, 0, "base"), self.source.argument(call, 3, "offsets")
-            addresses = [
-                *([base] if base else []),
-                *(offsets.elts if isinstance(offsets, (ast.Tuple, ast.List)) else ()),
-            ]
-        else:
-            return
-        for each in addresses:
-            uses.addresses += self.frame.terms(each)
+        for keyword in call.keywords:
+            kind = _KEYWORDS.get(str(keyword.arg), "")
+            uses.note(kind, constants := (self.constants(keyword.value) if kind else None))
+            uses.options.update(dict.fromkeys(constants or (), str(keyword.arg)))
+        for place, operand_name, kind in _OPERANDS.get("store" if name.startswith("atomic") else name, ()):
+            node = self._operand(call, place, operand_name)
+            if node is not None and kind == "address":
+                uses.addresses += [term for item in _items(node) for term in self.terms(item)]
+            elif node is not None and kind not in ("range", "block"):
+                uses.note(kind, self._within(node))
+        for axis in self._sized_by(call) or ():
+            uses.note("range" if name == "arange" else "block", axis)
 
     def _visit_combination(self, call: ast.Call, name: str, operands: list[ast.expr]) -> None:
+        """Note what a product of tiles, a reduction or a scan combines."""
         uses = self.uses
-        if name in DOTS and len(operands) > DOTS[name][1]:
-            left, right = (self.frame.shape(operands[place]) for place in DOTS[name])
+        if name in _FACTORS and len(operands) > _FACTORS[name][1]:
+            left, right = (self.shape(operands[place]) for place in _FACTORS[name])
             uses.products.append((left, right))
             for shape, at, side in ((left, -2, "m"), (left, -1, "k"), (right, -2, "k"), (right, -1, "n")):
                 for constant in shape[at] if shape and len(shape) > 1 else ():
-                    uses.axes[constant].add(side)
-                    uses.note("combined", frozenset((constant,)) if side == "k" else NONE)
-        elif name in REDUCTIONS | _SCANS and operands and "load" in self.frame.made_of(operands[0]):
-            shape = self.frame.shape(operands[0]) or ()
-            axis = self.frame.axis(call)
-            is_all = axis is None and name in REDUCTIONS
-            for constants in shape if is_all else shape[axis or 0 :][:1]:
+                    uses.sides[constant].add(side)
+                    uses.kinds[constant] |= {"combined"} if side == "k" else set()
+        elif name in _REDUCTIONS | _SCANS and operands and "load" in self._marks(operands[0]):
+            shape, axis = self.shape(operands[0]) or (), self._axis(call)
+            for constants in shape if axis is None and name in _REDUCTIONS else shape[axis or 0 :][:1]:
                 uses.note("combined", constants)
 
     def _visit_operation(self, node: ast.BinOp) -> None:
-        left, right, uses = self.frame.constants(node.left), self.frame.constants(node.right), self.uses
+        left, right = self.constants(node.left), self.constants(node.right)
+        if isinstance(node.op, ast.Mult):
+            self._visit_product(node)
+        self._visit_quotient(node)
         if (left is None) == (right is None):
-            if isinstance(node.op, ast.Mult):
-                self._note_products(node)
             return
-        constants, other = (left, node.right) if left is not None else (right, node.left)
-        made_of, shape = self.frame.made_of(other), self.frame.shape(other)
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right is not None:
-            if "range" in made_of or (shape and "load" in made_of):
-                uses.note("parts", constants or NONE)
-            elif "program" in made_of or "loop" in made_of:
-                uses.note("heads", constants or NONE)
-            else:
-                self._note_cover(other, node.right)
-        elif isinstance(node.op, ast.Mult):
-            self._note_products(node)
-        if shape and "load" in made_of and self._is_data(other) and not isinstance(node.op, (ast.FloorDiv, ast.Mod)):
-            uses.note("value", constants or NONE)
+        other = node.right if left is not None else node.left
+        marks, shape = self._marks(other), self.shape(other)
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            by_element = "range" in marks or (shape and "load" in marks)
+            kind = "parts" if by_element else "heads" if marks & {"program", "loop"} else ""
+            self.uses.note(kind, right if kind else None)
+        elif shape and "load" in marks and not any(one.kind == "range" for term in self.terms(other) for one in term):
+            self.uses.note("value", left or right)
 
-    def _is_data(self, node: ast.expr) -> bool:
-        """Tell whether a block is no index: whether nothing that is loaded or stored is addressed by it."""
-        return not any(atom.kind == "range" for term in self.frame.terms(node) for atom in term)
-
-    def _note_products(self, node: ast.BinOp) -> None:
-        for term in self.frame.terms(node):
-            constants = NONE.union(*(atom.constants for atom in term if atom.kind == "constant"))
+    def _visit_product(self, node: ast.BinOp) -> None:
+        for term in self.terms(node):
+            constants = _NONE.union(*(atom.constants for atom in term if atom.kind == "constant"))
             others = [atom for atom in term if atom.kind != "constant"]
             moving = [atom for atom in others if atom.made_of & {"program", "loop"} and "range" not in atom.made_of]
             if any(atom.kind == "range" for atom in others):
                 self.uses.note("stride", constants)
             elif moving:
-                steps = any("program" not in atom.made_of for atom in moving)
-                self.uses.note("stepped" if steps else "placed", constants)
-                self.uses.note("looped", constants if any("loop" in atom.made_of for atom in moving) else NONE)
+                marks = _NONE.union(*(atom.made_of for atom in moving))
+                self.uses.note("placed" if all("program" in one.made_of for one in moving) else "stepped", constants)
+                self.uses.note("looped", constants if "loop" in marks else _NONE)
                 for constant in constants if len(others) == len(moving) else ():
-                    self.uses.numbers[constant].update(atom.key for atom in moving if atom.kind == "name")
+                    self.uses.numbers[constant].update(atom.key for atom in moving)
+
+    def _visit_quotient(self, node: ast.expr) -> None:
+        """Note the extent that tiles of a constant cover, if it is no index itself."""
+        extent, tile = _quotient(node)
+        if extent is not None and tile is not None and not self._marks(extent) & {"range", "program", "loop"}:
+            for constant in self.constants(tile) or ():
+                self.uses.extents[constant].update(self._parameters(extent))
 
     def _visit_step(self, node: ast.AugAssign) -> None:
-        if isinstance(node.op, (ast.Add, ast.Sub)):
-            is_programs = self._is_program_number(node.target, self.frame.constants(node.value))
-            for term in self.frame.terms(node.value):
-                if not any(atom.kind == "range" or atom.made_of for atom in term):
-                    constants = NONE.union(*(atom.constants for atom in term))
-                    self.uses.note("programs" if is_programs else "stepped", constants)
-                    self.uses.note("divided", constants if len(constants) > 1 else NONE)
+        for term in self.terms(node.value) if isinstance(node.op, (ast.Add, ast.Sub)) else ():
+            if not any(atom.kind == "range" or atom.made_of for atom in term):
+                self._note_step(_NONE.union(*(atom.constants for atom in term)), node.target, node.value)
 
-    def _is_program_number(self, node: ast.expr, step: frozenset[str] | None) -> bool:
-        """Tell whether an index begins with the number of the program itself, and a step is that of all programs."""
-        first = self.frame.terms(node) if step is not None else []
-        return any(len(term) == 1 and "program" in term[0].made_of for term in first)
+    def _note_step(self, constants: Names, begin: ast.expr | None, step: ast.expr) -> None:
+        """Note a step; one that begins at the number of the program itself is that of all programs."""
+        begins = self.terms(begin) if begin is not None and self.constants(step) is not None else []
+        is_programs = any(len(term) == 1 and "program" in term[0].made_of for term in begins)
+        self.uses.note("programs" if is_programs else "stepped", constants)
+        self.uses.note("divided", constants if len(constants) > 1 else None)
 
     def _visit_comparison(self, node: ast.Compare) -> None:
-        if len(node.ops) > 1:
-            return
         sides = [node.left, node.comparators[0]]
-        pure = [self.frame.constants(side) for side in sides]
+        pure = [self.constants(side) for side in sides]
         if None not in pure:
-            self.uses.note("branch", NONE.union(*filter(None, pure)))
+            self.uses.note("branch", _NONE.union(*filter(None, pure)))
             return
         for side, constants, other in zip(sides, pure, reversed(sides), strict=True):
-            ranges = [atom for term in self.frame.terms(other) for atom in term if atom.kind == "range"]
-            if constants and ranges:
-                self.uses.note("extent", constants)
-            for sized in {constant for atom in ranges for constant in atom.constants}:
-                self.uses.note("masked", frozenset((sized,)))
-                for name in self._parameters(side):
-                    self.uses.extents[sized][name] = None
+            ranges = [atom for term in self.terms(other) for atom in term if atom.kind == "range"]
+            self.uses.note("extent", constants if ranges else None)
+            shifts = any(len(term) == 1 and term[0].made_of & {"program", "loop"} for term in self.terms(other))
+            for sized in (constant for atom in ranges for constant in atom.constants):
+                self.uses.kinds[sized] |= {"masked", "shifted"} if shifts else {"masked"}
+                self.uses.extents[sized].update(self._parameters(side))
 
-    def _parameters(self, node: ast.expr) -> Iterator[str]:
+    def _parameters(self, node: ast.expr) -> dict[str, None]:
         """The kernel's parameters that an extent is, or is counted down from."""
-        for term in self.frame.terms(node):
-            for atom in term[:1] if len(term) == 1 else ():
-                name = atom.key.partition(".")[2] if atom.kind == "name" else atom.key
-                if name.isidentifier():
-                    yield name
-
-    def _note_cover(self, extent: ast.expr, tile: ast.expr) -> None:
-        for constant in (constants := self.frame.constants(tile) or NONE):
-            self.uses.note("covers", constants)
-            for name in self._parameters(extent):
-                self.uses.extents[constant][name] = None
+        names = (term[0].key.rpartition(".")[2] for term in self.terms(node) if len(term) == 1)
+        return dict.fromkeys(name for name in names if name.isidentifier())
 
     def _visit_loop(self, node: ast.For) -> None:
-        call, uses = node.iter, self.uses
-        if not isinstance(call, ast.Call) or last_name(call) not in ("range", "static_range") or not call.args:
+        if not _is_loop(node.iter):
             return
-        uses.loops |= any(isinstance(one, ast.Call) and last_name(one) == "load" for one in ast.walk(node))
-        bounds, step = call.args[:2], call.args[2] if len(call.args) == 3 else None
-        if len(call.args) < 3 and ast.unparse(call.args[-1]) in self.source.own_names:
-            uses.note("turns", self.frame.constants(call.args[-1]) or NONE)
-        if step is None:
+        *bounds, last = node.iter.args  # type: ignore[attr-defined]
+        self.uses.loops |= any(isinstance(one, ast.Call) and last_name(one) == "load" for one in ast.walk(node))
+        if len(bounds) < 2:  # without a step
+            self.uses.note("turns", self.constants(last) if ast.unparse(last) in self.source.own_names else None)
             return
-        constants = self.frame.constants(step) or NONE
-        is_programs = len(bounds) > 1 and self._is_program_number(bounds[0], self.frame.constants(step))
-        uses.note("programs" if is_programs else "stepped", constants)
-        uses.note("divided", constants if len(constants) > 1 else NONE)
+        constants = self.constants(last) or _NONE
+        self._note_step(constants, bounds[0], last)
         for constant in constants:
-            for extent in self._parameters(bounds[-1]):
-                uses.extents[constant][extent] = None
-            others = {
-                one for bound in bounds for term in self.frame.terms(bound) for atom in term for one in atom.constants
-            }
-            uses.ties |= {(other, constant) for other in others if other != constant}
+            self.uses.extents[constant].update(self._parameters(bounds[1]))
+            others = self._within(ast.Tuple(bounds)) - {constant}
+            self.uses.ties |= {(other, constant) for other in others}
 
 
 _HANDLERS: dict[type[ast.AST], Any] = {
-    ast.Call: _Visit._visit_call, ast.BinOp: _Visit._visit_operation, ast.AugAssign: _Visit._visit_step,
-    ast.Compare: _Visit._visit_comparison, ast.If: _Visit._visit_branch, ast.IfExp: _Visit._visit_branch,
-    ast.While: _Visit._visit_branch, ast.For: _Visit._visit_loop,
+    ast.Call: _Frame._visit_call, ast.BinOp: _Frame._visit_operation, ast.AugAssign: _Frame._visit_step,
+    ast.Compare: _Frame._visit_comparison, ast.For: _Frame._visit_loop,
+    **dict.fromkeys((ast.If, ast.IfExp, ast.While), _Frame._visit_branch),
 }  # fmt: skip
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+
+
+def _is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_loop(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node) in _RANGES and bool(node.args)
+
+
+def _is_index(node: ast.expr) -> bool:
+    """Tell whether an index is made here, so that its parts are what it is made of."""
+    if isinstance(node, ast.Call):
+        return last_name(node) in _SAME_PLACE or last_name(node) == "arange"
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Mod))
+    return is_sum or isinstance(node, (ast.Subscript, ast.Name, ast.Constant))
+
+
+def _quotient(node: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
+    """The two sides of a whole division; None for both of anything else."""
+    if isinstance(node, ast.Call) and last_name(node) == "cdiv" and len(node.args) == 2:
+        return node.args[0], node.args[1]
+    is_whole = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod))
+    return (node.left, node.right) if is_whole else (None, None)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -326,55 +521,39 @@ class SourceRoles:
     roles: Mapping[str, ConstantRole]
     ties: frozenset[tuple[str, str]]
     asserts: tuple[ast.expr, ...]
-    products: bool
+    products: tuple[tuple[Shape, Shape], ...]
     loops: bool
 
     @classmethod
     def of(cls, source: KernelSource) -> SourceRoles:
         """Read the source of a kernel; some milliseconds."""
         uses = _Uses()
-        _Visit(CallFrame(source), uses).visit()
+        _Frame(source, uses).visit()
         roles = {name: _role(name, uses) for name in source.parameters if name in source.constants}
-        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), bool(uses.products), uses.loops)
+        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), tuple(uses.products), uses.loops)
 
 
 def _role(name: str, uses: _Uses) -> ConstantRole:
-    kinds, extents = uses.kinds[name], tuple(uses.extents[name])
-    sized, moved = kinds & {"range", "block"}, kinds & {"stepped", "placed", "programs"}
-    if _numbered(name, uses):
-        kinds.add("numbering")
-    if sized and {"combined", "placed"} <= kinds and not kinds & {"stepped", "programs"} and not uses.atomics:
-        kinds.add("partial")
-    if (reason := next((reason for kind, reason in MEANING.items() if kind in kinds), None)) is not None:
-        return ConstantRole(name, "meaning", reason)
-    axes, doubt = frozenset(uses.axes[name]), next((text for kind, text in _DOUBTS.items() if kind in kinds), "")
-    if sized and moved:
-        how = "steps the loop" if kinds & {"stepped", "programs"} else "steps from program to program"
-        return ConstantRole(
-            name, "tile", f"sizes blocks, and {how}", extents, axes, masked=bool(kinds & {"masked", "block"}),
-            by_grid=not kinds & {"stepped", "looped", "programs"}, doubt=doubt,
-        )  # fmt: skip
-    if "flag" in kinds and not kinds & {"branch", "range"}:
-        return ConstantRole(name, "flag", "the kernel branches on it", doubt="it may choose what is computed")
-    if sized and "masked" in kinds and extents:
-        return ConstantRole(
-            name, "derived", f"one block covers {' and '.join(extents)}: nothing steps by it", extents, axes
-        )
-    if sized:
-        return ConstantRole(
-            name, "meaning", "it covers an extent whole: nothing steps by it, and no mask names the extent"
-        )
-    if (other := next((other for uses_of, *other in _OTHERS if uses_of <= kinds), None)) is not None:
-        option = uses.options.get(name, "")
-        return ConstantRole(name, other[0], other[1].format(option), extents, option=option)
-    reason = next((text for kind, text in _FIXED.items() if kind in kinds), "what it does is not understood")
-    return ConstantRole(name, "meaning", reason)
+    kinds, extents, option = {*uses.kinds[name]}, tuple(uses.extents[name]), uses.options.get(name, "")
+    goes_on = bool(kinds & {"stepped", "programs"})
+    kinds |= {"sized"} if kinds & {"range", "block"} else set()
+    kinds |= {"bounded"} if extents else set()
+    kinds |= {"numbering"} if any(_numbered(name, uses)) else set()
+    kinds |= {"partial"} if {"sized", "combined", "placed"} <= kinds and not (goes_on or uses.atomics) else set()
+    kinds -= {"flag"} if kinds & {"branch", "range"} else set()
+    kind, reason = next((kind, text) for needed, kind, text in _ROLES if kinds.issuperset(needed.split()))
+    is_doubted = kind in ("tile", "flag")
+    return ConstantRole(
+        name=name, kind=kind, reason=reason.format(extents=" and ".join(extents), option=option), extents=extents,
+        sides=frozenset(uses.sides[name]), option=option, masked=bool(kinds & {"masked", "block"}),
+        by_grid=kind == "tile" and not (goes_on or "looped" in kinds or "programs" in set().union(*uses.kinds.values())),
+        doubt=next((text for doubt, text in _DOUBTS.items() if doubt in kinds and is_doubted), ""),
+    )  # fmt: skip
 
 
-def _numbered(name: str, uses: _Uses) -> bool:
-    """Tell whether an address has the number of a tile, or the count of tiles, without a size of such tiles."""
-    return any(
-        atom.key in uses.numbers[name] and not any(atom.key in uses.numbers[constant] for constant in sizes)
-        for term in uses.addresses
-        for atom, sizes in zip(term, [NONE.union(*(other.constants for other in term))] * len(term), strict=True)
-    )
+def _numbered(name: str, uses: _Uses) -> Iterator[bool]:
+    """Tell of each address whether it has the number or the count of tiles, without a size of such tiles."""
+    for term in uses.addresses:
+        sizes = _NONE.union(*(atom.constants for atom in term))
+        for atom in term:
+            yield atom.key in uses.numbers[name] and not any(atom.key in uses.numbers[size] for size in sizes)

@@ -10,12 +10,13 @@ Facts used, from Triton 3.6 to 3.9: `triton.tools.tensor_descriptor.TensorDescri
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.kernel_source import KernelSource
+from triton_ops.backend.kernel_source import KernelSource, last_name
 from triton_ops.backend.roles import Arguments
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
@@ -30,8 +31,8 @@ _MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.g
 
 def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:
     """A descriptor of a tensor, or of a stand-in for one, as a kernel takes it; Gluon's have a layout."""
-    made = _made(tensor, _block_shape(rule, meta), gluon)
-    return _laid_out(made) if gluon else made
+    own = rule(meta) if callable(rule) else [meta[each] if isinstance(each, str) else each for each in rule]
+    return matrix_descriptor(tensor, own, gluon=gluon)
 
 
 def _laid_out(made: Any) -> Any:
@@ -65,12 +66,6 @@ def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
     made.shape, made.strides = list(tensor.shape), list(tensor.stride())
     made.block_shape = [int(extent) for extent in block]
     return made
-
-
-def _block_shape(rule: BlockRule, meta: Mapping[str, Any]) -> Sequence[int]:
-    if callable(rule):
-        return rule(meta)
-    return [meta[extent] if isinstance(extent, str) else extent for extent in rule]
 
 
 def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[str, Any]) -> None:
@@ -109,12 +104,26 @@ def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> No
     Only strides are seen that stand in the source as numbers, or as parameters whose arguments are known.
     """
     source = KernelSource.of(function) if hasattr(function, "src") else None
-    for base, strides in source.descriptors if source is not None else ():
+    for base, strides in _described_in(source) if source is not None else ():
         value = values.get(base)
         if Arguments.is_tensor(value) or isinstance(value, TensorSpec):
             spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
             numbers = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
             _check(base, kernel, [step if type(step) is int else None for step in numbers], spec)
+
+
+def _described_in(source: KernelSource) -> Iterator[tuple[str, list[str | int | None]]]:
+    """The parameter and the strides of each `make_tensor_descriptor(parameter, …)`; None for computed strides."""
+    for call in (one for one in source.calls if last_name(one) == "make_tensor_descriptor"):
+        base, strides = source.argument(call, 0, "base"), source.argument(call, 2, "strides")
+        if isinstance(base, ast.Name) and base.id not in source.stores and isinstance(strides, (ast.List, ast.Tuple)):
+            yield base.id, [_stride(source, each) for each in strides.elts]
+
+
+def _stride(source: KernelSource, node: ast.expr) -> str | int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return node.id if isinstance(node, ast.Name) and node.id not in source.stores else None
 
 
 def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSpec) -> None:

@@ -95,7 +95,7 @@ class KernelSource:
     @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
-        return frozenset(p.name for p in self.function.params if p.is_constexpr)
+        return frozenset(name for name, kind in self._plain.__annotations__.items() if "constexpr" in str(kind))
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -241,21 +241,6 @@ class KernelSource:
             elif name not in _PASS_ON and name not in _VALUES:
                 uses.update(on, *map(self.pointers, arguments))
         return tuple(name for name in self.parameters if name in targets and name not in uses)
-
-    @cached_property
-    def descriptors(self) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
-        """The parameter and the strides of each `make_tensor_descriptor(parameter, …)`; None for computed strides."""
-        pairs = []
-        for call in (one for one in self.calls if last_name(one) == "make_tensor_descriptor"):
-            base, strides = self.argument(call, 0, "base"), self.argument(call, 2, "strides")
-            if isinstance(base, ast.Name) and base.id not in self.stores and isinstance(strides, (ast.List, ast.Tuple)):
-                pairs.append((base.id, tuple(map(self._stride, strides.elts))))
-        return tuple(pairs)
-
-    def _stride(self, node: ast.expr) -> str | int | None:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return node.value
-        return node.id if isinstance(node, ast.Name) and node.id not in self.stores else None
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
@@ -461,6 +446,11 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     blocks = _BlocksSoFar()
     blocks.take(source.items, _CallScope(source, {**source.defaults, **values}), 0)
     return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
+
+
+def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, Any]) -> bool:
+    """Tell whether a condition in a function is false with these values, as far as they decide it."""
+    return _truth(_CallScope(source, {**source.defaults, **values}).value(node)) is False
 
 
 @dataclass

@@ -36,7 +36,7 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.callables import FunctionKernel
-from triton_ops.backend.offline import pretending
+from triton_ops.backend.offline import pretending, replaced
 from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import used_values
@@ -47,7 +47,7 @@ from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.space import Config
-from triton_ops.values import Resources, Status
+from triton_ops.values import Status
 
 NEEDS_MORE = frozenset({
     "abs", "add", "addmm", "amin", "arange", "argmax", "baddbmm", "bmm", "cat", "clamp", "clamp_min", "concat",
@@ -155,7 +155,7 @@ def launches_taken(take: Take) -> Iterator[None]:
     interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
     with _lock, contextlib.ExitStack() as stack:
         for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
-            stack.enter_context(_replaced(kind, {"run": _taken(kind.run)}))
+            stack.enter_context(replaced(kind, {"run": _taken(kind.run)}))
         takes = [take]  # a thread of `_in_threads` may go on after the block
         token = _taking.set(takes)
         try:
@@ -171,19 +171,6 @@ def _taken(original: Take) -> Take:
         return now[0](original, self, *args, **kwargs) if now else original(self, *args, **kwargs)
 
     return run
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
-    before = {name: value for name, value in vars(owner).items() if name in values}
-    for name, value in values.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            delattr(owner, name) if name not in before else setattr(owner, name, before[name])
 
 
 def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
@@ -242,7 +229,7 @@ def _in_threads(memory: str) -> contextlib.AbstractContextManager[None]:
             thread.run = functools.partial(context.run, on_gpu)  # type: ignore[method-assign]
         start(thread)
 
-    return _replaced(threading.Thread, {"start": started})
+    return replaced(threading.Thread, {"start": started})
 
 
 @contextlib.contextmanager
@@ -264,7 +251,7 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         "device": contextlib.nullcontext(), "device_of": contextlib.nullcontext(), "_lazy_init": None,
         "set_device": None, "is_current_stream_capturing": False, "is_bf16_supported": True,
     }  # fmt: skip
-    with _replaced(cuda, {name: _always(answer) for name, answer in answers.items()}):
+    with replaced(cuda, {name: _always(answer) for name, answer in answers.items()}):
         yield
 
 
@@ -319,12 +306,12 @@ def standing_in(
         def tuned(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return None if warmup else launched(self, grid, args, kwargs)
 
-        stack.enter_context(_replaced(os, {"_exit": sys.exit}))
+        stack.enter_context(replaced(os, {"_exit": sys.exit}))
         stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
         stack.enter_context(launches_taken(take))
         stack.enter_context(_in_threads(memory))
         for kind in tuners:
-            stack.enter_context(_replaced(kind, {"run": tuned}))
+            stack.enter_context(replaced(kind, {"run": tuned}))
         if "torch" in sys.modules:
             ready()
         else:
@@ -434,14 +421,14 @@ class LauncherKernel(CompiledByTriton):
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
 
-    @property
+    @functools.cached_property
     def parameter_names(self) -> list[str | None]:
         """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
-    @property
+    @functools.cached_property
     def interpreted(self) -> bool:
-        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`; every launch of a form asks."""
         return any(TritonProcess.is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
@@ -453,15 +440,6 @@ class LauncherKernel(CompiledByTriton):
         home = _home(self.launch)
         codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
         return REFERENCES if any(_names_in(code) & NEEDS_MORE for code in codes) else "torch"
-
-    @property
-    def parsed(self) -> None:
-        """None: which text belongs to which tunable is not known."""
-
-    @property
-    def without_grid(self) -> LauncherKernel:
-        """This kernel, whose grids are part of the function."""
-        return self
 
     @property
     def cache_key(self) -> str:
@@ -495,10 +473,6 @@ class LauncherKernel(CompiledByTriton):
             raise self._no_launch_error()
         return kernels
 
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> None:  # noqa: ARG002
-        """None: what the function does beside its launches is not known."""
-        return
-
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile every launch for these arguments, and load the binaries; nothing is launched.
 
@@ -506,23 +480,21 @@ class LauncherKernel(CompiledByTriton):
         kernel.
         """
         if self.interpreted:
-            return self._executable(config, launches=True)
+            return self.at_launch(config)
         start = time.perf_counter()
         try:
             kernels = self.lowered(config, arguments)
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
-            return self._executable(config, launches=False)
+            return self.at_launch(config, launches=False)
         except Exception as error:
             raise CandidateError.of_compiler(error) from error
         loaded(lambda: kernels)
         took_s = time.perf_counter() - start
         traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
-        return replace(
-            self._executable(config, launches=True), resources=resources_of(kernels), compile_s=took_s, **traits
-        )
+        return replace(self.at_launch(config), resources=resources_of(kernels), compile_s=took_s, **traits)
 
-    def _executable(self, config: Config, launches: bool) -> Executable:
+    def at_launch(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:

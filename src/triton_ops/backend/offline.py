@@ -8,7 +8,7 @@ The work of a config's launches is read from what Triton's front end makes of th
 Nothing further is compiled then: a launch takes 20 to 30 ms. TTIR does not depend on launch options such as
 `num_warps`.
 
-Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
+Facts used, of Triton 3.6 to 3.9: `driver._active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, of which `ttir` comes first, and `llir` runs
 one pass manager that allocates shared memory before `add_to_llvmir`; every launch ends in `JITFunction.run(…, grid=…,
 warmup=…)`; `ASTSource.make_ir` has in `signature` each parameter's type, in order, `constexpr` for those that are no
@@ -76,6 +76,19 @@ class TargetDriver:
 
 
 @contextlib.contextmanager
+def replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Have other attributes in an object, inside of the block; what a class inherits it inherits again after it."""
+    before = {name: value for name, value in vars(owner).items() if name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            delattr(owner, name) if name not in before else setattr(owner, name, before[name])
+
+
+@contextlib.contextmanager
 def pretending(target: Target, name: str = "", place: str = "meta") -> Iterator[None]:
     """Have Triton compile for `target` in the whole process, inside of the block, where nothing can be launched.
 
@@ -83,12 +96,9 @@ def pretending(target: Target, name: str = "", place: str = "meta") -> Iterator[
     The GPU is `place` to torch.
     """
     driver = require("triton", "compiling for a target").runtime.driver
-    before = driver._active  # None until something asked for it: asking looks for a device, and fails where is none
-    driver.set_active(TargetDriver(target, name or target.arch, place))
-    try:
+    # What was there is None until something asked for it: asking looks for a device, and fails where is none.
+    with replaced(driver, {"_active": TargetDriver(target, name or target.arch, place)}):
         yield
-    finally:
-        driver._active = before
 
 
 def option_names(target: Target) -> frozenset[str]:
@@ -143,11 +153,8 @@ def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> 
         original(self, stages, options, language)
         change(stages)
 
-    backend.add_stages = add_stages
-    try:
+    with replaced(backend, {"add_stages": add_stages}):
         yield
-    finally:
-        backend.add_stages = original
 
 
 class LoweredError(Exception):
@@ -162,18 +169,15 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
         file.flush()
         copy = ir.parse_mlir_module(file.name, context)
     copy.context = context
-    translate = native.add_to_llvmir
 
     def reached(manager: Any, *_: Any) -> None:
         raise LoweredError(manager)  # which has the passes that allocate
 
-    native.add_to_llvmir = reached
     try:
-        to_llvm(copy)
+        with replaced(native, {"add_to_llvmir": reached}):
+            to_llvm(copy)
     except LoweredError as found:
         found.args[0].run(copy, "allocate_shared_memory")
-    finally:
-        native.add_to_llvmir = translate
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
@@ -317,11 +321,8 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
         except LoweredError as enough:
             launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
 
-    jit.run, source.make_ir = launched, kept
-    try:
+    with replaced(jit, {"run": launched}), replaced(source, {"make_ir": kept}):
         yield
-    finally:
-        jit.run, source.make_ir = run, make_ir
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

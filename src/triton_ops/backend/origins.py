@@ -334,15 +334,12 @@ class Origin:
 @lru_cache(maxsize=4096)
 def is_users_path(path: str) -> bool:
     """Tell whether a file belongs neither to Python nor to an installed package."""
-    places = (*_STDLIB, "<frozen", *_places_of_needs())
-    return not (path.startswith(places) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
-
-
-def _places_of_needs() -> list[str]:
-    """The folders or files of what this package needs, which may be a checkout of their source or any other place."""
+    # What this package needs may be a checkout of its source, or lie in any other place.
     origins = [getattr(sys.modules.get(name), "__file__", None) for name in NEEDS]
     files = [PurePath(file) for file in origins if file]
-    return [f"{file.parent}/" if file.stem == "__init__" else str(file) for file in files]
+    needs = [f"{file.parent}/" if file.stem == "__init__" else str(file) for file in files]
+    places = (*_STDLIB, "<frozen", *needs)
+    return not (path.startswith(places) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
 
 
 def is_listed(path: str) -> bool:
@@ -432,17 +429,13 @@ def missing_parameters(
     missing = [each.name for each in parameters if each.default is each.empty and each.name not in filled]
     if not missing or maker is None:
         return missing
+    config = tunables if isinstance(tunables, Mapping) else {}
     try:
         light = Arguments(keyword=dict(values)).described(light=True).keyword
-        own = set(maker({**defaults_of(function), **light, **_first_config(tunables)}))
+        first = {name: next(iter(each)) if isinstance(each, Tunable) else each for name, each in config.items()}
+        own = set(maker({**defaults_of(function), **light, **first}))
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
             return [error.args[0]]
         own = {param.name for param in Layers.of(function)[-1].params if not param.is_constexpr}
     return [name for name in missing if name not in own]
-
-
-def _first_config(tunables: Iterable[str]) -> dict[str, Any]:
-    if not isinstance(tunables, Mapping):
-        return {}
-    return {name: next(iter(each)) if isinstance(each, Tunable) else each for name, each in tunables.items()}

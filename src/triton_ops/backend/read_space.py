@@ -6,38 +6,41 @@ which of them a grid can follow, the grid itself says, asked with several values
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
-from triton_ops.backend.kernel_source import KernelSource
+from triton_ops.backend.constant_roles import ConstantRole, Shape, SourceRoles
+from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers, heuristics
+from triton_ops.backend.roles import Arguments
+from triton_ops.backend.triton_compiler import RULES, RuleInput
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable
+from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _STAND_IN = "sm_90"  # where no device is named
-_PRODUCT_SIDES = {
-    "m": (16, 256, 64),
-    "n": (16, 256, 64),
-    "k": (16, 128, 32),
-}  # least, largest, and the one to begin with
-_LONE = (64, 16384, 1024)  # of a kernel with one tile
-_AMONG = (1, 1024, 32)  # of one with several
-_LEAST_DOT = 16  # the least side that `tl.dot` takes
+_SIDES = {"m": (16, 256, 64), "n": (16, 256, 64), "k": (16, 128, 32)}  # least, largest, and where to begin
+_LONE, _AMONG = (64, 16384, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _MOST_ELEMENTS = 32768  # of a block that no product makes
-_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
-_OTHER_KINDS = {"group": ((1, 2, 4, 6, 8, 12, 16), 8), **dict.fromkeys(("split", "count", "programs"), (_COUNTS, 1))}
-_LOOP_OPTIONS = {"num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1)}
+_COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
+_VALUES: dict[str, tuple[tuple[int, ...], int]] = {
+    "group": ((1, 2, 4, 6, 8, 12, 16), 8), "num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1),
+    **dict.fromkeys(("split", "count", "programs"), _COUNTS),
+    **dict.fromkeys(("option", "flag"), ((False, True), False)),
+}  # fmt: skip
+"""The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
     "num_ctas": "programs of one cluster share nothing that this kernel loads",
     "maxnreg": "num_warps divides the same registers",
 }
-_WORD_BYTES = 4
+_USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch has none
+_WIDE = 8192  # elements of a row, above which one warp has too many
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,9 @@ class ReadSpace:
 
     @classmethod
     def of(
-        cls,
-        kernel: Any,
-        values: Mapping[str, Any],
-        device: Any = None,
-        *,
-        grid: Any = None,
+        cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None,
         fixed: Collection[str] = (),
-    ) -> ReadSpace:
+    ) -> ReadSpace:  # fmt: skip
         """Read the space of a JIT function; some milliseconds, and nothing is compiled.
 
         Args:
@@ -101,12 +99,21 @@ class ReadSpace:
                 f"the source of {getattr(inner, '__name__', inner)} cannot be read, so that its space is not known",
                 hint='give the space: a list of configs, or {"BLOCK": [64, 128]}',
             )
-        target = (
-            device if isinstance(device, Target) else Target.named(_STAND_IN) if device is None else Target.of(device)
-        )
-        return _Reading(
-            source, SourceRoles.of(source), dict(values), target, grid, {*fixed}, heuristics(kernel)
-        ).result()
+        target = Target.named(_STAND_IN) if device is None else device
+        target = target if isinstance(target, Target) else Target.of(target)
+        roles = SourceRoles.of(source)
+        return _Reading(source, roles, dict(values), target, grid, {*fixed}, heuristics(kernel)).result()
+
+    @staticmethod
+    def numbered_by(kernel: Any) -> set[str]:
+        """The tiles of each of which a grid must have a program: programs are numbered by them, and go on to no other.
+
+        With larger tiles than a grid was written for, programs have nothing to do; with smaller ones, a part stays
+        undone. There are none where the source cannot be read.
+        """
+        source = KernelSource.of(Layers.of(kernel)[-1])
+        roles = {} if source is None else SourceRoles.of(source).roles
+        return {name for name, role in roles.items() if role.by_grid}
 
 
 @dataclass
@@ -141,13 +148,13 @@ class _Reading:
         name = role.name
         if name in self.computed:
             self.meaning[name] = "the kernel's heuristics compute it"
-        elif name in self.fixed:
-            self.meaning[name] = "the call gives it"
         elif role.kind == "meaning" or (role.doubt and not self._is_open(name)):
             self.meaning[name] = role.doubt or role.reason
+        elif name in self.fixed:
+            self.meaning[name] = f"the call gives it; without that, {role.reason}"
         elif role.kind == "derived":
             extent = self._extent(role)
-            self.derived[name] = None if extent is None else 1 << max(extent - 1, 0).bit_length()
+            self.derived[name] = None if extent is None else _padded(extent)
             self.reasons[name] = role.reason
         else:
             self.tunables[name], self.first[name] = self._values(role)
@@ -162,29 +169,18 @@ class _Reading:
         return max(numbers, default=None)
 
     def _values(self, role: ConstantRole) -> tuple[Tunable, Any]:
-        if role.kind in _OTHER_KINDS:
-            values, first = _OTHER_KINDS[role.kind]
-            return Tunable(values, ordered=True), first
-        if role.kind == "option":
-            if role.option in _LOOP_OPTIONS:
-                values, first = _LOOP_OPTIONS[role.option]
-                return Tunable(values, ordered=True), first
-            return Flag(), False
-        least, most, first = self._sides(role)
+        if role.kind != "tile":
+            values, first = _VALUES.get(role.option) or _VALUES[role.kind]
+            return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
+        sized = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
+        ranges = [_SIDES[side] for side in sorted(role.sides)] or [_AMONG if len(sized) > 1 else _LONE]
+        least, most, first = (max(column) for column in zip(*ranges, strict=True))
         extent = self._extent(role)
-        if extent is not None:
-            most = max(min(most, 1 << max(extent - 1, 0).bit_length()), least)
-            exact = [side for side in PowerOfTwo(least, most) if extent % int(str(side)) == 0]
-            if not role.masked and exact:
-                return Tunable(tuple(exact), ordered=True), max((n for n in exact if n <= first), default=exact[0])  # type: ignore[type-var,operator]
-        return PowerOfTwo(least, most), min(max(first, least), most)
-
-    def _sides(self, role: ConstantRole) -> tuple[int, int, int]:
-        sides = [_PRODUCT_SIDES[axis] for axis in sorted(role.axes)]
-        if sides:
-            return max(s[0] for s in sides), max(s[1] for s in sides), max(s[2] for s in sides)
-        tiles = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
-        return _AMONG if len(tiles) > 1 else _LONE
+        most = most if extent is None else max(min(most, _padded(extent)), least)
+        sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
+        if extent is not None and not role.masked:
+            sides = [side for side in sides if extent % side == 0] or sides
+        return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
     def _ask_grid(self) -> None:
         """Leave those tiles alone whose number the grid does not follow."""
@@ -206,40 +202,85 @@ class _Reading:
             return None
 
     def _launch_options(self) -> dict[str, Tunable]:
-        options: dict[str, Tunable] = {}
-        widest = max((value or 0 for value in self.derived.values()), default=0)
-        warps = (2, 4, 8) if self.roles.products else (1, 2, 4, 8, 16) if widest < _LONE[1] // 2 else (4, 8, 16, 32)
-        if "num_warps" not in self.source.own_names:
-            most = self.target.threads_per_block // self.target.warp_size
-            options["num_warps"] = Tunable(tuple(n for n in warps if n <= most), ordered=True)
-            self.reasons["num_warps"] = "divides a block's elements among threads"
-        if "num_stages" in self.source.own_names:
-            pass
-        elif self.roles.loops:
-            options["num_stages"] = Tunable((2, 3, 4, 5) if self.roles.products else (1, 2, 3, 4), ordered=True)
-            self.reasons["num_stages"] = "a loop loads: its loads run ahead"
-        else:
-            self.meaning["num_stages"] = "no loop loads, so that nothing runs ahead"
-        self.meaning.update({name: why for name, why in _ALONE.items() if name not in self.source.own_names})
-        return options
+        products, widest = self.roles.products, max((value or 0 for value in self.derived.values()), default=0)
+        warps = (2, 4, 8) if products else (1, 2, 4, 8, 16, 32) if widest <= _WIDE else (4, 8, 16, 32)
+        most = self.target.threads_per_block // self.target.warp_size
+        values = {"num_warps": tuple(number for number in warps if number <= most)}
+        reasons = {"num_warps": "it divides the elements of a block among threads"}
+        if self.roles.loops:
+            values["num_stages"] = (2, 3, 4, 5) if products else (1, 2, 3, 4)
+            reasons["num_stages"] = "a loop loads: its loads run ahead"
+        alone = _ALONE | ({} if self.roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
+        self.meaning |= {name: why for name, why in alone.items() if name not in self.source.own_names}
+        values = {name: numbers for name, numbers in values.items() if name not in self.source.own_names}
+        self.reasons |= {name: reasons[name] for name in values}
+        self.first |= {name: _USUAL[name] for name in values if _USUAL[name] in values[name]}
+        return {name: Tunable(numbers, ordered=True) for name, numbers in values.items()}
 
     def _constraints(self, options: Mapping[str, Tunable]) -> Iterator[Constraint]:
         names = {*self.tunables, *options}
         for large, small in sorted(self.roles.ties):
             if large in names and small in names:
-                reason = f"the loop that steps by {small} ends at multiples of {large}: {{{large}}} and {{{small}}}"
+                reason = f"the loop that steps by {small}, {{{small}}}, ends at multiples of {large}, {{{large}}}"
                 yield _constraint(f"{large}_by_{small}", (large, small), _divides, reason)
-        yield from self._block_limits()
-
-    def _block_limits(self) -> Iterator[Constraint]:
+        for number, node in enumerate(self.roles.asserts, 1):
+            own = tuple(sorted(names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}))
+            if own:
+                reason = f"the kernel asserts that {ast.unparse(node)}"
+                yield _constraint(f"assert_{number}", own, partial(self._is_kept, node), reason)
         tiles = tuple(name for name in self.tunables if self.roles.roles[name].kind == "tile")
-        if not self.roles.products and len(tiles) > 1:
-            known = math.prod(value or 1 for value in self.derived.values())
+        if tiles:
+            limited = (*tiles, *({"num_warps"} & options.keys()))
+            yield _constraint("limits", limited, self._is_within_limits, "a block is over the limits of the device")
+        if sides := sorted({name for pair in self.roles.products for name in _sides_of(pair)} & names):
+            staged = (*sides, *({"num_stages"} & options.keys()))
+            limit = f"{self.target.shared_bytes_per_block:,} bytes of shared memory"
+            yield _constraint("shared", staged, self._fits_shared, f"the operands of a product take over {limit}")
+        elif len(tiles) > 1 or (tiles and self.derived):
+            fewer = f"a block of more than {_MOST_ELEMENTS:,} elements spills"
+            yield _constraint("elements", tiles, self._has_few_elements, fewer)
 
-            def fits(values: Mapping[str, Any]) -> bool:
-                return bool(math.prod(values.values()) * known <= _MOST_ELEMENTS)
+    def _is_kept(self, assertion: ast.expr, values: Mapping[str, Any]) -> bool:
+        return not is_false(self.source, assertion, {**self._known, **values})
 
-            yield _constraint("elements", tiles, fits, f"a block of more than {_MOST_ELEMENTS:,} elements spills")
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """The values of constants and numbers that the problem decides."""
+        return {**self.values, **{name: value for name, value in self.derived.items() if value is not None}}
+
+    def _is_within_limits(self, values: Mapping[str, Any]) -> bool:
+        """Ask the free rules of the compiler, which know of threads, ranges, accumulators and too wide tiles."""
+        blocks = blocks_of(self.source.function, {**self._known, **values})
+        facts = RuleInput(self.target, blocks, values.get("num_warps", _USUAL["num_warps"]))
+        return all(rule(facts) is None for rule in RULES)
+
+    def _fits_shared(self, values: Mapping[str, Any]) -> bool:
+        """Compare the operands of the largest product, in as many stages as are loaded ahead."""
+        known = {**self._known, **values}
+        largest = max(
+            sum(math.prod(known.get(name, 1) for axis in shape or () for name in axis) for shape in pair)
+            for pair in self.roles.products
+        )
+        stages = max(values.get("num_stages", 2) - 1, 1)
+        return bool(largest * stages * self._item_bytes <= self.target.shared_bytes_per_block)
+
+    @cached_property
+    def _item_bytes(self) -> int:
+        """The size of the smallest element of an argument."""
+        specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self.values.values())
+        sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
+        return min(sizes, default=1)
+
+    def _has_few_elements(self, values: Mapping[str, Any]) -> bool:
+        return bool(math.prod(values.values()) * math.prod(n or 1 for n in self.derived.values()) <= _MOST_ELEMENTS)
+
+
+def _padded(extent: int) -> int:
+    return 1 << max(extent - 1, 0).bit_length()
+
+
+def _sides_of(pair: tuple[Shape, Shape]) -> Iterator[str]:
+    yield from (name for shape in pair for axis in shape or () for name in axis)
 
 
 def _divides(values: Mapping[str, Any]) -> bool:

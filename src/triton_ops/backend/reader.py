@@ -129,7 +129,8 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
     for number, value in enumerate(function.__defaults__ or ()):
         yield UsedValue(f"default[{number}]", value)
     for holder in (function.__kwdefaults__ or {}, vars(function)):
-        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_users_attribute(name))
+        names_of_users = (name for name in sorted(holder) if name != "__wrapped__" and not name.startswith(_MARKS))
+        yield from (UsedValue(name, holder[name], holder, name) for name in names_of_users)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         if _has_value(cell):
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
@@ -137,11 +138,6 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
         if name in function.__globals__:
             use = UsedValue(name, function.__globals__[name], function.__globals__, name)
             yield from _with_attributes(use, names, is_users)
-
-
-def _is_users_attribute(name: str) -> bool:
-    """Tell whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
-    return name != "__wrapped__" and not name.startswith(_MARKS)
 
 
 def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
@@ -202,14 +198,10 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             code = getattr(getattr(member, "__func__", member), "__code__", None)
             if code is None or not code.co_filename.startswith("<string>"):  # such as a dataclass's __init__
                 yield name, member
-        elif (
-            not isinstance(member, _DESCRIPTORS) and not name.startswith(("__", "_abc_")) and not _is_of_enum(cls, name)
-        ):
+        elif isinstance(member, _DESCRIPTORS) or name.startswith(("__", "_abc_")):
+            continue
+        elif not (issubclass(cls, Enum) and (name.startswith("_") or name in cls.__members__)):
             yield name, member
-
-
-def _is_of_enum(cls: type, name: str) -> bool:
-    return issubclass(cls, Enum) and (name.startswith("_") or name in cls.__members__)
 
 
 def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:

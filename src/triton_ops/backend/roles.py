@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
@@ -93,9 +93,11 @@ class CandidateError(Exception):
             error = error.__cause__
         trace = traceback.TracebackException.from_exception(error)
         part: traceback.TracebackException | None = trace
+        around = (_OWN_FOLDER, *filter(None, _AROUND))
         frames = 0
         while part is not None:
-            part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
+            own = dropwhile(lambda frame: frame.filename.startswith(around), part.stack)
+            part.stack = traceback.StackSummary.from_list(list(own))
             frames += len(part.stack)
             part = part.__cause__ or part.__context__
         return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
@@ -115,11 +117,6 @@ class CandidateError(Exception):
         lines = [line.strip() for line in _ADDRESS.sub("", str(error)).splitlines() if line.strip(" \t^~")]
         text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    around = (_OWN_FOLDER, *filter(None, _AROUND))
-    return list(dropwhile(lambda frame: frame.filename.startswith(around), stack))
 
 
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
@@ -144,14 +141,14 @@ class Arguments:
     @staticmethod
     def is_tensor(value: Any) -> bool:
         """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
-        return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
-            value, type
-        )
+        own = hasattr(value, "data_ptr") and hasattr(value, "untyped_storage") and hasattr(value, "stride")
+        return own and not isinstance(value, type)
 
     @staticmethod
     def is_descriptor(value: Any) -> bool:
         """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
-        return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
+        made = hasattr(value, "block_shape") and all(hasattr(value, name) for name in _DESCRIPTOR_PARTS)
+        return made and not isinstance(value, type)
 
     @staticmethod
     def is_array(value: Any) -> bool:
@@ -363,6 +360,9 @@ class MayCrash(Protocol):
         """Packages that a process imports before it can run the kernel."""
 
 
+_Kernel = TypeVar("_Kernel", bound="CompiledByTriton")
+
+
 class CompiledByTriton(ABC):
     """A kernel that Triton compiles, of one launch or several."""
 
@@ -392,14 +392,14 @@ class CompiledByTriton(ABC):
         """The names in calling order; None for a parameter that cannot be passed by name."""
 
     @property
-    @abstractmethod
     def parsed(self) -> Any:
-        """The JIT function whose text the free rules read; None if no single one decides."""
+        """The JIT function whose text the free rules read; None if no single one decides, or it is not known which."""
+        return None
 
     @property
-    @abstractmethod
-    def without_grid(self) -> CompiledByTriton:
-        """The same kernel where its grid cannot be sent."""
+    def without_grid(self: _Kernel) -> _Kernel:
+        """The same kernel where its grid cannot be sent, or itself where the grid is part of a function."""
+        return self
 
     @abstractmethod
     def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
@@ -408,9 +408,9 @@ class CompiledByTriton(ABC):
         Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
         """
 
-    @abstractmethod
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:  # noqa: ARG002
         """Names all that a launch of a compiled config is; None where it is not known."""
+        return None
 
     @property
     def process_imports(self) -> tuple[str, ...]:

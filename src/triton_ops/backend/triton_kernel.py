@@ -356,8 +356,12 @@ class TritonKernel(CompiledByTriton):
                 TritonProcess.launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, own_arguments, writes)
-            run = _without_result(ScratchAllocator.around(run) if scratch else run)
-            return run if prepare is None else PreparedCall(run, prepare)
+            launch = ScratchAllocator.around(run) if scratch else run
+
+            def launched() -> None:
+                launch()  # the compiled kernel that Triton returns is no result of the computation
+
+            return launched if prepare is None else PreparedCall(launched, prepare)
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
@@ -432,15 +436,6 @@ class TritonKernel(CompiledByTriton):
         """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
         values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
         return values
-
-
-def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:
-    """The launch; the compiled kernel that Triton returns is no result of the computation."""
-
-    def launched() -> None:
-        launch()
-
-    return launched
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

@@ -65,6 +65,10 @@ _SECTIONS = {
         "exchange export": ("ship", "export_command", "Write a kernel's entries as a table of an engine."),
         "exchange import": ("ship", "import_command", "Take a table's fastest configs into a lockfile."),
         "exchange look-up": ("ship", "look_up_command", "Print the config that the engine would take."),
+        "engine list": ("cli.engine", "list_command", "List a model's problems in a serving engine."),
+        "engine check": ("cli.engine", "check_command", "Say which tables the engine finds for them."),
+        "engine tune": ("cli.engine", "tune_command", "Tune the engine's own kernels on them."),
+        "engine export": ("cli.engine", "export_command", "Write, compare or undo the engine's tables."),
     },
     "Learn": {
         "tour": ("cli.tour", "tour_command", "Show the main commands at work, without a GPU."),
@@ -78,6 +82,7 @@ _GROUPS = {
     "torch": "Compile models: ways, options, caches and logs.",
     "cache": "Show, remove, locate, export and import records.",
     "exchange": "Carry tables from and to other engines.",
+    "engine": "Tables of vLLM and SGLang for a model (pip install triton-ops-serving).",
     "inductor": "Options, caches, logs and graphs of torch's compiler.",
     "profile": "Say what limits kernels, from a profile of Nsight Compute.",
 }

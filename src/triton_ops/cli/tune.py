@@ -46,7 +46,7 @@ _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
     "--gpus": _LISTS,
 }  # fmt: skip
-_NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check")
+_NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check", "--widen")
 _NOT_FOR = {
     "--problems": ("--most", "TARGET"), "--all": ("--most", "--kernels"), "--from-misses": ("--device", "--warm"),
 }  # fmt: skip
@@ -71,6 +71,9 @@ def tune_command(
     space: Space = None,
     *,
     options: TuneOptions,
+    widen: Annotated[
+        bool, option("--widen", "Try other values than those of the kernel's list as well, after the list.")
+    ] = False,
     each_s: Annotated[
         float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
@@ -112,7 +115,7 @@ def tune_command(
         "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--arg": arg or None,
         "--space": space or None, "--check": check,
         "--most": most, "--kernels": kernels or None, "--device": device, "--warm": warm or None, "--each-s": each_s,
-        "--engine": engine, "--gpus": gpus,
+        "--engine": engine, "--gpus": gpus, "--widen": widen or None,
     }  # fmt: skip
     if lists:
         _check_list(lists, typed)
@@ -124,7 +127,7 @@ def tune_command(
             among = None if problems is None else load_kernels(kernels or ())
         return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
-    asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg))
+    asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg), widen=widen)
     _check(dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
     with only_data_on_stdout():
@@ -186,7 +189,8 @@ def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, lis
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
         if isinstance(operation, AtNotedCall):
-            result: TuningResult = operation.at_call(problem.device).tuned(options, problem.space, listener=listener)
+            space = problem.space or operation.space
+            result: TuningResult = operation.at_call(problem.device).tuned(options, space, listener=listener)
             return result
         request = problem.measurable(seed=options.seed)
         return RequestedTune(request=request, options=options, listener=listener).result()

@@ -23,7 +23,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -201,12 +201,14 @@ class Queue:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Of these, `spared` are left to pools that are first.
+    Of these, `spared` are left to pools that are first. `tell_idle` is called with the number that is idle when that
+    has changed, one call after the other.
     """
 
-    def __init__(self, most: int, spared: int = 0) -> None:
-        self.most = max(1, most)
-        self._later = max(1, self.most - spared)
+    def __init__(self, most: int, spared: int = 0, tell_idle: Callable[[int], object] = lambda _: None) -> None:
+        self.most, self._lent = max(1, most), 0
+        self._spared = min(spared, self.most - 1)
+        self._tell_idle, self._idle, self._telling = tell_idle, 0, threading.Lock()
         self._running: Counter[CompilePool] = Counter()
         self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
         self._guard = threading.Lock()
@@ -219,6 +221,7 @@ class SharedCpus:
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
+        self._tell()
         begins = waiter.result()
         try:
             yield begins
@@ -226,7 +229,15 @@ class SharedCpus:
             if begins:
                 with self._guard:
                     self._running[member] -= 1
+                    member.turns += 1
                     self._give()
+                self._tell()
+
+    def lend(self, count: int) -> None:
+        """Let so many more run at a time, until this is called again: others leave their CPUs idle."""
+        with self._guard:
+            self._lent = count
+            self._give()
 
     def promote(self, member: CompilePool) -> None:
         """Put a pool first: its problem is measured now."""
@@ -259,10 +270,25 @@ class SharedCpus:
         self._running += Counter()  # forgets pools of which nothing runs
 
     def _next(self) -> CompilePool | None:
-        """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
-        total = self._running.total()
-        able = [each for each in self._waiting if total < (self.most if each.first else self._later)]
-        return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
+        """Whose turn it is: pools that are first before others, those with proposals before others.
+
+        Of pools that are first it is the one that has the fewest CPUs. Of others it is the one that has compiled most,
+        so that their problems are ready one after the other, and those that compile quickly do not wait for the rest.
+        """
+        free = self.most + self._lent - self._running.total()
+        able = [each for each in self._waiting if free > (0 if each.first else self._spared)]
+        return min(able, key=self._rank, default=None)
+
+    def _rank(self, each: CompilePool) -> tuple[bool, bool, int]:
+        return not each.first, not each.hurried(), self._running[each] if each.first else -each.turns
+
+    def _tell(self) -> None:
+        """Tell how many of the own CPUs are idle, outside of the guard, which whoever lends needs meanwhile."""
+        with self._telling:
+            with self._guard:
+                before, self._idle = self._idle, 0 if self._waiting else max(0, self.most - self._running.total())
+            if self._idle != before:
+                self._tell_idle(self._idle)
 
 
 class WaitingProcesses:
@@ -365,9 +391,8 @@ class CompilePool:
         self.closed = False
         self._launch_due = launches
         self._reuse = reuse
-        self._shared_cpus = shared_cpus
-        self._ending: threading.Thread | None = None
-        self.first, self.hurried = shared_cpus is None, self._queue.hurried
+        self._shared_cpus = shared_cpus or SharedCpus(self.workers)
+        self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it, unless a rule refuses it or its result is known.
@@ -407,26 +432,11 @@ class CompilePool:
             server = self._fork_server
             if server is not None and not self._processes and not fork_servers.is_shared(server):
                 server.kill()  # it may still be at its imports
-        if self._shared_cpus is not None:
-            self._shared_cpus.look()
+        self._shared_cpus.look()
 
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
-        if self._ending is None:
-            self.stop()
-            self._end()
-        else:
-            self._ending.join()
-
-    def end(self) -> None:
-        """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
         self.stop()
-        ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
-        with suppress(RuntimeError):  # the system has no thread left: `close` does it
-            ending.start()
-            self._ending = ending
-
-    def _end(self) -> None:
         self._threads.shutdown(wait=True)
         while self._processes:
             self._processes.pop().close()
@@ -442,12 +452,11 @@ class CompilePool:
 
     def go_first(self) -> None:
         """From now on this pool's configs go before those of other pools on its shared CPUs."""
-        if self._shared_cpus is not None:
-            self._shared_cpus.promote(self)
+        self._shared_cpus.promote(self)
 
     def _work(self) -> None:
         while True:
-            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as has_cpu:
+            with self._shared_cpus.turn(self) as has_cpu:
                 job = self._queue.take() if has_cpu else None
                 if job is None:
                     return

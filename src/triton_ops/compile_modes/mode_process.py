@@ -406,7 +406,7 @@ class ModeProcess:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         config = Config({"mode": self.mode.name})
         try:
-            self._station = Isolated(self.assignment, wait=False)
+            self._station = Isolated(self.assignment)
             trial = self._station.tried(ModeAttempt(config, packed=packed))
         except TritonKernelError as error:
             self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)

@@ -10,7 +10,8 @@ Products have several algorithms: tiles with a program each, walked over, or sha
 algorithm as the shipped products do: ALGORITHM (`tiles`, `persistent`, `split_k`, `stream_k`), PROGRAMS for each
 multiprocessor, SPLIT, SWAPPED, LOADS or DESCRIPTORS, HALVES, SUMS and AHEAD. A config that names none of them has one
 program for each tile, and pointer loads. With the FORM `gluon` two groups of four warps, beside those of `num_warps`,
-promote and multiply by turns, from BUFFERS stages.
+promote and multiply by turns, from BUFFERS stages; in attention the exponentials of one run beside the products of the
+other, as if each were a block.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ class TileLoop(NamedTuple):
     links: int = 0  # products of a step of which one waits for another, or for arithmetic; 0 if none does
     exchanged: bool = False  # warps exchange what they reduce between such products, because they share rows
     tall: float = 1.0  # tiles of 16 rows that each warp has, one below the other
+    at_once: int = 0  # blocks that run on a multiprocessor; 0 for as many as fit
 
 
 def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
     """The schedule of the loop on a machine: a first load, steps in which resources overlap, and a last store."""
-    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
+    at_once = loop.at_once or machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
     return schedule(loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count))
 
 
@@ -325,6 +327,8 @@ _SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum
 class AttentionTiles:
     """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
 
+    A config may have SPLITS parts of the keys, each with programs of its own.
+
     Attributes:
         heads: Number of heads in all: batch size times heads.
         queries: Queries per head.
@@ -348,15 +352,27 @@ class AttentionTiles:
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along the keys for each tile of queries."""
         check_matrix_units(machine, self.dtype)
-        warps, stages = warps_and_stages(config)
+        by_turns = _form(config).by_turns
         queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
+        if by_turns:  # each group of warps is as a block of half the rows
+            config, queries = {**config, "num_warps": _WARPS_BY_TURNS // 2, "num_stages": 2}, queries // 2
+        warps, stages = warps_and_stages(config)
+        parts = int(config.get("SPLITS", 1))
+        tiles = replace(self, heads=self.heads * parts, keys=ceil(self.keys / parts))
         scores = TileBlock(  # Q @ Kᵀ
             rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
             item_bytes=ITEM_BYTES[self.dtype],
         )  # fmt: skip
 
         def schedule(footprint: Footprint) -> Schedule:
-            return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
+            loop = attention_loop(tiles, scores, machine, footprint)
+            if by_turns:  # a group waits for one of its products; both share what is copied
+                copied = loop.load_bytes / 2
+                loop = loop._replace(
+                    at_once=2, links=1, lines=0.0, load_bytes=copied, shared_bytes=loop.shared_bytes - copied,
+                    steps=loop.steps if machine.wgmma else inf,
+                )  # fmt: skip
+            return loop_schedule(loop, footprint, machine)
 
         return TilePlan(
             warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule

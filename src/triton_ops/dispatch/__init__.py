@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.chooser import serve as serve
     from triton_ops.dispatch.decision import Decision as Decision
+    from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decorator import autotune as autotune

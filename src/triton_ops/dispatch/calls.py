@@ -11,19 +11,18 @@ name, what the config brings, `grid`, `warmup` and what came before it, and runs
 
 from __future__ import annotations
 
-import ast
 import inspect
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from triton_ops.backend import Arguments, KernelSource, Layers, last_name
+from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
+from triton_ops.records import NotedCall
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
@@ -294,39 +293,31 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
 
 
-class _Watched(dict[str, Any]):
-    """Values for a grid function, which remember those that were read."""
+_MOST_NOTED = 256  # configs of a space: more would make the list of misses, records and lockfiles long
 
-    def __init__(self, meta: Mapping[str, Any]) -> None:
-        super().__init__(meta)
-        self.read: set[str] = set()
 
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
+def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
+    """The note of a call, or in words why the call cannot be made again from plain values."""
+    of, given = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
+    kinds = (TensorSpec, bool, int, float, str, type(None))
+    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
+    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
+        return f"the addresses in {', '.join(addressed)} are of this process's memory"
+    if strange:
+        return f"{', '.join(strange)}, of which no value is noted"
+    if space.size.total > _MOST_NOTED:
+        return f"there are {space.size.total} configs, and the grid is noted for {_MOST_NOTED} at most"
+    table = grids_by_config(grid, function, arguments, space)
+    configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
+    grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
+    arguments = {name: Problem.plain(value) for name, value in values.items()}
+    return NotedCall(arguments=arguments, configs=configs, grids=grids)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
 
-    def _all(self, method: str) -> Any:
-        self.read.update(super().keys())
-        return getattr(super(), method)()
-
-    def __iter__(self) -> Iterator[str]:
-        return cast(Iterator[str], self._all("__iter__"))
-
-    def keys(self) -> Any:
-        return self._all("keys")
-
-    def values(self) -> Any:
-        return self._all("values")
-
-    def items(self) -> Any:
-        return self._all("items")
-
-    def copy(self) -> dict[str, Any]:
-        return cast(dict[str, Any], self._all("copy"))
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class GridWatch:
@@ -343,8 +334,15 @@ class GridWatch:
 
         Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
-        extents = _constant(grid, function, values, config, name)
-        blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
+        try:
+            extents = grid(_meta(grid, function, values, config)) if callable(grid) else grid
+        except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
+            return
+        checked_grid(extents, name, "is a function that returned" if callable(grid) else "is")
+        alone = callable(grid) and {*extents} == {1}  # a small problem is one program with any block
+        numbered = [] if self._told or alone else sorted(ReadSpace.numbered_by(function) & {*tunables})
+        blocks = [block for block in numbered
+                  if extents_of(grid, function, values, {**config, block: 1}) == tuple(extents)]  # fmt: skip
         if not blocks:
             return
         self._told = True
@@ -357,80 +355,9 @@ class GridWatch:
         )
 
 
-def _constant(
-    grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str
-) -> tuple[int, ...] | None:
-    """The extents of a grid that is the same for every config of a call; None if it follows the config.
-
-    A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
-    same extents; equal extents alone tell nothing, since small problems are one program with any block.
-    """
-    if not callable(grid):
-        return tuple(grid)
-    try:
-        watched = _Watched(_meta(grid, function, values, config))
-        extents = grid(watched)
-    except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
-        return None
-    checked_grid(extents, name, "is a function that returned")
-    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(extents)
-
-
 def _caller() -> int:
     """Steps up the stack to the first frame outside of this package and of Triton, as `warnings.warn` counts it."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
-    """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
-
-    With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
-    There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
-    """
-    source = KernelSource.of(function)
-    if source is None:
-        return []
-    tree = source.node
-    if _goes_on(tree):
-        return []
-    programs = _given_what(tree, _is_program)
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
-                if numbered and isinstance(other, ast.Name) and other.id in tunables:
-                    names.append(other.id)
-    return sorted({*names})
-
-
-def _goes_on(tree: ast.AST) -> bool:
-    """Tell whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
-    nodes = list(ast.walk(tree))
-    if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
-        return True
-    numbered: set[str] = set()
-    while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
-        numbered |= more
-    steps = [node.args for node in nodes if isinstance(node, ast.Call) and last_name(node).endswith("range")]
-    moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
-             if isinstance(node, ast.AugAssign)]  # fmt: skip
-    return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
-        isinstance(target, ast.Name) and target.id in numbered for target in moved
-    )
-
-
-def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
-    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
-    return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
-
-
-def _mentions(node: ast.AST, names: Collection[str]) -> bool:
-    return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
-
-
-def _is_program(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program_id"

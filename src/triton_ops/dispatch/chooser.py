@@ -30,10 +30,10 @@ from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implem
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
 from triton_ops.dispatch.ladder import DEFAULT, MEASURING, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
-from triton_ops.dispatch.torch_operators import operator_of
+from triton_ops.dispatch.torch_operators import operator_of, recorded
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.settings import checked_on_miss
+from triton_ops.settings import ON_MISS, one_of
 from triton_ops.values import Problem, Tolerance, TuningResult
 
 _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program, or does not run this one again
@@ -96,7 +96,7 @@ class Chooser:
         **facts: Any,
     ) -> None:
         _check_names(implementations, outputs, parameters)
-        self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
+        self.name, self.on_miss = name, None if on_miss is None else one_of(ON_MISS, on_miss, "on_miss")
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
         self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
         self._facts = facts
@@ -219,7 +219,7 @@ class Chooser:
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
             source = self._operation.materialise(problem, TuneProblem.device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}
-        space = self._kernel.raced(source, _recording(list(source.tensors())), tune, options)
+        space = self._kernel.raced(source, recorded(list(source.tensors())), tune, options)
         try:
             result: TuningResult = tune(operation, **how, space=space, **options)
         except TargetError:
@@ -239,7 +239,7 @@ class Chooser:
             TuningFailedError: No implementation applies.
         """
         arguments = Arguments(args, kwargs)
-        return self._found(arguments, _recording(list(arguments.tensors())))
+        return self._found(arguments, recorded(list(arguments.tensors())))
 
     @property
     def decisions(self) -> list[Decision]:
@@ -261,7 +261,7 @@ class Chooser:
         entry: KnownCall | None = self._calls.get(place)
         if entry is not None and entry.holds:
             return entry
-        if _exporting():
+        if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
             return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
         if place is None or any(
             Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
@@ -283,12 +283,12 @@ class Chooser:
             )
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
-        return self._kernel.call(self._kernel.known(arguments, _recording(args), self._folder).default_config)
+        return self._kernel.call(self._kernel.known(arguments, recorded(args), self._folder).default_config)
 
     def _decided(self, arguments: Arguments) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
-        space = self._kernel.known(arguments, _recording(list(arguments.tensors())), self._folder)
-        auto = _autocast()
+        space = self._kernel.known(arguments, recorded(list(arguments.tensors())), self._folder)
+        auto = _torch_says(lambda torch: torch._C._is_any_autocast_enabled())  # then what was verified is not what runs
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
             request = _request_of(self._operation, arguments)
@@ -369,32 +369,16 @@ def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
     return TuneProblem(target=operation, args=arguments.positional, kwargs=arguments.keyword).request()
 
 
-def _recording(values: Sequence[Any]) -> bool:
-    """Tell whether a gradient is recorded for one of these values."""
+def _torch_says(ask: Callable[[Any], Any]) -> bool:
+    """What torch answers; no, where nobody has imported it."""
     torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and torch.is_grad_enabled()
-        and any(Arguments.is_tensor(it) and it.requires_grad for it in values)
-    )
-
-
-def _autocast() -> bool:
-    """Tell whether torch chooses the dtype of what it computes: what was verified and raced is then not what runs."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch._C._is_any_autocast_enabled())
+    return torch is not None and bool(ask(torch))
 
 
 def _dynamo() -> bool:
     """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _exporting() -> bool:
-    """Tell whether torch runs the call to write down what it does, on tensors without memory."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
 
 
 def _nothing() -> None:

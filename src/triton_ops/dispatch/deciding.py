@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from triton_ops import settings
+from triton_ops import evaluation, settings
 from triton_ops.backend import (
     Arguments,
     FunctionKernel,
@@ -36,8 +36,9 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
-from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, grids_by_config
+from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.kernel_space import space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -67,7 +68,7 @@ from triton_ops.exceptions import (
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
+from triton_ops.values import Key, Mapper, Tolerance, TuningResult, as_callable
 
 if TYPE_CHECKING:
     from triton_ops.tuner import Listener
@@ -155,33 +156,6 @@ def _read(text: bytes) -> Found | str:
         return f"what another process decided cannot be read: {error}"
 
 
-_MOST = 256  # configs of a space: more would make the list of misses, records and lockfiles long
-
-
-def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
-    """The note of a call, or in words why the call cannot be made again from plain values."""
-    of, given = TuneProblem.spec_of, arguments.items()
-    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
-    kinds = (TensorSpec, bool, int, float, str, type(None))
-    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
-        return f"the addresses in {', '.join(addressed)} are of this process's memory"
-    if strange:
-        return f"{', '.join(strange)}, of which no value is noted"
-    if space.size.total > _MOST:
-        return f"there are {space.size.total} configs, and the grid is noted for {_MOST} at most"
-    table = grids_by_config(grid, function, arguments, space)
-    configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
-    grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
-    arguments = {name: Problem.plain(value) for name, value in values.items()}
-    return NotedCall(arguments=arguments, configs=configs, grids=grids)
-
-
-def _kind(value: Any) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
@@ -190,10 +164,14 @@ _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 class Options:
     """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    A `space` of None takes the list of configs.
+    A `space` of None takes the list of configs, or, where nothing is `listed`, what is read from the kernel. `contents`
+    are `Contents`, or None.
     """
 
     space: Any = None
+    listed: bool = True
+    widen: bool = False
+    contents: Any = None
     reference: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
@@ -204,7 +182,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.on_miss is not None:
-            settings.checked_on_miss(self.on_miss)
+            settings.one_of(settings.ON_MISS, self.on_miss, "on_miss")
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
@@ -265,9 +243,16 @@ class KernelCall:
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
+        values = self.called.given.keyword
+        if self.configs is None and self.options.space is None:
+            return plain, space_of_call(self.function, values, self.grid)
         part = self.options.space if self.configs is None else list(self.configs)
         kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
-        return kernel, ConfigSpace.from_user(without_hooks)
+        space = ConfigSpace.from_user(without_hooks)
+        if self.options.widen:
+            seeds = dict.fromkeys([space.default_config, *(space.listed or ())])
+            space = space_around(self.function, values, list(seeds), space.tunables, self.grid)
+        return kernel, space
 
     @property
     def _outputs(self) -> tuple[str, ...]:
@@ -315,7 +300,7 @@ class KernelCall:
         chosen = self.options
         return TuneProblem(
             target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
-            tolerance=chosen.tolerance, check=chosen.check,
+            tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
 
     @cached_property
@@ -363,6 +348,8 @@ class KernelCall:
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
+        if self.options.tune.isolate is not False and not self.plan.expected_gain:  # which may measure nothing
+            evaluation.start_one_early(self.device)  # before all else that a first tune has to import
         options = self.options.tune.of_effort(self.plan) if options is None else options
         request = self.request if space is None else replace(self.request, chosen=space)
         place = {"listener": self.listener, "asked": self.key, **place}
@@ -382,8 +369,9 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
-        if (undecided := left_undecided(record)) is not None:
-            return undecided
+        other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
+        if (lacking := other or left_undecided(record)) is not None:
+            return lacking
         return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 
@@ -435,7 +423,8 @@ def foretold(call: KernelCall) -> Decision:
 
 def known(call: KernelCall) -> Decision:
     """The best that is known for a call that cannot be tuned where it is; nothing is noted or warned of."""
-    return _without_a_launch(call, DEFAULT, "")
+    decision = _without_a_launch(call, DEFAULT, "")
+    return _told(call, decision) if decision.missed and getattr(call.space, "made_up", False) else decision
 
 
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
@@ -508,21 +497,29 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             if policy == TUNE and isinstance(error, SpaceError):
                 return _undescribed(call, error, policy, triton_tunes)
             if policy == TUNE:
-                return _told(decision.because(f"tuning failed: {why}", policy, within()))
+                return _told(call, decision.because(f"tuning failed: {why}", policy, within()))
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
-    return _told(replace(decision, found=replace(decision.found, why=why))) if decision.missed else decision
+    return _told(call, replace(decision, found=replace(decision.found, why=why))) if decision.missed else decision
 
 
-def _told(decision: Decision) -> Decision:
+def _told(call: KernelCall, decision: Decision) -> Decision:
     where = f"{decision.kernel} {decision.problem}".rstrip()
+    if getattr(call.space, "made_up", False):
+        raise UntunedError(
+            f"{where} runs no config: {decision.found.why}, and its tiles have no values but those that were made up",
+            decision.kernel, decision.problem,
+            hint="tune it first, or give its tiles defaults in the kernel's signature",
+        )  # fmt: skip
     warn_once(f"{where} runs its default config: {decision.found.why}")
     return decision
 
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
     name, reason = call.name, _first_line(error)
+    if not call.options.listed:  # no config of it can be launched
+        raise error
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
@@ -579,7 +576,7 @@ def _place(tensor: Any) -> int:
     return int(storage.data_ptr() or storage._cdata)
 
 
-def _no_arguments() -> dict[str, TensorSpec]:
+def _no_arguments() -> dict[str, Any]:
     return {}
 
 

@@ -162,6 +162,7 @@ class Decision:
     def counted(self) -> Decision:
         """The decision, whose launches stay counted for as long as this process lives."""
         _counts.add(self)
+        _report_at_exit()
         return self
 
     @property

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall, Options
@@ -219,7 +220,7 @@ _PRUNING = ("early_config_prune", "perf_model", "top_k")
 
 
 def autotune(
-    configs: Any,
+    configs: Any = None,
     key: Sequence[str] | None = (),
     prune_configs_by: Mapping[str, Any] | None = None,
     reset_to_zero: Sequence[str] | None = None,
@@ -236,12 +237,14 @@ def autotune(
     outputs: Sequence[str] = (),
     tolerance: float | Tolerance | None = None,
     check: Callable[[Any, Any], Any] | None = None,
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     effort: str | Effort | None = None,
     budget_s: float | None = None,
     on_miss: str | None = None,
     buckets: Mapping[str, str | BucketRule | None] | Mapper | None = None,
     cache_dir: str | Path | None = None,
     isolate: bool | None = None,
+    widen: bool = False,
 ) -> Callable[[Any], Tuned]:
     """Decorator that chooses the config of a `@triton.jit` kernel, in place of `triton.autotune`.
 
@@ -250,7 +253,8 @@ def autotune(
 
     Args:
         configs: A list of `triton.Config`s, as for Triton, or of mappings from names to values; or a `ConfigSpace`, or
-            a mapping from names to lists of values.
+            a mapping from names to lists of values. None reads them from the kernel: its tiles are tuned, as far as a
+            call does not give them, and first shown to change no result.
         key: The arguments whose values decide the config. Dtypes always do.
         prune_configs_by: `early_config_prune`, `perf_model` and `top_k`, as for Triton.
         reset_to_zero: Arguments that are filled with zeros before every launch of a tune, and before a problem's first.
@@ -268,6 +272,7 @@ def autotune(
         outputs: Names of the arguments that the kernel writes.
         tolerance: As for `tune`.
         check: As for `tune`.
+        contents: As for `tune`; a record that was not compared over them does not spare a tune.
         effort: As for `tune`.
         budget_s: As for `tune`.
         on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `default`, `error` or `queue`.
@@ -275,6 +280,7 @@ def autotune(
         buckets: Rules by which values of key arguments share one winner, such as `{"n": "pow2"}`.
         cache_dir: Folder of records; None as for `tune`.
         isolate: As for `tune`.
+        widen: Whether values of tiles and launch options that the configs lack are tried as well, after the configs.
 
     Returns:
         A decorator. What it returns is a `triton.runtime.autotuner.Autotuner`.
@@ -283,7 +289,7 @@ def autotune(
         SettingsError: A name in `key`, `reset_to_zero` or `restore_value` is no argument, one in `prune_configs_by` is
             not known, or a policy, an effort or a bucket is none.
         KernelTypeError: What is decorated is no kernel, or a reference is given without outputs.
-        SpaceError: The config space is not well defined.
+        SpaceError: The config space is not well defined, or there is none to be widened.
         UnknownTunableError: A config gives a value to what is neither a parameter nor a launch option.
         ConfigCollisionError: A decorator below tunes one of the names as well.
         MissingDependencyError: Triton is not installed.
@@ -298,15 +304,21 @@ def autotune(
         )
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
+    if widen and not configs:
+        raise SpaceError(
+            "there are no configs to be widened", hint="leave widen out: all values are read from the kernel"
+        )
     _check_pruning(prune_configs_by)
+    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
         _check_names(kernel, {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value,
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
-            space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
+            space=space, listed=configs is not None, widen=widen, reference=reference, outputs=tuple(outputs),
+            tolerance=tolerance, check=check, contents=over, on_miss=on_miss,
+            mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]

@@ -297,7 +297,7 @@ class KernelInCompile(InCompile):
 
     def _left(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
         tuned = self.tuned
-        if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
+        if not tuned.launches.listed or tuned.restore_value or tuned.reset_to_zero:
             return ()
         configs = tuned.launches.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._options(config))

@@ -506,7 +506,7 @@ def on_miss(policy: str) -> Iterator[None]:
     Raises:
         SettingsError: There is no such policy.
     """
-    token = WITHIN.set(settings.checked_on_miss(policy))
+    token = WITHIN.set(settings.one_of(settings.ON_MISS, policy, "on_miss"))
     try:
         yield
     finally:

@@ -161,7 +161,7 @@ class Launches:
             try:
                 launch.compiled = self._launched(decision, launch)
             except _TritonError as error:
-                if decision.found.rung in (EXPLICIT, FALLBACK):
+                if decision.found.rung in (EXPLICIT, FALLBACK) or not self.options.listed:
                     raise
                 decision = self._without(decision, error, launch)
                 launch.compiled = self._launched(decision, launch)
@@ -183,7 +183,7 @@ class Launches:
         """Launch by what somebody has put in the place of Triton's `run`, which finds the winner in the cache."""
         autotuner, launch = self.autotuner, Launch(grid, args, kwargs, run)
         decision = self._decided(launch)
-        if self.options.space is not None:
+        if not self.listed:
             autotuner.configs[:] = [decision.config]
         if not launch.launched:
             launch.compiled = run(autotuner, *args, grid=grid, warmup=False, **kwargs)
@@ -253,7 +253,7 @@ class Launches:
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
         """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
         checked_grid(launch.grid, self._name)
-        if len(self.autotuner.configs) == 1 and self.options.space is None:
+        if len(self.autotuner.configs) == 1 and self.listed and not self.options.widen:
             return self._chosen(_SINGLE, self.autotuner.configs[0], "", "the kernel has no other config")
         called = self.calls.problem(launch.args, launch.kwargs)
         launch.key = triton_key(self.autotuner, launch.args, launch.kwargs)
@@ -364,9 +364,7 @@ class Launches:
     def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
         autotuner = self.autotuner
-        listed = autotuner.configs if self.options.space is not None else self.fitting(
-            launch.grid, launch.args, launch.kwargs
-        )  # fmt: skip
+        listed = self.fitting(launch.grid, launch.args, launch.kwargs) if self.listed else autotuner.configs
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
@@ -420,12 +418,12 @@ class Launches:
     def operation(self) -> Operation:
         """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
         nothing = CalledWith(problem={}, loose=frozenset(), label="", given=Arguments())
-        listed = None if self.options.space is not None else tuple(self.autotuner.configs)
+        listed = tuple(self.autotuner.configs) if self.listed else None
         return self._described(Launch((1,), (), {}, listed=listed), nothing).operation
 
     def _call(self, launch: Launch, called: CalledWith | None = None) -> KernelCall:
         """A call as the tuner and the ladder are told of it, with the configs that are left; nothing is launched."""
-        if self.options.space is None:
+        if self.listed:
             launch.listed = self.fitting(launch.grid, launch.args, launch.kwargs)
         return self._described(launch, called or self.calls.problem(launch.args, launch.kwargs))
 
@@ -446,12 +444,16 @@ class Launches:
         autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
 
     @property
+    def listed(self) -> bool:
+        """Tell whether the configs are those of a list, and of no space."""
+        return self.options.space is None and self.options.listed
+
+    @property
     def _tuned_names(self) -> set[str]:
-        """The parameters to which configs give values."""
-        space = self.options.space
-        return set(space.tunables) if space is not None else {
-            name for each in self.autotuner.configs for name in each.kwargs
-        }  # fmt: skip
+        """The parameters to which configs give values; none where a call decides which they are."""
+        if self.listed:
+            return {name for each in self.autotuner.configs for name in each.kwargs}
+        return set() if self.options.space is None else set(self.options.space.tunables)
 
 
 def _with_config(decision: Decision, call: KernelCall) -> Decision:

@@ -14,6 +14,7 @@ from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_ca
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune
+from triton_ops.dispatch.kernel_space import space_around
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError
@@ -69,12 +70,13 @@ class NotedOperation(Operation):
     """A kernel at one call, that a program has noted or a function makes: its list is the space, its grids the call's.
 
     `values` are the arguments by name, with specs of tensors. Of a kernel without a decorator, `decorated` has one.
-    `launched` tells that a function made the call.
+    `launched` tells that a function made the call, with `author_grid`.
     """
 
     decorated: Any
     values: Mapping[str, Any]
     launched: bool = False
+    author_grid: Any = None
 
     made_again = staticmethod(made_again)
 
@@ -110,12 +112,13 @@ class NotedOperation(Operation):
     @classmethod
     def launched_by(
         cls, function: Callable[..., Any], kernel: Any, specs: Mapping[str, Any], space: Mapping[str, Any] | None,
-        target: Target,
+        target: Target, widen: bool | None = None,
     ) -> NotedOperation:  # fmt: skip
         """The operation of a kernel at its first launch by a function, which is run without a device.
 
         Nothing is launched, and the function goes no further than to that launch. `specs` are the function's arguments
-        by name; `space` has values of tunables, and `target` is the GPU that stands in.
+        by name; `space` has values of tunables, and `target` is the GPU that stands in. Without a `space`, a `widen` of
+        False reads that of a kernel without a list, True that around a list too, and None takes what is launched.
         Tensors have memory only where one of them has values of its own, or the function reads some. Raises TargetError
         if the function cannot be run so, or does not launch the kernel.
         """
@@ -125,7 +128,7 @@ class NotedOperation(Operation):
 
         def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if launched is asked and not reached:
-                reached.append(cls._of_launch(kernel, space, grid, args, kwargs))
+                reached.append(cls._of_launch(kernel, space, widen, grid, args, kwargs))
                 raise SystemExit  # code of the user's takes it for no error, and a thread ends by it without a word
 
         with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
@@ -150,11 +153,15 @@ class NotedOperation(Operation):
 
     @classmethod
     def _of_launch(
-        cls, kernel: Any, space: Mapping[str, Any] | None, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> NotedOperation:
+        cls, kernel: Any, space: Mapping[str, Any] | None, widen: bool | None, grid: Any,
+        args: Sequence[Any], kwargs: Mapping[str, Any],
+    ) -> NotedOperation:  # fmt: skip
         if _decorated_in(kernel) is None:
-            kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs)
+            around = grid if widen is not None and not space else None
+            kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs, around)
         call = launches_of(kernel).call_of(grid, args, kwargs)
+        if widen and not space and call.configs is not None:
+            call = replace(call, options=replace(call.options, widen=True))
         given, whole = call.called.given.keyword, call.operation
         if call.space.size.total > 1:
             GridWatch().look(grid, call.function, given, call.first, whole.name, tuple(call.space.tunables))
@@ -169,7 +176,7 @@ class NotedOperation(Operation):
                 hint="give the values that its grid follows from by --arg, such as ends=[0,16,64]:int32",
             )
         values = {name: _example(value) for name, value in given.items()}
-        return cls._at(whole, grids, values, kernel, launched=True)
+        return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property
     def undecorated(self) -> Operation:
@@ -229,11 +236,13 @@ def _light(value: Any, memory: str) -> Any:
 
 
 def _decorated_at(
-    kernel: Any, space: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Tuned, tuple[Any, ...], dict[str, Any]]:
+    kernel: Any, space: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+    around: Any,
+) -> tuple[Tuned, tuple[Any, ...], dict[str, Any]]:  # fmt: skip
     """A kernel with a decorator whose one config is what its launch brings, or `space` in part, and the rest of a call.
 
-    Tunable are launch options and whole numbers that are constexpr; any other argument decides the config.
+    Tunable are launch options and whole numbers that are constexpr; any other argument decides the config. Where
+    `around` is the grid, other values of those that are tiles or options are read from the kernel.
     """
     names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
     values = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -248,7 +257,10 @@ def _decorated_at(
         )
     tunables = {**{name: [value] for name, value in brings.items() if value is not None}, **space}
     rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}
-    return autotune(ConfigSpace(tunables), key=list(rest))(kernel), (), rest
+    configs = ConfigSpace(tunables)
+    if around is not None:
+        configs = space_around(kernel, values, [brings], configs.tunables, around)
+    return autotune(configs, key=list(rest))(kernel), (), rest
 
 
 def _example(value: Any) -> Any:

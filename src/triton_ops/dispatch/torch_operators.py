@@ -138,7 +138,7 @@ class Operator:
 
     def attached(self, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
         """The output of a call, with a gradient if torch records and an input needs its own."""
-        if self.gradient is None or not _recorded(sys.modules.get("torch"), (*args, *kwargs.values())):
+        if self.gradient is None or not recorded((*args, *kwargs.values())):
             return output
         return self.gradient.attached({**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}, output)
 
@@ -189,7 +189,7 @@ def compilable(
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
-            if training is not None and _recorded(torch, (*args, *kwargs.values())):
+            if training is not None and recorded((*args, *kwargs.values())):
                 return training(*args, **kwargs)[0]  # type: ignore[no-any-return]
             if torch is None or not torch.compiler.is_compiling():
                 _check_options(kwargs)
@@ -207,8 +207,9 @@ def compilable(
     return decorate
 
 
-def _recorded(torch: Any, values: Sequence[Any]) -> bool:
+def recorded(values: Sequence[Any]) -> bool:
     """Return True if torch records a call with these values, since one needs a gradient; Dynamo traces this code."""
+    torch: Any = sys.modules.get("torch")
     if torch is not None and torch.is_grad_enabled():
         for value in values:
             if isinstance(value, torch.Tensor) and value.requires_grad:

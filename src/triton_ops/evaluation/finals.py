@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from triton_ops.backend import CandidateError
 from triton_ops.evaluation.judges import Difference
@@ -31,29 +32,17 @@ from triton_ops.timing import (
     RacePolicy,
     Rounds,
     Sampler,
-    SharedTimer,
     Standing,
 )
 from triton_ops.values import Resources, Status, Trial
+
+if TYPE_CHECKING:
+    from triton_ops.evaluation.station import Evaluator
 
 _log = logging.getLogger("triton_ops")
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
-
-
-class Candidates(Protocol):
-    """Configs that have worked, to be timed and checked again; an `Evaluator` has them."""
-
-    @property
-    def shared_timer(self) -> SharedTimer:
-        """The timer of all."""
-
-    def sampler(self, config: Config) -> Sampler:
-        """A sampler of a config; what its launch raises is raised."""
-
-    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
-        """The fault of a config that shows in so many launches, or as many as there is time for."""
 
 
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
@@ -66,12 +55,13 @@ class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
     An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
-    in every round, which measure the noise.
+    in every round, which measure the noise. `by_content` are the median times of a config on each content.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
     twin: Config | None = None
     twins_ms: tuple[tuple[float, ...], ...] = ()
+    by_content: Mapping[Config, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +72,8 @@ class Outcome:
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
     relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
-    led again, and raced against the default alone.
+    led again, and raced against the default alone. `contents` have what is told of each, where there are several, and
+    the times there.
     """
 
     winner: Trial | None
@@ -96,6 +87,7 @@ class Outcome:
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
     leads_again: bool = False
+    contents: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def compared(self) -> bool:
@@ -277,10 +269,9 @@ class FinalRequest:
     nearby: Config | None = None
     step: ClassVar[str] = StationStep.RACE
 
-    def answered_by(self, station: Any) -> Outcome:
+    def answered_by(self, station: Any) -> Any:
         """The outcome of the comparison in a worker's station."""
-        outcome: Outcome = station.finals(self)
-        return outcome
+        return station.finals(self)
 
     def fits(self, value: Any) -> bool:
         """True if a value of a worker answers this request."""
@@ -321,7 +312,7 @@ def confirmed(
 
 
 def compare_finalists(
-    evaluator: Candidates,
+    evaluator: Evaluator,
     final: FinalRequest,
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
@@ -368,15 +359,30 @@ def compare_finalists(
         whole = replace(final, trials=remaining, nearby=None, seconds=seconds)  # another one wins here
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    right = {trial.config for trial in outcome.trials if trial.ok}
+    by_content = _by_content({config: arm for config, arm in arms.items() if config in right})
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins), by_content)
     return replace(outcome, raced=raced, leads_again=leads_again)
+
+
+def _by_content(arms: Mapping[Config, Arm]) -> dict[Config, list[float]]:
+    """The times of each arm on each content: by those of the arm that stayed longest, in the rounds that both had."""
+    rows = {config: list(zip(*arm.sampler.by_content[: len(arm.visits)], strict=True)) for config, arm in arms.items()}
+    stayed = max(rows.values(), key=lambda columns: len(columns[0]) if columns else 0, default=[])
+    return {
+        config: [
+            statistics.median(other) * math.exp(Interval.of_gap(own, other).centre)
+            for own, other in zip(columns, stayed, strict=True)
+        ]
+        for config, columns in rows.items() if columns
+    }  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class _LastComparison:
     """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
 
-    evaluator: Candidates
+    evaluator: Evaluator
     final: FinalRequest
     policy: RacePolicy
     trials: Mapping[Config, Trial]
@@ -542,7 +548,7 @@ def _room_ms(seconds: float) -> float:
     return 1e3 * seconds / _FEW_ROUNDS
 
 
-def _arm(evaluator: Candidates, config: Config) -> Arm:
+def _arm(evaluator: Evaluator, config: Config) -> Arm:
     """An arm of a config; one that cannot be prepared has an error."""
     try:
         return Arm(evaluator.sampler(config))
@@ -551,7 +557,7 @@ def _arm(evaluator: Candidates, config: Config) -> Arm:
 
 
 def _twins(
-    evaluator: Candidates, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
+    evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
 ) -> tuple[Config | None, list[Arm], list[Arm]]:
     """A config, two arms of it that stay to the end of the race, and which of the two take part as further arms.
 

@@ -22,7 +22,7 @@ import functools
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -306,13 +306,13 @@ class Lifted:
         error = self._torch.empty_like(wide, requires_grad=False).uniform_(-1, 1, generator=generator)
         return wide + wide.detach() * error * UNITS[str(dtype).removeprefix("torch.")]
 
-    @contextmanager
-    def _recording(self) -> Iterator[None]:
+    def _recording(self) -> ExitStack:
         """Inside, tensors count how often they are written, also where the reference runs in inference mode."""
-        torch = self._torch
-        inside = torch.is_inference_mode_enabled()
-        with torch.inference_mode(False) if inside else nullcontext(), torch.no_grad() if inside else nullcontext():
-            yield
+        torch, stack = self._torch, ExitStack()
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        return stack
 
 
 @functools.cache  # a class lives on until garbage is collected, and with it what its methods close over

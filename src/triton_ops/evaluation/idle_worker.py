@@ -64,18 +64,23 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     _idle.put(worker, worker.equipment, worker.equipment[1], partial(_rests, worker), idle_s)
 
 
-def start_one_early() -> bool:
-    """Start a worker for Triton kernels on the first GPU, for a tune that is about to come; returns whether it was.
+def start_one_early(device: str = "") -> bool:
+    """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether it was.
 
-    None is started without a driver, for a program of several processes that share the GPUs, and in a process that this
-    package has started. The driver is left alone here: a program that forks later could not use it in its children.
+    Without a device it is for the first GPU, and for a tune that may never come: then none is started without a driver,
+    for a program of several processes that share the GPUs, and in a process that this package has started. None is
+    started for a CPU, or where one waits. The driver is left alone here: a program that forks later could not use it in
+    its children.
 
     Cost: some milliseconds here; two to four seconds of one CPU and the memory of a context on the GPU there.
     """
-    if settings.one_of_several() or not Path(_DRIVER).exists():
+    first = TRITON_ON_THE_FIRST_GPU
+    needs = first if device in ("", "cuda") else first._replace(device=device)
+    may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
+    if may_not_come or device == "cpu" or waits(needs):
         return False
     try:
-        start(TRITON_ON_THE_FIRST_GPU, idle_s=_EARLY_S)
+        start(needs, idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True

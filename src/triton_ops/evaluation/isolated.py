@@ -131,20 +131,14 @@ class Isolated:
     """A station in a worker process, which is started again after it has died.
 
     `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died or
-    hung in it. Without `wait`, `load` waits until the worker has loaded the task. A `NotPortableError` says that the
-    task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with `Inline`.
+    hung in it. `load`, or the first question, waits until the worker has loaded the task. A `NotPortableError` says
+    that the task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with
+    `Inline`.
     """
 
-    def __init__(
-        self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
-    ) -> None:
-        self._pack = partial(Packed.of, assignment)
+    def __init__(self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
+        self._assignment, self._patience = assignment, assignment.effort.patience
         self._pack_for_workers(mapped=True)
-        self._effort = assignment.effort
-        self._patience = self._effort.patience
-        self._imports, self._limits_s = assignment.imports, assignment.limits_s
-        self._allocator = assignment.allocator
-        self._problem = assignment.problem
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
@@ -157,16 +151,10 @@ class Isolated:
         self._first: Setup | None = self._setup()
         if process is not None:
             process.begin(self._first)
-        if wait:
-            self.load()
-
-    def load(self) -> None:
-        """Wait until the worker has loaded the task."""
-        self._ready()
 
     def _pack_for_workers(self, *, mapped: bool) -> None:
         try:
-            packed = self._pack(mapped=mapped)
+            packed = Packed.of(self._assignment, mapped=mapped)
         except KernelTypeError as error:
             raise NotPortableError(error.message) from error
         self._packed, self._mapped = packed.content, packed.mapped
@@ -210,7 +198,7 @@ class Isolated:
     def finals(self, final: FinalRequest) -> Outcome:
         """Race in the worker; if the worker dies or hangs, the configs that cause it are found and left out."""
         trials = {trial.config: trial for trial in final.trials}
-        whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
+        whole_s = self._assignment.effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
             try:
                 outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s).value
@@ -258,7 +246,7 @@ class Isolated:
 
     def _failing(self, final: FinalRequest, trials: Mapping[Config, Trial]) -> Iterator[Trial]:
         """Failed trials of the finalists that fail again in a trial of their own, or in a race without other arms."""
-        for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
+        for trial in finalists(trials, self._assignment.effort, {final.default, *final.incumbents}):
             again = self.attempt(trial.config, None)
             again = self._race_alone(again, final) if again.ok else again
             if not again.ok:
@@ -273,11 +261,11 @@ class Isolated:
         return outcome.trials[0]
 
     def _ask(self, question: Question, whole_s: float) -> WorkerAnswer:
-        worker = self._ready()
+        worker = self._worker or self.load()
         self._asking = True
         try:
             answer: WorkerAnswer = worker.ask(
-                question, whole_s, self._limits_s, question.step, partial(answers, question)
+                question, whole_s, self._assignment.limits_s, question.step, partial(answers, question)
             )
         except WorkerLostError as error:
             self._lose(str(error))
@@ -294,8 +282,11 @@ class Isolated:
             self._worker.kill()
             self._worker = None
 
-    def _ready(self) -> WorkerProcess:
-        """The worker, started and set up if there is none; a `TargetError` if the task itself ended it."""
+    def load(self) -> WorkerProcess:
+        """The worker, once it has loaded the task; it is started if there is none.
+
+        A `TargetError` says that the task itself has ended it.
+        """
         for turn in range(_STARTS):
             if self._worker is not None:
                 return self._worker
@@ -304,7 +295,7 @@ class Isolated:
             except WorkerLostError as error:
                 if turn + 1 == _STARTS or not (self._deaths or error.outside):
                     raise TargetError(
-                        f"the arguments of {self._problem}, or its reference, ended the process: {error}",
+                        f"the arguments of {self._assignment.problem}, or its reference, ended the process: {error}",
                         hint="try it inline, where nothing is caught",
                     ) from error
                 time.sleep(_PAUSE_S)
@@ -338,7 +329,8 @@ class Isolated:
 
     def _setup(self) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-        return Setup(packed=self._packed, changes=changes, allocator=self._allocator(), imports=self._imports)
+        allocator, imports = self._assignment.allocator(), self._assignment.imports
+        return Setup(packed=self._packed, changes=changes, allocator=allocator, imports=imports)
 
 
 def _lost(config: Config, error: WorkerLostError) -> Trial:

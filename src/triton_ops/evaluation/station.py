@@ -156,12 +156,13 @@ class Evaluator:
         if not executable.outputs:
             return verifier.wrong(executable)
         further = self.subject.further(executable)
+        contents = [each.arguments for each in self.subject.contents]
         sets = [self.subject.arguments, *further]
-        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
+        outputs = tuple(each.result(name) for each in [*sets, *contents] for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
             ArgumentSet.fill_with_poison(tensor, turn % _PATTERNS)
         # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
-        sampler.queue(math.ceil(len(sets) / sampler.launches))()
+        sampler.queue(math.ceil(len(sets) * (1 + len(contents)) / sampler.launches))()
         return verifier.wrong_after_timing(executable, further, last=True)
 
     def _timer(self, launch: Launch) -> Timer:
@@ -172,7 +173,7 @@ class Evaluator:
 
     def _plain_sampler(self, config: Config) -> Sampler:
         launch = self._warm(config)
-        return self._timer(launch).prepare(launch)
+        return launch.sampler(self._timer(launch))
 
     def _warm(self, config: Config) -> Launch:
         launch = self.subject.launch(self._compile(config))
@@ -383,7 +384,7 @@ class Inline:
                 outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
         finally:
             self._note_config(None)
-        return replace(outcome, guard=guard.summary())
+        return replace(outcome, guard=guard.summary(), contents=self._evaluator.subject.raced(outcome.raced.by_content))
 
     def close(self) -> None:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
@@ -407,7 +408,7 @@ class Inline:
     def _make_evaluator(self) -> Evaluator:
         assignment = self._assignment
         shared = SharedTimer(assignment.device, assignment.device_name, cold=assignment.cold, mode=assignment.mode)
-        subject = Subject(ArgumentSet(self._arguments(), assignment.kernel.outputs), shared.sets)
+        subject = self._subject(shared)
         self._verifier = self._make_verifier(subject)
         evaluator = Evaluator(
             kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=Effort.of(assignment.options).screen,
@@ -435,9 +436,13 @@ class Inline:
             what = f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}"
             raise TargetError(what, hint="call it with the same arguments to try") from error
 
-    def _arguments(self) -> Arguments:
+    def _subject(self, shared: SharedTimer) -> Subject:
+        assignment = self._assignment
+        outputs, seed = assignment.kernel.outputs, assignment.options.seed
         try:
-            return self._assignment.arguments()
+            if assignment.contents is None:
+                return Subject(ArgumentSet(assignment.arguments(), outputs), shared.sets)
+            return Subject.over(assignment.contents, assignment.arguments(), outputs, shared.sets, seed)
         except (MemoryError, RuntimeError) as error:
             what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"
             text = f"{what}: {CandidateError.one_line(error)}"
@@ -471,6 +476,7 @@ class Stations:
     reuse: bool = False
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
+    start_early = staticmethod(idle_worker.start_one_early)
 
     @property
     def isolated(self) -> bool:
@@ -487,11 +493,6 @@ class Stations:
     @property
     def _needs(self) -> idle_worker.Needs:
         return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
-    def start_worker(self) -> None:
-        """Start a worker for a tune that is about to come, unless one waits."""
-        if self.isolated and not idle_worker.waits(self._needs):
-            idle_worker.start(self._needs)
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
@@ -540,7 +541,7 @@ class Stations:
             return inline(f"inline: {error}")
 
         try:
-            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
+            station = Isolated(assignment, process, reuse=self.reuse)
         except NotPortableError as error:
             return partial(not_portable, error)
 

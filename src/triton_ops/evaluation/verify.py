@@ -19,11 +19,13 @@ of scales in a row, would be specialised otherwise, or a flag would be another o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
+from triton_ops import values
 from triton_ops.backend import (
     Arguments,
     ArgumentSet,
@@ -37,66 +39,15 @@ from triton_ops.backend import (
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.judges import Difference, Precision
+from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.reference_results import Dissent
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import Launch
 from triton_ops.values import Problem, TensorSpec, Trial
 
-_FEWEST = 2  # that agree with one another, before what they are compared with is doubted
-
-
-class Dissent:
-    """Counts configs whose results are right, and those that agree and are wrong, of an excess up to `most`."""
-
-    def __init__(self, precision: Precision, most: float = math.inf) -> None:
-        self._manner = Standard(precision=replace(precision, blur=2.0))
-        self._agree: set[Config] = set()
-        self._against: set[Config] = set()
-        self._ran: set[Config] = set()
-        self._most, self._excess = most, 0.0
-        self._other: Any = None
-
-    def agrees(self, config: Config) -> None:
-        """A config's results are right."""
-        self._agree.add(config)
-        self._ran.add(config)
-
-    def differs(self, config: Config, results: Sequence[Any], error: Difference) -> None:
-        """A config's results are wrong."""
-        self._ran.add(config)
-        if error.excess > self._most:
-            return
-        self._excess = max(self._excess, error.excess)
-        if self._other is None:
-            self._other = expected([kept(each) for each in results], None, None, self._manner)
-            self._against.add(config)
-        elif difference(list(results), self._other) is None:
-            self._against.add(config)
-
-    def of_default(self, default: Config | None) -> str:
-        """A remark if more configs agree against the default than with it; empty otherwise."""
-        if len(self._against) < _FEWEST or len(self._against) <= len(self._agree):
-            return ""
-        return (
-            f"{len(self._against)} of {len(self._ran)} configs agree with one another and differ from ({default}), "
-            "which is therefore probably wrong: give a reference, and tune again"
-        )
-
-    def of_reference(self) -> str:
-        """A remark if all configs agree with one another, and none is wrong by more than the most; else empty.
-
-        A fault of a kernel is larger at most tiles, and another one at each.
-        """
-        if len(self._against) < _FEWEST or self._against != self._ran:
-            return ""
-        little = "by little, " if self._excess <= Trial.LITTLE else ""
-        return (
-            f"the reference is the suspect: all {len(self._ran)} configs that ran agree with one another and differ "
-            f"from it {little}at most by {self._excess:.2g} times what is allowed; let it compute in float32 or wider, "
-            "and round once at the end"
-        )
+_Sets: TypeAlias = Callable[[Iterable[Any]], int]
 
 
 @dataclass
@@ -105,19 +56,47 @@ class Subject:
 
     `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
-    there is a single set.
+    there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
+    with their `base` all arguments but those named in `own`; `labelled` are such a content's label, weight
+    and statistics. `value` is what the times on all of them count as; the first are the units of later ones.
     """
 
     first: ArgumentSet
-    sets: Callable[[Iterable[Any]], int] = lambda _: 1
+    sets: _Sets = lambda _: 1
     restores: bool = False
+    contents: Sequence[Subject] = ()
+    labelled: Sequence[Any] = ("", 0.0, {})
+    base: Subject | None = None
+    own: Collection[str] = ()
+    value: Callable[[Sequence[float]], float] = lambda times_ms: times_ms[0]
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
     @classmethod
-    def on(cls, arguments: Arguments, sets: Callable[[Iterable[Any]], int], restores: bool | None = None) -> Subject:
+    def on(cls, arguments: Arguments, sets: _Sets, restores: bool | None = None) -> Subject:
         """The subject on arguments that nothing else may write; where `restores` is None, it is to be found out."""
         return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
+
+    @classmethod
+    def over(
+        cls, contents: values.Contents, call: Arguments, outputs: Sequence[str], sets: _Sets, seed: int
+    ) -> Subject:
+        """The subject on arguments with the first of some contents, beside subjects of the others."""
+        subjects: list[Subject] = []
+        for *labelled, tensors in list(contents.drawn(call.keyword, seed)):
+            base = subjects[0] if subjects else None
+            own = {*tensors, *outputs, *(() if base is None else base.own)}  # whose values differ from those of `base`
+            first = ArgumentSet(Arguments(call.positional, {**call.keyword, **tensors}), outputs)
+            subjects.append(cls(first, sets, labelled=labelled, base=base, own=own))
+        subjects[0].contents, subjects[0].value = subjects[1:], partial(contents.value, [])
+        return subjects[0]
+
+    def raced(self, by_content: Mapping[Config, Sequence[float]]) -> tuple[tuple[Any, ...], ...]:
+        """What is told of each content, with the times of raced configs there; empty without contents."""
+        return tuple(
+            (*each.labelled, tuple((config, times[at]) for config, times in by_content.items()))
+            for at, each in enumerate([self, *self.contents] if self.contents else [])
+        )
 
     @property
     def arguments(self) -> Arguments:
@@ -132,9 +111,14 @@ class Subject:
         reset = self._reset(call)
         if reset is not None:
             self._with_reset.add(executable.config)
-            return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
-        others = tuple(executable.bind(arguments) for arguments in self.further())
-        return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+            launch = Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
+        else:
+            others = tuple(executable.bind(arguments) for arguments in self.further())
+            launch = Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+        for each in self.contents:
+            each.restores = self.restores
+        contents = tuple(each.launch(executable) for each in self.contents)
+        return replace(launch, contents=contents, value=self.value) if contents else launch
 
     def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
         """The work before every launch, outside the timed region; None if there is none."""
@@ -153,6 +137,12 @@ class Subject:
         """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
+        if self._further is None and self.base is not None:
+            own = Arguments(keyword={name: self.arguments.keyword[name] for name in self.own})
+            self._further = [
+                Arguments(base.positional, {**base.keyword, **Protection.private_copy(own).keyword})
+                for base in self.base.further()
+            ]
         if self._further is None:
             count = self.sets(self.arguments.tensors()) - 1
             self._further = [Protection.private_copy(self.arguments) for _ in range(count)]
@@ -175,7 +165,7 @@ class Case:
     These are None until they are known. `label` stands before the description of a difference; empty for the tuned
     problem with its own data. With `whole` numbers as inputs, the case is left out unless its results are exact.
     `effects` has for each input that a launch may change its right content afterwards. `holds` says whether a config is
-    valid for the problem of this case.
+    valid for the problem of this case. Launches are `timed` on a further content of the problem.
     """
 
     argument_set: ArgumentSet
@@ -186,6 +176,7 @@ class Case:
     expected: ExpectedResults | None = None
     effects: dict[str, Any] = field(default_factory=dict)
     holds: Callable[[Config], bool] = lambda _: True
+    timed: bool = False
 
 
 @dataclass(kw_only=True)
@@ -217,7 +208,9 @@ class Verifier:
     _learned: Executable | None = None  # what results were learned from, if a second launch gave each of them again
 
     def __post_init__(self) -> None:
-        self.cases = [Case(self.subject.first, 0), *self.others]
+        contents = [(each.first, *each.labelled) for each in self.subject.contents]
+        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight, _ in contents if weight]
+        self.cases = [Case(self.subject.first, 0), *self.others, *timed]
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
@@ -263,6 +256,11 @@ class Verifier:
             )
             if error is not None:
                 return replace(error, text=f"after timing, {error.text}{self._remark()}")
+        for case in [case for case in self.cases if case.timed] if executable.outputs else []:
+            results, stray = case.argument_set.written_by(executable), case.argument_set.stray_writes()
+            error = Difference(stray) if stray else self._judged(case, executable, results)
+            if error is not None:
+                return replace(error, text=f"after timing, {case.label}{error.text}")
         if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
             return Difference(f"after timing, {' and '.join(changes)} is changed, which the first config does not do")

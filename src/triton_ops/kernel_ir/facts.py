@@ -261,7 +261,6 @@ class Facts:
     computations: list[Computation] = field(default_factory=list)
     loads: dict[Term, int] = field(default_factory=dict)  # the operation that loads what a term stands for
     notes: dict[str, None] = field(default_factory=dict)  # what is not known here, in words
-    rearranges: bool = False  # whether an operation multiplies tiles or moves elements in blocks
 
     def loop_of(self, turn: Term) -> LoopFact | None:
         """The loop whose turns a symbol counts."""

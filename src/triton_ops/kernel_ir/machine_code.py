@@ -25,11 +25,9 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from triton_ops.kernel_ir.ptx import loops
 
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
@@ -137,7 +135,7 @@ _MMA = {
     "ptx": {"tcgen05": "tcgen05.mma", "wgmma": "wgmma.mma_async", "mma.sync": "mma.sync"},
     "amdgcn": {"mfma": "v_mfma_", "wmma": "v_wmma_"},
 }
-_PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_PTX_MOVE = re.compile(r"\b(ld|st)\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
@@ -164,15 +162,56 @@ def load_widths(language: str, assembly: str) -> Counter[int]:
     """
     if language != "ptx":
         return Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(assembly))
-    widths.update(int(width, 0) for width in _PTX_COPY.findall(assembly))
-    return widths
+    by_line = widths_by_line(assembly)
+    return Counter(width for (kind, _, _), widths in by_line.items() if kind == "load" for width in widths)
+
+
+_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_PLACE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_FRAME = re.compile(r"([^\s@\[\]/]+):(\d+):\d+")
+_TRITONS = "/triton/language/"
+
+
+def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
+    """Bytes that one thread moves at once from or to global memory, by `load` or `store`, file name and line.
+
+    The line is that of the innermost function that is not Triton's own. Copies by the tensor memory accelerator move
+    whole tiles and are left out.
+    """
+    files = {number: (name or folder, folder) for number, folder, name in _FILE.findall(ptx)}
+    names = {number: name.rpartition("/")[2] for number, (name, _) in files.items()}
+    tritons = {names[number] for number, both in files.items() if any(_TRITONS in f"{part}/" for part in both)}
+    by_line: dict[tuple[str, str, int], list[int]] = {}
+    here = ("", 0)
+    for line in ptx.splitlines():
+        if (place := _PLACE.match(line)) is not None:
+            frames = [(names.get(place[1], ""), int(place[2]))]
+            frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
+            here = next((frame for frame in frames if frame[0] not in tritons), frames[-1])
+        elif (move := _PTX_MOVE.search(line)) is not None:
+            width = int(move[3]) // 8 * int(move[2] or 1)
+            by_line.setdefault(("load" if move[1] == "ld" else "store", *here), []).append(width)
+        elif (copy := _PTX_COPY.search(line)) is not None:
+            by_line.setdefault(("load", *here), []).append(int(copy[1], 0))
+    return by_line
 
 
 _LOCAL = re.compile(r"\b(?P<sass>LDL|STL)(?P<parts>(?:\.\w+)*)\s|;\s*(?P<bytes>\d+)-byte Folded (?P<amd>Spill|Reload)")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 _LABEL = re.compile(r"^\s*(\.L\w+):")
 _BRANCH = re.compile(r"\b(?:BRA\S*|s_c?branch\w*)\s.*?(\.L\w+)")
+
+
+def _loops(lines: Sequence[str], label: re.Pattern[str], branch: re.Pattern[str]) -> list[tuple[int, int]]:
+    """First and last line of every loop: from a label to a later branch back to it."""
+    places: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
+    for at, line in enumerate(lines):
+        if (match := label.match(line)) is not None:
+            places[match[1]] = at
+        elif (match := branch.search(line)) is not None and match[1] in places:
+            spans.append((places[match[1]], at))
+    return spans
 
 
 @dataclass(frozen=True)
@@ -198,7 +237,7 @@ class LocalTraffic:
             parts = (match["parts"] or "").split(".")
             width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
             widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
-        spans = loops(lines, _LABEL, _BRANCH)
+        spans = _loops(lines, _LABEL, _BRANCH)
         inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
         loads, stores = widths["load"], widths["store"]
         return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

@@ -482,7 +482,6 @@ class Meaning:
         moves: Whether elements stay what they were.
         does: What it does to floating point, where that is told apart: it `adds`, `multiplies`, `widens`, `rounds` to
             another format, or `counts`: it makes it of a whole number; an extreme `picks` one of whole numbers.
-        rearranges: Whether elements of a block change places, or are multiplied with those of other places.
     """
 
     terms: Handler = elementwise
@@ -494,7 +493,6 @@ class Meaning:
     registers: Literal["own", "none", "same"] = "own"
     moves: bool = False
     does: Literal["", "adds", "multiplies", "widens", "rounds", "counts", "picks"] = ""
-    rearranges: bool = False
 
 
 _OF_TERMS: dict[str, Callable[..., Any]] = {
@@ -561,25 +559,25 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.splat": Meaning(_keep, counts=False, registers="none", moves=True),
     "tt.broadcast": Meaning(_keep, counts=False, registers="none"),
     "tt.expand_dims": Meaning(_expand_dims, counts=False, registers="none"),
-    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True, rearranges=True),
-    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True, rearranges=True),
+    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True),
+    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True),
     "ttg.convert_layout": Meaning(_keep, counts=False, registers="same", moves=True),
     "tt.bitcast": Meaning(_convert, whole="same", counts=False, registers="same", moves=True),
     "arith.bitcast": Meaning(_convert, whole="same", counts=False),
     "tt.int_to_ptr": Meaning(whole="pointer", counts=False),
-    "tt.join": Meaning(_join, rearranges=True),
-    "tt.split": Meaning(_split, rearranges=True),
-    **dict.fromkeys(("tt.cat", "tt.gather", "tt.histogram"), Meaning(rearranges=True)),
+    "tt.join": Meaning(_join),
+    "tt.split": Meaning(_split),
+    **dict.fromkeys(("tt.cat", "tt.gather", "tt.histogram"), Meaning()),
     "tt.addptr": Meaning(_add_pointer, counts=False),
     "tt.load": Meaning(_load, counts=False, moves=True),
     "tt.store": Meaning(_store, counts=False),
     **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), Meaning(_atomic, counts=False)),
     "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
     **{name: Meaning(_access_block, counts=False, moves=kind == "load") for name, kind in _BLOCKS.items()},
-    "tt.dot": Meaning(_dot, counts=False, gathers=True, rearranges=True),
-    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True, rearranges=True),
+    "tt.dot": Meaning(_dot, counts=False, gathers=True),
+    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
     "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),
-    "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True, rearranges=True),
+    "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True),
     **dict.fromkeys(_WITHOUT_EFFECT, Meaning(lambda *_: [], counts=False)),
 }
 _UNKNOWN = Meaning(unknown)

@@ -150,7 +150,6 @@ class _TermWalk:
         if (control := self._control.get(operation.name)) is not None:
             return control(operation, here)
         meaning = meaning_of(operation.name)
-        here.facts.rearranges |= meaning.rearranges
         if meaning.counts and (operation.types or operation.result_types) and operation.results:
             kind = operation.kinds[0]
             if not (kind.whole or kind.pointer):

@@ -41,23 +41,12 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)
 
-_SHIPPED = {
-    "attention": ("attention", "operation"),
-    "attention_backward": ("attention", "gradient_operation"),
+_WITH_GRADIENT = ("attention", "gated_mlp", "layer_norm", "rmsnorm_rope", "softmax")
+_SHIPPED = dict(sorted({
+    **{name: (name, "operation") for name in (*_WITH_GRADIENT, "fp8_gemm", "fp8_quantize", "grouped_matmul", "matmul")},
+    **{f"{name}_backward": (name, "gradient_operation") for name in _WITH_GRADIENT},
     "fp8_dequantize": ("fp8_quantize", "dequantize_operation"),
-    "fp8_gemm": ("fp8_gemm", "operation"),
-    "fp8_quantize": ("fp8_quantize", "operation"),
-    "gated_mlp": ("gated_mlp", "operation"),
-    "gated_mlp_backward": ("gated_mlp", "gradient_operation"),
-    "grouped_matmul": ("grouped_matmul", "operation"),
-    "layer_norm": ("layer_norm", "operation"),
-    "layer_norm_backward": ("layer_norm", "gradient_operation"),
-    "matmul": ("matmul", "operation"),
-    "rmsnorm_rope": ("rmsnorm_rope", "operation"),
-    "rmsnorm_rope_backward": ("rmsnorm_rope", "gradient_operation"),
-    "softmax": ("softmax", "operation"),
-    "softmax_backward": ("softmax", "gradient_operation"),
-}
+}.items()))  # fmt: skip
 """For each kernel the module in this folder, and its operation's name there."""
 WINNERS = Path(__file__).parent / "winners"
 for _path in sorted(WINNERS.glob("*.lock.json")):

@@ -14,7 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator
+from triton_ops.backend import Arguments, FormsKernel, Kernel, LauncherKernel, Operation, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.exceptions import (
@@ -26,8 +26,9 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, Tunable
-from triton_ops.values import TensorSpec, contiguous_stride, is_fake
+from triton_ops.values import Problem, TensorSpec, contiguous_stride, is_fake
 
 
 def validate_positive_dimensions(**dimensions: Any) -> None:
@@ -201,12 +202,18 @@ class ShippedKernel:
             chosen = self.fits(chosen, launched, config is not None)
         self.launch(chosen, launched, device)
 
+    def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
+        """The problem of a launch, but for values that do not count, which are `changed`."""
+        specs = {name: TuneProblem.spec_of(value) for name, value in {**values, **changed}.items()}
+        return Problem(self.operation.name, tuple(specs.items()))
+
     def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
         """Launch once with a config."""
         kernel: Any = self.operation.kernel
+        form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
         with on_device(device):
-            if isinstance(kernel, LauncherKernel):
-                ScratchAllocator.around(partial(kernel.launch, **values, **config))()
+            if isinstance(form, LauncherKernel):
+                ScratchAllocator.around(partial(form.launch, **values, **own))()
             else:
                 kernel.executable(config).launch(Arguments(keyword=values))
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from triton_ops.backend import TritonKernel
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import multiprocessors
 from triton_ops.space import Constraint
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+
+_log = logging.getLogger("triton_ops")
 
 LOADS = ("pointers", "device", "host")
 """How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""
@@ -27,6 +33,34 @@ def programs_for(tiles: int, meta: Mapping[str, Any], tensor: str) -> tuple[int]
     """
     each = meta.get("PROGRAMS", 0)
     return (min(tiles, each * multiprocessors(meta[tensor].device)) if each else tiles,)
+
+
+def form_in_gluon(kernel: str, function: str, *outputs: str) -> dict[str, TritonKernel]:
+    """The form `gluon` of a kernel; empty, with a line in the log, where Triton has no Gluon for Hopper."""
+    try:
+        own = importlib.import_module(f"triton_ops.kernels.{kernel}.gluon_kernel")
+    except (ImportError, AttributeError) as error:  # a Triton of another vendor's may lack a module, or a name in it
+        _log.info("%s has no form in Gluon here: %s", kernel, error)
+        return {}
+    return {"gluon": TritonKernel(vars(own)[function], own.gluon_grid, outputs=outputs, made=own.gluon_descriptors)}
+
+
+def fixed_in_gluon(name: str, value: object) -> Constraint:
+    """The constraint of a tunable of which the form in Gluon has one value."""
+    return Constraint(
+        f"gluon_{name.lower()}",
+        taking(lambda FORM, **own: FORM == "triton" or own[name] == value, "FORM", name),
+        f"the form in Gluon has {name}={value}, not {{{name}}}",
+    )
+
+
+def taking(holds: Callable[..., bool], *names: str) -> Callable[..., bool]:
+    """A rule of a constraint with the parameters of these names."""
+    signed: Any = holds
+    signed.__signature__ = inspect.Signature(
+        [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in names]
+    )
+    return holds
 
 
 def padded(extent: int, smallest: int) -> int:

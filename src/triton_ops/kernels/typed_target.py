@@ -33,14 +33,15 @@ _STAND_IN = "sm_90"  # where no GPU is named
 class TypedTarget:
     """A TARGET as somebody typed it, or as a file holds it, with the problem and the GPU that were typed beside it.
 
-    `cache_dir` has the calls of decorated kernels that programs noted. While a TARGET is imported for a `gpu`, this
-    stands in, so that code at the top of a file finds a driver.
+    `cache_dir` has the calls of decorated kernels that programs noted; `widen` is as of `launched_by`. While a TARGET
+    is imported for a `gpu`, this stands in, so that code at the top of a file finds a driver.
     """
 
     text: str
     cache_dir: str | Path | None = None
     problem: TypedProblem = field(default_factory=TypedProblem)
     gpu: str | None = None
+    widen: bool | None = None
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.
@@ -96,6 +97,11 @@ class TypedTarget:
         return bool(self._parts[1] or self.problem.shapes or self.problem.arguments)
 
     @property
+    def is_lone_kernel(self) -> bool:
+        """Tell whether a Triton kernel is named, and nothing of a call."""
+        return hasattr(self.object(), "arg_names") and not self._typed
+
+    @property
     def _stand_in(self) -> Target | None:
         """The GPU that was typed; None where none was, or one without limits, which the command itself refuses."""
         if self.gpu is None:
@@ -136,7 +142,7 @@ class TypedTarget:
         launcher = self._launcher(kernel, name, function)
         specs = self.problem.tensors(FunctionKernel(launcher), ())
         target = self._stand_in or Target.named(_STAND_IN)
-        return dispatch.NotedOperation.launched_by(launcher, kernel, specs, self.problem.space, target)
+        return dispatch.NotedOperation.launched_by(launcher, kernel, specs, self.problem.space, target, self.widen)
 
     def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
         """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""

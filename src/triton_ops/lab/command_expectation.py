@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any
 
-from triton_ops.backend import Operation
+from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import Readings
 from triton_ops.device import Calibration, DeviceSpec, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
@@ -182,6 +182,7 @@ def explain_command(
         float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
+    space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
@@ -192,6 +193,9 @@ def explain_command(
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
     spec, typed = device_spec(gpu), TypedProblem.of(shape, dtype, arg=arg)
+    if space:
+        with only_data_on_stdout():
+            return _space_facts(spec, TypedTarget(target, cache_dir, typed, gpu))
     with only_data_on_stdout():
         operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
         problem = operation.problem(extents, element)
@@ -216,6 +220,38 @@ def explain_command(
         facts.lines(f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}")
         facts.lines(*pipeline_lines(image.timelines, image.stages, "this config"))
     return facts
+
+
+def _space_facts(spec: DeviceSpec, asked: TypedTarget) -> Facts:
+    """The space that a kernel has by itself, whatever its list: at the call that is typed, else without extents."""
+    kernel, grid, values = asked.object(), None, dict[str, Any]()
+    if not asked.is_lone_kernel:
+        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
+        values = getattr(operation, "values", None) or dict(operation.problem(extents, element).arguments)
+        kernel = getattr(operation, "decorated", None) or getattr(operation.kernel, "function", None)
+        grid = getattr(operation, "author_grid", None) or getattr(operation.kernel, "grid", None)
+    if not hasattr(kernel, "arg_names"):
+        raise TargetError(
+            f"{asked.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
+        )
+    read = ReadSpace.of(kernel, values, spec, grid=grid, fixed=values)
+    size, tuned = read.space.size, {**read.tunables, **read.options}
+    derived = {name: value or "not known without its extent" for name, value in read.derived.items()}
+    rows = {"kernel": asked.text, "device": f"{spec.name} {spec.arch}"}
+    rows |= {f"tune {name}": f"{', '.join(map(str, tuned[name]))}: {read.reasons[name]}" for name in tuned}
+    rows |= {f"derived {name}": f"{value}: {read.reasons[name]}" for name, value in derived.items()}
+    rows |= {f"rule {rule.name}": rule.reason for rule in read.constraints}
+    rows |= {f"left alone {name}": reason for name, reason in read.meaning.items()}
+    rows |= {f"grid {number}": text for number, text in enumerate(read.grid, 1)}
+    rows |= {"default": str(read.space.default_config), "configs": str(size)}
+    data = {
+        "kernel": asked.text, "device": spec.name, "derived": read.derived, "left_alone": read.meaning,
+        "tunables": {name: {"values": list(tunable), "reason": read.reasons[name]} for name, tunable in tuned.items()},
+        "rules": [Facts.members(rule, "name", "names", "reason") for rule in read.constraints],
+        "launch_options": list(read.options), "grid": read.grid, "default": dict(read.space.default_config),
+        "configs": size.valid,
+    }  # fmt: skip
+    return Facts("explain space", data).listing(rows)
 
 
 def _asked(

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, ScratchAllocator
 from triton_ops.compilation import SharedCpus
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import Child, Surroundings, Threads, WorkerLostError, WorkerProcess
 from triton_ops.request import Effort
@@ -41,17 +42,13 @@ class ExecutorLostError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlace:
-    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's.
-
-    `early` is whether nothing is measured there yet, so that a worker process is started at once.
-    """
+    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's."""
 
     device: str | None
     gate: Gate
     shared_cpus: SharedCpus
     listener: Listener
     cache_dir: Path | None = None
-    early: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class Job:
     """One problem of a run, checked and ready to be tuned.
 
     `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
-    `devices` None are all.
+    `devices` None are all. `worker` is the device of the worker that runs its configs, where it has one.
     """
 
     name: str
@@ -70,6 +67,7 @@ class Job:
     recall: Callable[[], TuningResult | None] | None = None
     weight: float = 1.0
     devices: frozenset[str] | None = None
+    worker: str = ""
 
 
 Ready: TypeAlias = "Callable[[str, bool], None]"
@@ -157,6 +155,10 @@ class LocalExecutor:
         self._now.gate.let_in(limit_s)
         return self._now.future
 
+    def lend(self, cpus: int) -> None:
+        """Let compilers have so many CPUs more, until this is called again."""
+        self._shared_cpus.lend(cpus)
+
     def end(self) -> None:
         """Have all jobs end after the step that each is at."""
         for each in self._tunes:
@@ -177,9 +179,11 @@ class LocalExecutor:
         return [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
 
     def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
+        if early and job.worker:  # its imports take longest of all that comes before the first config
+            Stations.start_early(self._device or job.worker)
         place = JobPlace(
             device=self._device, gate=Gate(partial(self.ready, job.name)), shared_cpus=self._shared_cpus,
-            listener=self._listener_of(job), early=early,
+            listener=self._listener_of(job),
         )  # fmt: skip
         return _Tune(job, place, self.ready, held_s)
 
@@ -196,21 +200,18 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
 
-class _Forwards:
-    """The listener of one job, whose events are sent."""
-
-    def __init__(self, send: Callable[..., None], job: Job) -> None:
-        self.started = partial(send, "follow", job.name, "started")
-        self.tried = partial(send, "follow", job.name, "tried")
-        self.ended = partial(send, "follow", job.name, "ended")
-
-
 class ChildExecutor:
-    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there."""
+    """The executor of a process that measures, which is called from elsewhere; `send` sends calls to there.
 
-    def __init__(self, send: Callable[[Call], None], device: str | None, cpus: int, level: int) -> None:
+    It `shares` its CPUs where the other side lends those that are idle to other executors.
+    """
+
+    def __init__(
+        self, send: Callable[[Call], None], device: str | None, cpus: int, level: int, *, shares: bool = False
+    ) -> None:
         self._send_one, self._guard = send, threading.Lock()
-        self._executor = LocalExecutor(SharedCpus(cpus, SPARED), device, partial(_Forwards, self._send))
+        shared_cpus = SharedCpus(cpus, SPARED, partial(self._send, "idle") if shares else lambda _: None)
+        self._executor = LocalExecutor(shared_cpus, device, self._listener)
         self._executor.ready = partial(self._send, "ready")
         _log.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(self._send, "log"))))
         _log.setLevel(level)
@@ -221,6 +222,11 @@ class ChildExecutor:
         future = getattr(self._executor, call.method)(*call.arguments)
         if future is not None:
             future.add_done_callback(partial(self._ended, call.arguments[0].name))
+
+    def _listener(self, job: Job) -> Any:
+        """A listener of one job, whose events are sent."""
+        events = ("started", "tried", "ended")
+        return SimpleNamespace(**{event: partial(self._send, "follow", job.name, event) for event in events})
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
         error = future.exception()
@@ -250,11 +256,10 @@ def main() -> None:
     """Measure as asked until the pipe is closed; the first message is what `RemoteExecutor.of_device` sends."""
     child = Child()
     surroundings, allocator, *place = child.receive()
-    child.import_heavy(child.packages, "what is going to be tuned")
     surroundings.take()
     if allocator is not None:
         ScratchAllocator.take(allocator)
-    executor = ChildExecutor(child.send, *place)
+    executor = ChildExecutor(child.send, *place, shares=True)
     with contextlib.suppress(EOFError):
         while True:
             executor.take(child.receive())
@@ -273,18 +278,43 @@ class Link(Protocol):
         """End the process and all that it has started."""
 
 
+class LentCpus:
+    """The CPUs of a host that some executors leave idle, in equal parts for those that leave none; for threads."""
+
+    def __init__(self) -> None:
+        self._idle: dict[RemoteExecutor, int] = {}
+        self._lent: dict[RemoteExecutor, int] = {}
+        self._guard = threading.Lock()
+
+    def note(self, executor: RemoteExecutor, idle: int | None) -> None:
+        """An executor has so many CPUs of its own idle; None where it is gone."""
+        with self._guard:
+            self._idle.pop(executor, None)
+            if idle is not None:
+                self._idle[executor] = idle
+            short = [each for each, count in self._idle.items() if not count]
+            for each, count in self._idle.items():
+                lent = 0 if count else sum(self._idle.values()) // len(short)
+                if lent != self._lent.get(each, 0):
+                    self._lent[each] = lent
+                    each.lend(lent)
+
+
 class RemoteExecutor:
     """Has a process of its own measure jobs.
 
     A process of which nothing is heard for longer than a step of a tune may take has hung, and is ended. `content_of`
-    has what is sent of a job, and `renew` makes an executor in place of one that is lost.
+    has what is sent of a job, and `renew` makes an executor in place of one that is lost. The CPUs that it leaves idle
+    are `lent` to others.
     """
 
     def __init__(
         self, link: Link, listener_of: Callable[[Job], Listener], effort: Effort, *,
         renew: Callable[[], RemoteExecutor] | None = None, content_of: Callable[[Job], Any] = lambda job: job.tune,
+        lent: LentCpus | None = None,
     ) -> None:  # fmt: skip
         self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
+        self._lent, self._telling = lent or LentCpus(), threading.Lock()
         self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
         self.ready: Ready = lambda *_: None
         self._there: dict[str, Listener] = {}  # of the jobs that the process knows
@@ -295,15 +325,28 @@ class RemoteExecutor:
         Threads.begin(self._listener)
 
     @classmethod
+    def of_devices(
+        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
+    ) -> dict[str, RemoteExecutor]:
+        """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle."""
+        lent = LentCpus()
+        return {device: cls.of_device(device, cpus, listener_of, effort, lent) for device in devices}
+
+    @classmethod
     def of_device(
-        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
+        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, lent: LentCpus
     ) -> RemoteExecutor:
         """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
         process = WorkerProcess(program=__name__, duplex=True)
         process.step = "tune"
         allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
         process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
-        return cls(process, listener_of, effort, renew=partial(cls.of_device, device, cpus, listener_of, effort))
+        renew = partial(cls.of_device, device, cpus, listener_of, effort, lent)
+        return cls(process, listener_of, effort, renew=renew, lent=lent)
+
+    def lend(self, cpus: int) -> None:
+        """Let its compilers have so many CPUs more, which others leave idle."""
+        self._tell("lend", cpus)
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
@@ -345,13 +388,14 @@ class RemoteExecutor:
 
     def _tell(self, method: str, *arguments: Any) -> None:
         try:
-            self._link.tell(Call(method, arguments))
+            with self._telling:
+                self._link.tell(Call(method, arguments))
         except WorkerLostError as error:
             self._lose(error)
 
     def _sent(self, job: Job) -> Job | KernelTypeError:
         """A job as it is sent, without its `tune` if the process has that; or the reason why it cannot be."""
-        sent = Job(name=job.name, label=job.label, kernel=job.kernel, problem=None, tune=None)
+        sent = replace(job, problem=None, tune=None, recall=None)
         if job.name in self._there:
             return sent
         try:
@@ -368,7 +412,8 @@ class RemoteExecutor:
 
     def _listen(self) -> None:
         takes: dict[str, Callable[..., Any]] = {
-            "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish
+            "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish,
+            "idle": partial(self._lent.note, self),
         }  # fmt: skip
         silent_s = 0.0
         try:
@@ -382,6 +427,7 @@ class RemoteExecutor:
                     raise WorkerLostError(f"nothing was heard of it for {self._silence_s:.0f} s", "", hung=True)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self._lose(error)
+        self._lent.note(self, None)
 
     def _follow(self, name: str, method: str, *arguments: Any) -> None:
         if (listener := self._there.get(name)) is not None:

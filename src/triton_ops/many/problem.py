@@ -218,8 +218,6 @@ class RunOptions:
         """
         options = self.each if place.cache_dir is None else replace(self.each, cache_dir=place.cache_dir)
         request = problem.measurable(place.device or own_device, options.seed)
-        if place.early:
-            Stations(problem=request, options=options).start_worker()  # it imports while the first configs compile
         return RequestedTune(
             request=request, options=options, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus
         ).result()
@@ -249,13 +247,13 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     each = options.each
     request = problem.measurable(seed=each.seed)
     request.task()
-    key = request.key
+    key, stations = request.key, Stations(problem=request, options=each)
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well
         label=f"{key.kernel} {key.label}".rstrip(), kernel=key.kernel, problem=problem,
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
-        devices=_places(problem, request, options.devices),
+        devices=_places(problem, request, options.devices), worker=request.device_name if stations.isolated else "",
     )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ thread and no device, so that a fleet of hundreds of devices and days of work ca
 A problem is worth its weight times the share of its time that a tune is expected to save; those come first that are
 worth most for each second of tuning. What a kernel's finished problems gained and cost corrects what is expected of
 its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
-guide the search on the others. The last problems of several devices are measured the longest first, where all will be
-measured, so that no device waits long for the others' end.
+guide the search on the others. The last problems of several devices are prepared and measured the longest first, where
+all will be measured, so that no device waits long for the others' end.
 
 Some devices tell when a problem is ready, such as when its first configs are compiled, which takes some kernels ten
 times as long as others. These devices measure what is ready first of all that they prepare, and begin with nothing that
@@ -17,45 +17,33 @@ is going to wait for the rest.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from statistics import median
+from typing import Any
 
 from triton_ops.records import Record
 from triton_ops.timing import RacePolicy
 
-GAIN = 0.2
-"""The share of its time that a tune is expected to save where nothing is known of its kernel."""
-SECONDS = 4.0
-"""What a tune is expected to take where nothing is known of its kernel."""
 _LEAST_GAIN = RacePolicy.zone  # below which a comparison counts two configs as equal: no problem is worth nothing
 _LEAST_S = 0.1
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The expected gain of a tune, as a share of the default's time, and its seconds."""
-
-    gain: float = GAIN
-    seconds: float = SECONDS
-
-
-def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
-    """The estimate for each kernel's next problem, by the kernel's name: the medians of its records."""
-    gains: dict[str, list[float]] = {}
-    seconds: dict[str, list[float]] = {}
+def estimates_of(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
+    """Gain and seconds of each kernel's next problem, as of `Planned`: the medians of its records, where these tell."""
+    gains: defaultdict[str, list[float]] = defaultdict(list)
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
     for record in records:
-        seconds.setdefault(record.key.kernel, []).append(record.elapsed_s)
+        seconds[record.key.kernel].append(record.elapsed_s)
         if not record.undecided and record.gain:
-            gains.setdefault(record.key.kernel, []).append(max(0.0, 1.0 - 1.0 / record.gain))
-    return {
-        kernel: Estimate(
-            max(_LEAST_GAIN, median(gains[kernel])) if kernel in gains else GAIN, max(_LEAST_S, median(took))
-        )
-        for kernel, took in seconds.items()
-    }
+            gains[record.key.kernel].append(max(0.0, 1.0 - 1.0 / record.gain))
+    expected: dict[str, dict[str, Any]] = {name: {"seconds": max(_LEAST_S, median(it))} for name, it in seconds.items()}
+    for name, shares in gains.items():
+        expected[name]["gain"] = max(_LEAST_GAIN, median(shares))
+    return expected
 
 
 LEAST_S = 1.0
@@ -64,7 +52,7 @@ _FURTHER = 2  # problems that are prepared where nothing is ready
 _PATIENCE_S = 20.0  # in which something becomes ready; then a free device takes what is first
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
-_LAST = 3  # problems for each device
+_LAST, _LAST_PREPARED = 3, 8  # problems for each device; what takes long mostly compiles long, and begins early
 _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel is under way
 _MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
@@ -81,7 +69,11 @@ class OrderStep(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One problem of a run; those of one `group`, its kernel, guide each other's search."""
+    """One problem of a run; those of one `group`, its kernel, guide each other's search.
+
+    A tune is expected to save `gain`, a share of its time, and to take `seconds`. The defaults are for a kernel of
+    which nothing is known.
+    """
 
     name: str
     group: str
@@ -300,7 +292,7 @@ class Schedule:
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""
-        near_end = self._near_end()
+        near_end = self._near_end(_LAST_PREPARED)
         best: tuple[float, _KernelGroup, Planned] | None = None
         names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
         under_way = {self._problems[name].group for name in names}
@@ -319,9 +311,9 @@ class Schedule:
         best[1].waiting.remove(best[2])
         return best[2].name
 
-    def _near_end(self) -> bool:
+    def _near_end(self, most: int = _LAST) -> bool:
         count = sum(len(group.waiting) for group in self._groups.values())
-        return self._budget_s is None and len(self._devices) > 1 and count <= _LAST * len(self._devices)
+        return self._budget_s is None and len(self._devices) > 1 and count <= most * len(self._devices)
 
     def _limit_s(self, name: str, left_s: float) -> float:
         """The most that a problem may take: three times its share of what is left, and no more than is left."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
-from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
+from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
@@ -482,16 +482,14 @@ def _executors(
 ) -> Mapping[str, Executor]:
     """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices.
 
-    Of several GPUs each has a process of its own, with its share of the CPUs.
+    Of several GPUs each has a process of its own, with its share of the CPUs and what others leave of theirs.
     """
     devices = options.devices
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
     cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
-    executors: dict[str, Executor] = {
-        name: RemoteExecutor.of_device(name, cpus, view.listener, effort) for name in apart
-    }
+    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, effort)}
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 
@@ -501,9 +499,6 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
     return [
-        Planned(
-            name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
-            **asdict(estimates.get(job.kernel, Estimate())),
-        )
-        for job in jobs
-    ]  # fmt: skip
+        Planned(name=it.name, group=it.kernel, weight=it.weight, devices=it.devices, **estimates.get(it.kernel, {}))
+        for it in jobs
+    ]

@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
@@ -449,16 +450,6 @@ def _begin(fork_server: int, connection: int, errors: int, *, run: Callable[[Chi
 _MOST = 2  # idle servers, such as one with torch and one without
 
 
-@dataclass(eq=False)
-class _Loan:
-    """A fork server that is in use now; `users` is by how many."""
-
-    server: ForkServer
-    needs: Hashable
-    inherited: Hashable
-    users: int = 1
-
-
 class SharedForkServers:
     """The fork servers that users of this process share, and those that they have left; safe among threads."""
 
@@ -471,40 +462,39 @@ class SharedForkServers:
 
     def borrow(self, needs: Hashable, make: Callable[[], ForkServer]) -> ForkServer:
         """A fork server with these needs: one that others use, or one that was left, or else a new one."""
-        here = self._idle.inherited()
+        around = self._idle.inherited()
         with self._guard:
-            for each in self._loans:
-                if (each.needs, each.inherited) == (needs, here) and each.server.alive:
-                    each.users += 1
-                    return each.server
+            for server, loan in self._loans.items():
+                if loan == (needs, around) and server.alive:
+                    self._users[server] += 1
+                    return server
             server = self._idle.take(needs) or make()
-            self._loans.append(_Loan(server, needs, here))
+            self._loans[server], self._users[server] = (needs, around), 1
             return server
 
     def give_back(self, server: ForkServer) -> None:
         """Need a server no more; after the last user, it is left to the next one, or closed if it has ended."""
         with self._guard:
-            loan = next((each for each in self._loans if each.server is server), None)
-            if loan is None:
+            if server not in self._loans:
                 return
-            loan.users -= 1
-            if loan.users:
+            self._users[server] -= 1
+            if self._users[server]:
                 return
-            self._loans.remove(loan)
+            needs, _ = self._loans.pop(server)
         if server.alive:
-            self._idle.put(server, loan.needs, loan.needs)
+            self._idle.put(server, needs, needs)
         else:
             server.close()
 
     def is_shared(self, server: ForkServer) -> bool:
         """Tell whether several use a server now."""
-        with self._guard:
-            return any(each.server is server and each.users > 1 for each in self._loans)
+        return self._users[server] > 1
 
     def _forget(self) -> None:
         """Forget the servers, in a forked child, whose parent's they are."""
         self._guard = threading.Lock()
-        self._loans: list[_Loan] = []
+        self._loans: dict[ForkServer, tuple[Hashable, Hashable]] = {}  # needs and environment of those in use
+        self._users: Counter[ForkServer] = Counter()
 
 
 fork_servers = SharedForkServers()

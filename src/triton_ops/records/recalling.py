@@ -80,17 +80,20 @@ def recall(
 
 def recalled(
     key: Key, store: Store[Record], *, space: ConfigSpace | None = None, reference: str | None = None,
+    contents: str | None = None,
 ) -> Record | None:  # fmt: skip
     """The stored record of a key; None if none holds for this space and reference, or a part is unknown.
 
     The winner was found in that space, which still allows it, and was checked against the reference of that
-    fingerprint; None takes any.
+    fingerprint, over the contents of that one; None takes any.
     """
     if key.unknown is not None:
         warn_once(f"{key.kernel}: {key.unknown_note}")
         return None
     record = store.get(key.id)
     if record is None or (reference is not None and record.verified.reference != reference):
+        return None
+    if not record.raced_over(contents):
         return None
     if space is not None and (record.space != space.fingerprint or space.why_not(record.winner) is not None):
         return None

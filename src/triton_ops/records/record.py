@@ -9,7 +9,7 @@ Schema history:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
@@ -73,6 +73,20 @@ class Verified(msgspec.Struct, frozen=True):
     reference: str | None = None  # its fingerprint; None if the default config's results were compared with
 
 
+class TimesOnContent(msgspec.Struct, frozen=True):
+    """The median times of raced configs on one content, in milliseconds per launch; the weight is 0 if held out."""
+
+    label: str
+    weight: float
+    statistics: dict[str, int]
+    times_ms: tuple[tuple[Config, float], ...]
+
+    def regret(self, config: Config) -> float:
+        """The share by which a config is slower than the fastest raced one here."""
+        times = dict(self.times_ms)
+        return times[config] / min(times.values()) - 1 if config in times else math.inf
+
+
 class Failure(msgspec.Struct, frozen=True):
     """A config that failed in the tune: how its trial ended, and why, in one line."""
 
@@ -128,7 +142,29 @@ class Record:
     failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
     ordered_by: tuple[str, ...] = ()
+    contents: tuple[str, tuple[TimesOnContent, ...]] | msgspec.UnsetType = msgspec.UNSET  # where several: a fingerprint
     tunes: Count = 1  # how many, of which each went on with the one before, have led to it
+
+    def raced_over(self, contents: str | None) -> bool:
+        """True if it answers a request with contents of this fingerprint, or with its own alone for None."""
+        return contents is None or (self.contents is not msgspec.UNSET and self.contents[0] == contents)
+
+    @property
+    def by_content(self) -> tuple[TimesOnContent, ...]:
+        """The times of raced configs on each content; empty where there was one."""
+        return () if self.contents is msgspec.UNSET else self.contents[1]
+
+    def with_contents(self, fingerprint: str | None, times: Iterable[tuple[Any, ...]]) -> Record:
+        """The record with the times on each content that was raced over, and a note; itself for a fingerprint None."""
+        if fingerprint is None:
+            return self
+        rows, words = tuple(TimesOnContent(*each) for each in times), []
+        for what, held_out in (("contents", False), ("draws held out", True)):
+            if regrets := {row.label: row.regret(self.winner) for row in rows if held_out is not bool(row.weight)}:
+                worst, mean = max(regrets, key=regrets.__getitem__), sum(regrets.values()) / len(regrets)
+                words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {regrets[worst]:.1%} on {worst}")
+        note = f"regret beside the fastest raced config of each: {'; '.join(words)}"
+        return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *([note] if words else [])))
 
     @property
     def id(self) -> str:

@@ -154,7 +154,7 @@ class Effort:
             return effort
         if effort is not None and not isinstance(effort, str):
             raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
-        return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
+        return PRESETS[settings.effort() if effort is None else settings.one_of(settings.EFFORTS, effort, "effort")]
 
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.

@@ -9,13 +9,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from triton_ops import backend, settings
+from triton_ops import backend, settings, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Key, Problem, Scalar, TensorSpec, Tolerance, Work, as_callable
+from triton_ops.values import Key, Problem, TensorSpec, Tolerance, Work, as_callable
 
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
@@ -82,7 +82,8 @@ class KernelProblem:
     """A problem of a kernel on a device.
 
     `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
-    tolerance. With `cold`, L2 holds nothing of the kernel's data when a timed launch starts.
+    tolerance. With `cold`, L2 holds nothing of the kernel's data when a timed launch starts. `contents` None is that of
+    the arguments alone.
     """
 
     kernel: Kernel
@@ -94,6 +95,7 @@ class KernelProblem:
     tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
+    contents: values.Contents | None = None
 
     @property
     def common(self) -> dict[str, Any]:
@@ -106,6 +108,16 @@ class KernelProblem:
         if self.reference is None:
             return None
         source = backend.Source.of(self.reference)
+        return source.fingerprint if source.unknown is None else ""
+
+    @property
+    def contents_fingerprint(self) -> str | None:
+        """The fingerprint of contents, with the values of their tensors; None without any, an empty text if unknown."""
+        if self.contents is None:
+            return None
+        items = Arguments.mapped(list(self.contents.items), lambda tensor: tensor.detach().cpu().tolist())
+        contents = self.contents
+        source = backend.Source.of((items, contents.worst, contents.held_out, dict(contents.statistics)))
         return source.fingerprint if source.unknown is None else ""
 
     @property
@@ -223,7 +235,7 @@ def _with_index(device_name: str) -> str:
     return TorchDevice.current_name() if device_name == "cuda" else device_name
 
 
-def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Any], ...], str]:
     places = arguments.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(places)]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
@@ -233,7 +245,7 @@ def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Te
     return specs, label
 
 
-def spec_of(value: Any) -> TensorSpec | Scalar:
+def spec_of(value: Any) -> TensorSpec | bool | int | float | str | None:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if Arguments.is_tensor(value):
         return TensorSpec.of(value)
@@ -289,6 +301,8 @@ class TuneProblem:
         tolerance: How far a right result may be from the expected one.
         check: An own comparison of results.
         cold: Whether L2 holds none of the kernel's data when a launch starts.
+        contents: Pairs of a weight and a content, over which configs are compared; None compares on the arguments as
+            they are.
         weight: How much the problem counts beside the others, such as how often it is launched.
     """
 
@@ -303,6 +317,7 @@ class TuneProblem:
     tolerance: float | Tolerance | None = None
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None
     weight: float = 1.0
 
     device_for = staticmethod(device_for)
@@ -346,13 +361,19 @@ class TuneProblem:
             )
         parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
         kernel, problem, name, maker = parts
+        contents = None if self.contents is None else values.Contents.of(self.contents)
+        if contents is not None and (strange := sorted(contents.names - problem.specs.keys())):
+            raise SettingsError(
+                f"contents replace {', '.join(strange)}, which is no tensor argument of {kernel.name}",
+                hint=f"it has {', '.join(problem.specs)}",
+            )
         if operation is not None:
             reference = reference or operation.reference
             tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
         return TuneRequest(
             kernel=kernel, problem=problem, device=spec or probe(name), device_name=name, arguments=maker,
             reference=reference, tolerance=Tolerance.of(tolerance), check=as_callable("check", check),
-            operation=operation, named=named, cold=self.cold, chosen=space,
+            operation=operation, named=named, cold=self.cold, chosen=space, contents=contents,
         )  # fmt: skip
 
 

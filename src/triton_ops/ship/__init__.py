@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command
+    from triton_ops.ship.formats import format_named as format_named
     from triton_ops.ship.portfolio import Portfolio as Portfolio
     from triton_ops.ship.portfolio import choose_portfolio as choose_portfolio
     from triton_ops.ship.preparing import Prepared as Prepared
     from triton_ops.ship.preparing import prepare as prepare
     from triton_ops.ship.table import OPTIONS as OPTIONS
+    from triton_ops.ship.table import Names as Names
+    from triton_ops.ship.table import Table as Table
+    from triton_ops.ship.table import TableRow as TableRow
     from triton_ops.ship.targets import as_target as as_target
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

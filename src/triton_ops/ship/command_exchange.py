@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,13 +133,7 @@ def look_up_command(
 ) -> Facts:
     """Print the config that the engine would take, by its own rule."""
     form, key = format_named(format_name), [_key_value(text) for text in at or []]
-    values = _facts(form, facts)
-    if folder.is_file():
-        table = form.read(folder)
-        row = form.choose(table, {**table.facts, **values}, key)
-        answer = None if row is None else (folder, row)
-    else:
-        answer = form.look_up(folder, values, key)
+    answer = form.look_up(folder, _facts(form, facts), key)
     if answer is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     path, row = answer
@@ -213,16 +208,11 @@ def portfolio_command(
 
 
 def _weight(text: str) -> tuple[str, float]:
-    label, equals, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not equals or not label or math.isnan(value):
-        raise SettingsError(
-            f"--weight {text!r} is not LABEL=NUMBER", hint="for example --weight '4096x4096 bfloat16=8'"
-        )
-    return label, value
+    label, _, number = text.rpartition("=")
+    with suppress(ValueError):
+        if label and not math.isnan(value := float(number)):
+            return label, value
+    raise SettingsError(f"--weight {text!r} is not LABEL=NUMBER", hint="for example --weight '4096x4096 bfloat16=8'")
 
 
 def _add_tables(facts: Facts, portfolio: Portfolio) -> None:

@@ -36,7 +36,6 @@ from triton_ops.ship.table import (
     kind_called,
     needed,
     read_object,
-    write_object,
 )
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
@@ -98,17 +97,15 @@ class ByBatch(Format):
             return f"NVIDIA_{self.family}" if self.family and self.family in text.split("_") else text
         return "float16" if (name, text) == ("cache_dtype", "bfloat16") else text
 
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each batch size; see `Format`."""
+    def content(self, table: Table) -> Mapping[str, Any]:
+        """The fastest config of each batch size; see `Format`."""
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
-        place, dtype = self.place(table.facts), table.facts.get("dtype")
-        if self.dtypes and dtype not in self.dtypes:
+        if self.dtypes and (dtype := table.facts.get("dtype")) not in self.dtypes:
             raise SettingsError(f"{self.engine} looks for no table of {dtype}", hint=f"--set dtype={self.dtypes[0]}")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
-        content = {str(int(row.at[0])): dict(row.config) for row in rows}
-        return write_object(folder, folder / place, content)
+        return {str(int(row.at[0])): dict(row.config) for row in rows}
 
     def read(self, path: Path) -> Table:
         """The table with the configs as they are launched; see `Format`."""

@@ -44,8 +44,8 @@ class MeasuredProblem:
         return math.inf if ratio is None else max(0.0, ratio / self.ratios[self.best] - 1.0)
 
 
-def measured(record: Record, folder: Path) -> MeasuredProblem | None:
-    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none."""
+def measured(record: Record, folder: Path) -> MeasuredProblem:
+    """The measurements of a record's problem, from its kept run logs, else from the record."""
     ratios: dict[Config, float] = {}
     failures: set[Config] = set()
     for run in Runs(folder, record.id).with_trials(record.run):
@@ -55,8 +55,6 @@ def measured(record: Record, folder: Path) -> MeasuredProblem | None:
                 ratios.setdefault(trial.config, ratio)
         failures |= {trial.config for trial in run.trials.values() if trial.failed}
     ratios = ratios or _of_record(record)
-    if not ratios:
-        return None
     return MeasuredProblem(
         key=record.key, ratios=ratios, failed=frozenset(failures - ratios.keys()), noise=record.noise
     )
@@ -171,7 +169,7 @@ def choose_portfolio(
     reasons = [_why_unlike(record, records[0].key) for record in records]
     alike = [record for record, why in zip(records, reasons, strict=True) if why is None]
     left_out = dict(Counter(filter(None, reasons)))
-    problems = [measurement for record in alike if (measurement := measured(record, Path(folder))) is not None]
+    problems = [measured(record, Path(folder)) for record in alike]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise _NothingMeasuredError(
@@ -215,15 +213,13 @@ def portfolio_of(
 
 
 def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> ServedProblem:
-    config = min(portfolio, key=problem.regret, default=None)
-    regret = math.inf if config is None else problem.regret(config)
-    is_served = config is not None and math.isfinite(regret)
+    config = min((each for each in portfolio if each in problem.ratios), key=problem.regret, default=None)
     return ServedProblem(
         label=problem.key.label or problem.key.id,
         key=problem.key.id,
-        config=config if is_served else None,
-        regret=regret,
-        gain=1.0 / problem.ratios[config] if is_served and config is not None else None,
+        config=config,
+        regret=math.inf if config is None else problem.regret(config),
+        gain=None if config is None else 1.0 / problem.ratios[config],
         best=problem.best,
         weight=weight,
     )

@@ -185,9 +185,22 @@ class Format(Protocol):
     facts: tuple[str, ...]  # the names of what it looks a table up by, all that `--set` may name
     row: tuple[str, ...]  # what stands for a row where nobody says; empty where only the kernel knows
 
+    def content(self, table: Table) -> Mapping[str, Any]:
+        """The JSON object of a table, as the engine reads it; SettingsError if it cannot have the table."""
+        ...
+
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
-        ...
+        content, path = self.content(table), self.places(folder, table.facts)[0]
+        if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
+            raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
+        try:
+            Folder(path.parent).ensure()
+            NamedFile(path).write(json.dumps(content, indent=4) + "\n")
+        except OSError as error:
+            hint = "name another folder"
+            raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
+        return path
 
     def read(self, path: Path) -> Table:
         """The table in a file, with the facts of its name and folder; CacheError if it is not of this format.
@@ -213,8 +226,9 @@ class Format(Protocol):
         ...
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
-        """The row that the engine would take, by its own rule, and its file; None for none."""
-        path = next((path for path in self.places(folder, facts) if path.is_file()), None)
+        """The row that the engine would take below a folder or of a table, by its own rule, and its file; or None."""
+        paths = [folder] if folder.is_file() else self.places(folder, facts)
+        path = next((path for path in paths if path.is_file()), None)
         row = None if path is None else self.choose(self.read(path), facts, at)
         return None if path is None or row is None else (path, row)
 
@@ -254,18 +268,6 @@ def read_object(path: Path) -> dict[str, Any]:
     except (DamagedError, ValueError) as error:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
     return content
-
-
-def write_object(folder: Path, path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, to a path below a folder, which is made of facts, and return the path."""
-    if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
-        raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
-    try:
-        Folder(path.parent).ensure()
-        NamedFile(path).write(json.dumps(content, indent=4) + "\n")
-    except OSError as error:
-        raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
-    return path
 
 
 def config_in(value: Any, path: Path) -> Config:

@@ -46,7 +46,6 @@ from triton_ops.ship.table import (
     needed,
     read_object,
     without_dtypes,
-    write_object,
 )
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Status
@@ -111,18 +110,17 @@ class T4Results(Format):
 
     facts, row = ("file",), ()
 
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write every config, failed ones included; see `Format`."""
+    def content(self, table: Table) -> Mapping[str, Any]:
+        """Every config, failed ones included; see `Format`."""
         _check_tried(table, "a file in the format T4")
-        content = {
+        (path,) = self.places(Path(), table.facts)
+        if path.suffix == ".gz":
+            raise SettingsError(f"{path.name} would not be compressed", hint=f"--set file={path.stem}")
+        return {
             "schema_version": _SCHEMA,
             "metadata": {"timeunit": "milliseconds"},
             "results": [_t4_result(row) for row in table.rows],
         }
-        (path,) = self.places(folder, table.facts)
-        if path.suffix == ".gz":
-            raise SettingsError(f"{path.name} would not be compressed", hint=f"--set file={path.stem}")
-        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """Every config of the file, with what its objective costs; see `Format`."""
@@ -257,20 +255,18 @@ class TritonCache(Format):
 
     facts, row = ("kernel_name", "folder"), ()
 
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the configs of one key, failed ones as Triton does; see `Format`."""
+    def content(self, table: Table) -> Mapping[str, Any]:
+        """The configs of one key, failed ones as Triton writes them; see `Format`."""
         _check_tried(table, "a file of Triton's cache")
         at = table.rows[0].at if table.rows else ()
         if not at:
             raise SettingsError("Triton keeps no file without a key", hint="name the values of its key: --row M")
-        content = {
+        return {
             "key": list(triton_key(at)),
             "configs_timings": [
                 [nested(row.config), [math.inf if row.failure else row.median_ms] * 3] for row in table.rows
             ],
         }
-        (path,) = self.places(folder, table.facts)
-        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """The configs of one key with their times; see `Format`."""
@@ -323,8 +319,8 @@ class FlaTables(Format):
 
     facts, row = ("kernel_name", "device_name", "triton_version", "mode"), ()
 
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each key, and the default one or else the commonest of them; see `Format`."""
+    def content(self, table: Table) -> Mapping[str, Any]:
+        """The fastest config of each key, and the default one or else the commonest of them; see `Format`."""
         best = table.best()
         keyed = [row for row in best if row.at]
         if bare := [row.name for row in keyed if without_dtypes(row.at) == row.at]:
@@ -333,7 +329,7 @@ class FlaTables(Format):
             )
         commonest = Counter(row.config for row in keyed).most_common(1)
         default = [row.config for row in best if not row.at] or [config for config, _ in commonest]
-        content = {
+        return {
             "kernel_name": table.facts.get("kernel_name"),
             "triton_version": table.facts.get("triton_version"),
             "default_config": nested(default[0]) if default else None,
@@ -342,8 +338,6 @@ class FlaTables(Format):
                 for row in keyed
             },
         }
-        (path,) = self.places(folder, table.facts)
-        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """The table; the default config has an empty `at`; see `Format`."""

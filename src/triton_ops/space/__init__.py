@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from triton_ops.space.config import given_back as given_back
     from triton_ops.space.space import ConfigSpace as ConfigSpace
     from triton_ops.space.space import SpaceSize as SpaceSize
+    from triton_ops.space.space import UnlistedSpace as UnlistedSpace
     from triton_ops.space.tunable import Choice as Choice
     from triton_ops.space.tunable import Constraint as Constraint
     from triton_ops.space.tunable import Flag as Flag

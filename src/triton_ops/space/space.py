@@ -449,6 +449,41 @@ class ConfigSpace:
         return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
 
 
+@dataclass(frozen=True)
+class UnlistedSpace(ConfigSpace):
+    """A config space whose values nobody has listed, but for `seeds`, which are tried first.
+
+    Attributes:
+        tiles: The tunables that must be shown to change no result.
+        seeds: Configs that somebody has written, the first of which is the default; empty if the default is made up.
+    """
+
+    tiles: tuple[str, ...] = ()
+    seeds: tuple[Config, ...] = ()
+
+    @classmethod
+    def around(cls, space: ConfigSpace, seeds: Sequence[Mapping[str, Any]], tiles: Iterable[str]) -> UnlistedSpace:
+        """A space with the values of seeds beside its own; the seeds are in it, whatever rules they break."""
+        whole = tuple(Config({**space.default_config, **seed}) for seed in seeds)
+        tunables = dict(space.tunables)
+        for name, tunable in tunables.items():
+            values = {repr(value): value for value in (*tunable.values, *(seed[name] for seed in whole))}.values()
+            tunables[name] = Tunable.of(name, sorted(values, key=lambda value: (str(type(value)), value)))
+        default = next(iter(whole), space.default_config)
+        return cls(
+            tunables, space.constraints, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole
+        )
+
+    @property
+    def made_up(self) -> bool:
+        """Tell whether nobody has written the default."""
+        return not self.seeds
+
+    def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
+        """The constraints that a config breaks; a seed breaks none."""
+        return [] if config in self.seeds else super().broken(config)
+
+
 def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
     if value not in values:
         return values

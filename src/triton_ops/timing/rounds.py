@@ -554,9 +554,9 @@ class SharedTimer:
     def prepare(self, launch: Launch) -> Sampler:
         """A sampler of a launch; if it cannot be captured, none is from now on, and the timer is another one."""
         try:
-            return self.start(launch).prepare(launch)
+            return launch.sampler(self.start(launch))
         except CaptureError:
-            return self._change(launch).prepare(launch)
+            return launch.sampler(self._change(launch))
 
     def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
         """The result of `prepare` with the timer, made anew with another one where a launch cannot be captured.

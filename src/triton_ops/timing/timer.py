@@ -17,13 +17,14 @@ from __future__ import annotations
 import gc
 import math
 import os
+import statistics
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle, repeat
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -104,6 +105,8 @@ class Launch:
         again: Makes `call` anew, on the same arguments; None where there is only the one. Where the call's own objects
             lie in memory changes a call of a tenth of a microsecond by up to a tenth, in every round alike; with new
             objects for each sample that is noise, which an interval knows of.
+        contents: Launches on further contents of the arguments, which are timed in turn with this one.
+        value: What the times of this launch and of its contents count as, in milliseconds.
     """
 
     call: Callable[[], Any]
@@ -111,6 +114,8 @@ class Launch:
     others: tuple[Callable[[], Any], ...] = ()
     outputs: tuple[Any, ...] = ()
     again: Callable[[], Callable[[], Any]] | None = None
+    contents: tuple[Launch, ...] = ()
+    value: Callable[[Sequence[float]], float] = statistics.fmean
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
@@ -119,18 +124,40 @@ class Launch:
 
     def started(self) -> Launch:
         """This launch, after it has run once, so that everything loaded or built lazily is in place."""
-        if self.reset is not None:
-            self.reset()
-        self.call()
+        for each in (self, *self.contents):
+            if each.reset is not None:
+                each.reset()
+            each.call()
         return self
+
+    def sampler(self, timer: Timer) -> Sampler:
+        """The sampler of a timer for this launch, in turn with its contents if it has any."""
+        own = timer.prepare(self)
+        if not self.contents:
+            return own
+        parts = (own, *(timer.prepare(each, own.launches) for each in self.contents))
+        by_content: list[list[float]] = []
+
+        def queue(count: int) -> Pending:
+            pending = [part.queue(count) for part in parts]
+
+            def collect() -> list[float]:
+                columns = [each() for each in pending]
+                by_content.append([statistics.median(column) for column in columns])
+                return [self.value(row) for row in zip(*columns, strict=True)]
+
+            return collect
+
+        return Sampler(queue, own.launches * len(parts), by_content)
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Samples one launch in one mode, `launches` launches in a sample."""
+    """Samples one launch in one mode, `launches` launches in a sample; `by_content` has the parts of each visit."""
 
     queue: Callable[[int], Pending]
     launches: int = 1
+    by_content: list[list[float]] = field(default_factory=list)
 
     @classmethod
     def of_taken(cls, take: Callable[[int], list[float]]) -> Sampler:

@@ -29,6 +29,7 @@ from triton_ops.request import Budget, Effort
 from triton_ops.search import Search, Searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.progress import Listener, RunProgress
+from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Compiled, Status, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -313,6 +314,7 @@ class TuningLoop:
     start: float | None = None
     clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
+    proof: TileProof = field(default_factory=TileProof)
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -339,7 +341,7 @@ class TuningLoop:
         """
         for trial in earlier:
             self._count(trial)
-            self.doubts.tried(trial)
+            self._follow(trial)
         self.best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
@@ -492,12 +494,18 @@ class TuningLoop:
         self.listener.tried(trial, self.progress())
 
     def _refused(self, config: Config) -> Trial | None:
-        if (reason := self.space.why_not(config)) is not None:
+        if (reason := self.space.why_not(config) or self.proof.refusal(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial) -> None:
+    def _follow(self, trial: Trial) -> None:
         self.doubts.tried(trial)
+        self.proof.tried(trial)
+        if self.proof.dispute:
+            self.stopped = "disputed"
+
+    def _keep(self, trial: Trial) -> None:
+        self._follow(trial)
         again = trial.config in self.trials
         self._count(trial)
         if again:  # a repeated measurement may have changed the best trial

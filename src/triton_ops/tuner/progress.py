@@ -59,7 +59,9 @@ def record_of(
         resources=winner.resources, space=task.space.fingerprint, stopped=stopped, elapsed_s=round(elapsed_s, 3),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"), versions=Host.versions(), run=run,
         place=facts.place, notes=(*facts.notes, *notes), waited_s=round(facts.waited_s, 3), call=call, tunes=tunes,
-    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None)  # fmt: skip
+    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None).with_contents(
+        task.contents_fingerprint, outcome.contents
+    )  # fmt: skip
 
 
 def result_of(
@@ -90,7 +92,7 @@ def result_of(
         unproven=record.unproven, guard=record.guard, stopped=record.stopped, elapsed_s=elapsed_s, place=record.place,
         verified=record.verified.against, notes=record.notes, waited_s=record.waited_s, mode=record.mode,
         totals=record.totals, run=record.run, winner=winner, recalled_failures=() if trials else failures,
-        record=record.id if stored else "",
+        record=record.id if stored else "", contents=record.by_content,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from triton_ops.device import Machine
 from triton_ops.exceptions import TargetError
@@ -167,20 +167,20 @@ _AHEAD_WITH_PREVIEWS = 8  # previews keep the compilers busy, and the searcher k
 _PARTS = 2  # half of the places must be free before the searcher is asked: each question takes time
 
 
+_LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
 Wait: TypeAlias = "Callable[[Sequence[Future[Compiled]]], None]"
 
 
-def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
-    """Wait until one of some futures is done."""
-    wait(futures, return_when=FIRST_COMPLETED)
+def wait_for_one(futures: Sequence[Future[Compiled]], check: Callable[[], None] = lambda: None) -> None:
+    """Wait until one of some futures is done; `check` raises meanwhile if the tune is to end."""
+    while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
+        check()
 
 
 class CompiledFeed(DirectFeed):
-    """A feed whose proposals are compiled when they are given; 8 at most wait once there are previews."""
+    """A feed whose proposals are compiled when they are given; few wait once there are previews."""
 
-    def __init__(
-        self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = until_one_is_done
-    ) -> None:
+    def __init__(self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = wait_for_one) -> None:
         self.waited_s = 0.0
         self._wait = wait
         self._pool, self._ahead, self._previews = pool, ahead, previews
@@ -193,7 +193,7 @@ class CompiledFeed(DirectFeed):
     @classmethod
     def over(
         cls, pool: Compiles, machine: Machine | None, effort: Effort, searcher: Searcher,
-        log: Callable[[Compiled], None] = lambda _: None, wait: Wait = until_one_is_done,
+        log: Callable[[Compiled], None] = lambda _: None, wait: Wait = wait_for_one,
     ) -> CompiledFeed:  # fmt: skip
         """The feed of a search over a pool; `log` takes every preview."""
         previews = None
@@ -227,9 +227,10 @@ class CompiledFeed(DirectFeed):
                 return 0
         # Small spaces are tried whole, without previews.
         previewing = self._previews is not None and self._previews.has_begun
-        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if previewing else self._ahead
-        free = ahead - len(self._waiting)
         idle = not self._last and not any(future.done() for _, future in self._waiting)
+        most = _AHEAD_WITH_PREVIEWS if not idle else max(_AHEAD_WITH_PREVIEWS, self._pool.workers)
+        ahead = min(self._ahead, most) if previewing else self._ahead
+        free = ahead - len(self._waiting)
         return max(free, 0) if free >= ahead // _PARTS or idle else 0
 
     def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
@@ -308,9 +309,6 @@ def _dropped(compiled: Compiled, reason: str) -> Ready:
     return Ready(compiled.config, compiled, dropped=trial)
 
 
-_LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
-
-
 @dataclass(frozen=True)
 class Leave:
     """The terms on which a tune gets its device.
@@ -366,6 +364,11 @@ class Gate:
         if self._ended:
             raise KeyboardInterrupt
 
+    def nothing_yet(self) -> bool:
+        """Answer that nothing could be measured yet, unless the tune is to end."""
+        self.check()
+        return False
+
     def let_in(self, limit_s: float | None) -> None:
         """Let the tune have the device, for at most so many seconds."""
         with self._changed:
@@ -377,15 +380,3 @@ class Gate:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-
-
-def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
-    """Wait until one of some futures is done, unless the tune is to end."""
-    while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
-        gate.check()
-
-
-def nothing_yet(gate: Gate) -> bool:
-    """Answer that nothing could be measured yet, unless the tune is to end."""
-    gate.check()
-    return False

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops import settings
+from triton_ops import settings, values
 from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.base import Host
 from triton_ops.device import TorchDevice
@@ -174,6 +174,7 @@ def tune(
     cache_dir: str | Path | None = None,
     force: bool = False,
     cold: bool = True,
+    contents: values.Contents | Sequence[tuple[float, Any]] | None = None,
     isolate: bool | None = None,
     patience: Patience | None = None,
     transfer: bool = True,
@@ -216,6 +217,8 @@ def tune(
         cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
         force: Whether to search even if the winner is known; the known winner is tried again.
         cold: On a GPU, whether L2 holds none of the kernel's data when a launch starts, as in a real model.
+        contents: Pairs of a weight and a content of some tensor arguments, over which configs are compared, as of
+            `Contents`; None compares on the arguments as they are.
         isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
             Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning; one
             with an argument that holds addresses of memory is not tuned unless this is False.
@@ -254,9 +257,9 @@ def tune(
     )  # fmt: skip
     problem = TuneProblem(
         target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
-        reference=reference, tolerance=tolerance, check=check, cold=cold,
+        reference=reference, tolerance=tolerance, check=check, cold=cold, contents=contents,
     )  # fmt: skip
-    call = None if force or not keep or patience is not None else call_of(problem, options)
+    call = None if force or not keep or patience is not None or contents is not None else call_of(problem, options)
     if call is not None and (result := hit(call, start)) is not None:
         return result
     request = problem.measurable(seed=options.seed)

@@ -49,10 +49,9 @@ from triton_ops.tuner.proposals import (
     FirstConfigs,
     Gate,
     Leave,
-    nothing_yet,
-    until_one_is_done,
     wait_for_one,
 )
+from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -154,7 +153,7 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
     return leave.overlaps and facts.apart and not device.is_cpu
 
 
-_CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
+_CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
 
 
 def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outcome) -> Outcome:
@@ -226,7 +225,10 @@ class RequestedTune:
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
         space = request.space
-        record = recalled(self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint)
+        record = recalled(
+            self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint,
+            contents=request.contents_fingerprint,
+        )  # fmt: skip
         if record is None or not record.covers(self.effort):
             return None
         return result_of(record, request, time.monotonic() - self.start, members=space.members)
@@ -326,6 +328,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
+        self._proof = TileProof(self.task.space, judged=self.task.reference is not None)
         self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
@@ -386,7 +389,7 @@ class Tuning:
         first = None if pool is None else FirstConfigs(pool)
         if pool is not None and first is not None:
             self._compile_first(first)
-            searcher = self._searcher(pool, partial(nothing_yet, gate))
+            searcher = self._searcher(pool, gate.nothing_yet)
             CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
             first.complete(searcher)
         leave = self._leave = gate.wait(first)
@@ -406,8 +409,8 @@ class Tuning:
         if self.key.unknown:
             return Before()
         space, runs = self.task.space, self.runs
-        reference = self.task.reference_fingerprint
-        record = None if self.options.force else recalled(self.key, self.store, space=space, reference=reference)
+        of = {"reference": self.task.reference_fingerprint, "contents": self.task.contents_fingerprint}
+        record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
         unfinished = runs.unfinished(space.fingerprint)
@@ -443,7 +446,7 @@ class Tuning:
         incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
-            self.effort = self.effort.beyond(len({*incumbents, *first, *nearby} - {self.default}))
+            self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             source = prepared or nullcontext() if self._prepares else self.requested.pool_for(self.task)
@@ -453,11 +456,11 @@ class Tuning:
             waits = self.effort.compiled_first
             searcher = self._searcher(pool, (lambda: False) if waits else readiness(process))
             loop = self._loop(log, searcher, pool)
-            loop.prepare(incumbents, trials, [*first, *nearby])
+            loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
@@ -471,6 +474,7 @@ class Tuning:
                 *self.stations.turns.notes,
                 *facts.notes,
                 *loop.doubts.notes,
+                *self._proof.notes.values(),
                 *cut_note(loop, final),
                 *load_notes,
                 *pitfalls,
@@ -492,14 +496,13 @@ class Tuning:
             pool.submit(config, spare=True)
 
     def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
-        feed = DirectFeed()
+        feed, check = DirectFeed(), self.gate.check if self.gate else lambda: None
         if pool is not None:
-            waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = Machine.of(self.task.device)
-            feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
+            waits = partial(wait_for_one, check=check)
+            feed = CompiledFeed.over(pool, Machine.of(self.task.device), self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
-            quarantine=self.quarantine, start=self.start, check=self.gate.check if self.gate else lambda: None,
+            quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
         )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
@@ -508,6 +511,8 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
+        if not findings.cut_short:
+            self._proof.end()
         if outcome.winner is None:
             if findings.cut_short:
                 raise KeyboardInterrupt

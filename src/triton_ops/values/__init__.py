@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
     from triton_ops.values.buckets import Range as Range
+    from triton_ops.values.contents import Contents as Contents
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key
     from triton_ops.values.key import Problem as Problem
-    from triton_ops.values.key import Scalar as Scalar
     from triton_ops.values.resources import Resources as Resources
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES

@@ -382,6 +382,8 @@ class TuningResult:
         record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
             have the reason.
         ordered_by: What the search ordered or left out configs by: a model, records; the winner is measured always.
+        contents: For each content, where there are several, its `label`, `weight` (0 if held out) and `times_ms` of the
+            raced configs, with `regret(config)` beside the fastest.
     """
 
     best_config: dict[str, Any]
@@ -413,6 +415,7 @@ class TuningResult:
     recalled_failures: tuple[Trial, ...] = ()
     record: str = ""
     ordered_by: tuple[str, ...] = ()
+    contents: tuple[Any, ...] = ()
 
     @property
     def failures(self) -> list[Trial]:

@@ -14,7 +14,7 @@ class Pool:
     """A pool that notes each of its threads that comes to wait."""
 
     def __init__(self, first=True, hurried=True):
-        self.first, self.hurried, self.came = first, lambda: hurried, threading.Semaphore(0)
+        self.first, self.hurried, self.turns, self.came = first, lambda: hurried, 0, threading.Semaphore(0)
         self._closed, self._seen = False, set()
 
     @property
@@ -87,6 +87,35 @@ def threads():
     made.end()
 
 
+def test_cpus_that_others_lend_serve_all_pools_and_what_is_idle_of_the_own_ones_is_told():
+    idle = []
+    threads = Threads(SharedCpus(2, spared=1, tell_idle=idle.append))
+    try:
+        first, later = Pool(), Pool(first=False)
+        threads.come(later, 4)
+        assert threads.hold({later: 1})
+        threads.cpus.lend(2)
+        assert threads.hold({later: 3})
+        threads.come(first, 2)
+        assert threads.hold({later: 3, first: 1})
+        threads.cpus.lend(0)
+        threads.release(later)
+        threads.release(later)
+        assert threads.hold({later: 1, first: 1}), "what is lent back is not taken again"
+        assert idle[-1] == 0
+        threads.release(first)
+        threads.release(first)
+        threads.release(later)
+        threads.release(later)
+        assert threads.hold({})
+        assert idle[-1] == 2
+        threads.come(first, 1)
+        assert threads.hold({first: 1})
+        assert idle[-1] == 1
+    finally:
+        threads.end()
+
+
 def test_a_pool_that_has_all_cpus_gives_half_of_them_to_another_that_is_measured_too(threads):
     one, other = Pool(), Pool()
     threads.come(one, 4)
@@ -115,7 +144,10 @@ def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus
     threads.release(first)
     assert threads.hold({later: 2, first: 1})  # the one that is free is spared
     threads.release(first)
+    assert threads.hold({later: 3})  # what has compiled most goes on
+    threads.release(later)
     assert threads.hold({later: 2, last: 1})
+    threads.come(later, 1)
     threads.cpus.promote(later)
     assert threads.hold({later: 3, last: 1})
 

@@ -58,13 +58,13 @@ class Machine:
 
 def station_of(machine):
     class Station:
-        def __init__(self, assignment, *, wait):
+        def __init__(self, assignment):
             self.mode, self.limits, self.environment = (
                 assignment.way,
                 assignment.effort.patience,
                 assignment.environment,
             )
-            self.alive, self.visits = wait, 0
+            self.alive, self.visits = False, 0
             self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 

@@ -692,6 +692,15 @@ def test_a_tune_that_waits_for_a_thread_which_tunes_too_goes_on(launched, monkey
     assert tunes == ["n=1024 float32", "n=2048 float32"]
 
 
+def test_a_worker_is_started_before_all_else_of_a_tune_that_has_one(monkeypatch):
+    steps = []
+    monkeypatch.setattr(deciding.evaluation, "start_one_early", steps.append)
+    monkeypatch.setattr(deciding, "tune_request", lambda *_, **__: steps.append("tune"))
+    for options in ({}, {"isolate": False}, {"effort": "expected"}):
+        tuned_add(**options).launches.call_of(grid, (*vectors(), 1024), {}).tuned()
+    assert steps == ["cpu", "tune", "tune", "tune"]
+
+
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):
     def fails(call):
         raise TuningFailedError("no configuration worked")

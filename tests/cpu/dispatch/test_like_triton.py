@@ -21,7 +21,7 @@ from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
 from triton_ops.dispatch.triton_autotuner import measures_itself  # noqa: E402
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SettingsError, SpaceError  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
     cache_folder,
@@ -182,6 +182,25 @@ def test_asking_why_says_what_a_launch_would_do(monkeypatch):
     assert "by Triton's own loop" in measured.why(*arguments(4096), grid=grid).found.why
     monkeypatch.setattr(deciding, "capturing", lambda: True)
     assert "while a CUDA graph is captured" in measured.why(*arguments(4096), grid=grid).found.why
+
+
+def test_a_record_answers_for_the_contents_that_the_decorator_names():
+    asked = {}
+    for contents in (None, [(1, {}), (3, {"x_ptr": "zeros"})]):
+        kernel = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=contents)(add)
+        call = kernel.call_of(grid, arguments(), {})
+        asked[contents is None] = call.request.contents_fingerprint
+        found = record(key=call.key, space=call.space.fingerprint, winner=call.space.default_config)
+        store_in(cache_folder(None)).put(found.with_contents(asked[contents is None], []))
+        assert kernel.why(*arguments(), grid=grid).found.rung == "record"
+    assert asked[True] is None
+    assert asked[False]
+    other = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=[(1, {"x_ptr": "zeros"})])(add)
+    decision = other.why(*arguments(), grid=grid)
+    assert decision.passed[1] == "record: there is one, but it was over other contents"
+    scalar = ours([SMALL, LARGE], ["n"], contents=[(1, {"n": [3]})])(add).call_of(grid, arguments(), {})
+    with pytest.raises(SettingsError, match="no tensor argument"):
+        _ = scalar.request
 
 
 @pytest.mark.filterwarnings("ignore:warmup, rep, and use_cuda_graph")

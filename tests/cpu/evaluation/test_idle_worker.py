@@ -253,8 +253,12 @@ def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp
             changed.setenv(name, "0")
             assert not idle_worker.start_one_early()
     assert workers_of(os.getpid()) == []
-    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", ((), "cpu"))
+    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", idle_worker.Needs((), "cpu"))
     assert idle_worker.start_one_early()
+    assert not idle_worker.start_one_early(), "one waits"
+    assert not idle_worker.start_one_early("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert idle_worker.start_one_early("cuda"), "here is what the tune needs"
     taken = idle_worker.take(((), "cpu"))
     assert workers_of(os.getpid()) == [taken.pid]
     taken.kill()

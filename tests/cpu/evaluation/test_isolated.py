@@ -215,14 +215,14 @@ def assignment(reference=None, **changes) -> Assignment:
 
 def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
     with pytest.raises(TargetError, match=r"or its reference, ended the process: .* SIGABRT"):
-        Isolated(assignment(aborts))
+        Isolated(assignment(aborts)).load()
     with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
-        Isolated(assignment(raises))
+        Isolated(assignment(raises)).load()
 
 
 def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
     good, killed = (Config({"ms": 0.0, "fault": fault}) for fault in (GOOD, "killed"))
-    with closing(Isolated(assignment(), wait=False)) as station:
+    with closing(Isolated(assignment())) as station:
         with pytest.raises(CandidateError, match="its process has ended"):
             station.ask_again(Attempt(good))
         assert station.attempt(good, None).ok
@@ -237,7 +237,7 @@ def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
 @pytest.mark.parametrize(("question", "ended"), [(Attempt, 2), (Once, 1)])
 def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_not_to_be(question, ended):
     killed = Config({"ms": 0.0, "fault": "killed"})
-    with closing(Isolated(assignment(), wait=False)) as station:
+    with closing(Isolated(assignment())) as station:
         assert station.tried(question(killed)).status is Status.CRASH
         assert station.facts.place == f"in a process of its own, {ended} ended by what ran in them"
 

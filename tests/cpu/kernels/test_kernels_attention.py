@@ -10,11 +10,12 @@ import torch
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.device import Target
+from triton_ops.cost_model import Model
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation
+from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation, problems
 from triton_ops.kernels.attention import gradient_operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import (
@@ -119,7 +120,7 @@ def verdicts(fill):
     said = []
     for factor, forms in ((1.0, [SMALL, FORMS["parts by descriptors"]]), (1.05, [SMALL])):
         for form in forms:
-            operation.kernel.launch(**{**values, "scale": factor * values["scale"]}, **form)
+            operation.kernel.forms["triton"].launch(**{**values, "scale": factor * values["scale"]}, **form)
             said.append(
                 CorrectnessVerifier().verify_by_rule(
                     values["out"], operation.reference, kwargs=values, outputs=("out",)
@@ -384,6 +385,18 @@ def test_roles_of_warps_are_in_the_wider_space_alone():
     assert any(config["WARP_SPECIALIZE"] for config in wide_space(problem))
 
 
+@pytest.mark.parametrize("mask", [1, 2])
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (5, 12), (12, 5)])
+def test_the_reference_gives_the_same_in_pieces(monkeypatch, queries, keys, mask):
+    values = operation.materialise(operation.problem((2, 4, 2, queries, keys, 8, 6, mask), "float32"), "cpu").keyword
+    whole = attention_reference(**{**values, "lse": torch.empty(2, 4, queries)})
+    monkeypatch.setattr(problems, "_SCORES", 3 * keys)
+    pieces = attention_reference(**{**values, "lse": torch.empty(2, 4, queries)})
+    for one, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(attention_reference(**values), pieces[0])
+
+
 def test_space_says_why_a_config_is_left_out():
     assert why_not(PREFILL) == why_not(DECODE) == why_not(DECODE, SPLITS=8) == ""
     assert why_not(PREFILL, SPLITS=2) == "split"
@@ -400,6 +413,57 @@ def test_space_says_why_a_config_is_left_out():
     assert why_not(PREFILL, WARP_SPECIALIZE=True, DESCRIPTORS=True, num_warps=4, num_stages=2) == ""
 
 
+GLUON = {
+    "FORM": "gluon", "BLOCK_M": 128, "BLOCK_N": 128, "DESCRIPTORS": True, "num_warps": 4, "num_stages": 2
+}  # fmt: skip
+
+
+def test_the_form_in_gluon_is_for_what_it_computes_rightly():
+    assert why_not(PREFILL, **GLUON) == why_not(PREFILL, **GLUON, GROUP_HEADS=8) == ""
+    for name, value in {"BLOCK_M": 64, "BLOCK_N": 64, "DESCRIPTORS": False, "num_stages": 3, "SPLITS": 2}.items():
+        assert why_not(PREFILL, **{**GLUON, name: value}) in (f"gluon_{name.lower()}", "split")
+    wrong = [DECODE, (1, 2, 2, 128, 128, 80, 64, 1), (1, 2, 2, 128, 128, 128, 256, 1)]
+    assert {why_not(shape, **GLUON) for shape in wrong} <= {"gluon", "rows", "keys", "registers", "specialised"}
+    problem = operation.problem((1, 2, 2, 128, 128, 64, 64, 1), "float32")
+    assert operation.space_for(problem).why_not({**operation.space_for(problem).default_config, **GLUON})
+    assert not any(config["FORM"] == "gluon" for config in operation.space_for(problem))
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"])
+def test_long_prompts_of_large_heads_have_the_form_in_gluon_untuned_on_hopper(monkeypatch, device):
+    monkeypatch.setattr(problems, "probe", lambda: DeviceSpec.named(device))
+    large, small = PREFILL, (1, 8, 8, 512, 512, 128, 128, 2)
+    spaces = [operation.space_for(operation.problem(shape, "bfloat16")) for shape in (large, small, DECODE)]
+    defaults = [space.default_config for space in spaces]
+    first = "gluon" if "H100" in device else "triton"
+    assert [config["FORM"] for config in defaults] == [first, "triton", "triton"]
+    assert all(space.why_not(config) is None for space, config in zip(spaces, defaults, strict=True))
+
+
+MEASURED = {  # ms of the form in Gluon on an H200
+    "llama-8b-prefill": 0.835, "llama-8b-long": 3.06, "llama-70b-chunk": 0.193, "flux-dev-image": 0.390,
+    "whisper-large": 0.426,
+}  # fmt: skip
+
+
+def expected_of_forms(problem, device):
+    """What the model expects of each form: the time of its best config."""
+    model = Model(operation.work(problem), Machine.of(DeviceSpec.named(device)))
+    best = {}
+    for config in operation.space_for(problem):
+        best[config["FORM"]] = min(best.get(config["FORM"], math.inf), model.expected_ms(config))
+    return best
+
+
+def test_a_model_expects_of_the_form_in_gluon_what_it_takes_on_hopper():
+    for name, measured_ms in MEASURED.items():
+        best = expected_of_forms(operation.problem(*operation.problems[name]), "NVIDIA H200")
+        assert measured_ms / 1.2 <= best["gluon"] <= 1.2 * measured_ms
+        assert best["gluon"] < best["triton"] or name == "whisper-large"
+    best = expected_of_forms(operation.problem(PREFILL, "bfloat16"), "NVIDIA A100-SXM4-80GB")
+    assert best["triton"] < best["gluon"]
+
+
 COMPILED = {
     "many queries": (PREFILL, {}),
     "one query": (DECODE, {}),
@@ -407,6 +471,8 @@ COMPILED = {
     "roles of warps": (PREFILL, {"DESCRIPTORS": True, "WARP_SPECIALIZE": True, "num_warps": 4, "num_stages": 2}),
     "heads in two parts": ((1, 128, 128, 4096, 4096, 192, 128, 2), {"DESCRIPTORS": True}),
     "large heads": ((2, 8, 1, 4096, 4096, 256, 256, 2), {}),
+    "Gluon": (PREFILL, GLUON),
+    "Gluon, small heads": ((1, 2, 2, 128, 128, 64, 64, 1), GLUON),
     "one row of one head, in parts": ((1, 1, 1, 1, 4096, 64, 1, 1), {"SPLITS": 8}),
 }
 
@@ -419,6 +485,7 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, what):
     found = compiled(cli, operation, shape, config, "sm_90", "bfloat16")
     assert found["status"] == "ok"
     assert found["spill_bytes"] <= 64
+    assert config["FORM"] != "gluon" or not found["serialised"]
     assert found["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
 
 
@@ -555,6 +622,9 @@ CONFIGS = {
     "a text for a flag": {"DESCRIPTORS": "no"},
     "roles of warps without descriptors": {"WARP_SPECIALIZE": True},
     "roles of warps of few rows": {"WARP_SPECIALIZE": True, "DESCRIPTORS": True},
+    "another form": {"FORM": "cuda"},
+    "groups of few rows": {"FORM": "gluon"},
+    "groups for few queries": GLUON,
 }
 
 

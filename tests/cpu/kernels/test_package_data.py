@@ -339,3 +339,13 @@ def test_the_policy_of_a_miss_is_not_asked_where_a_package_has_a_winner(tmp_path
     share(tmp_path / "lock.json", record())
     with on_miss("error"):
         assert asked().found.rung == "shipped"
+
+
+def test_every_winner_of_the_package_is_of_the_space_of_its_problem():
+    for path in kernels.WINNERS.glob("*.lock.json"):
+        for entry in Lockfile.read(path).entries:
+            operation, named = kernels.load(entry.kernel), package_data.named_problems(entry.kernel)
+            labels = [label for label, problem in named.items() if problem == dict(entry.problem)]
+            spaces = [operation.space_for(operation.problem(*operation.problems[label])) for label in labels]
+            assert spaces, f"{entry.label} of {entry.kernel} has no name"
+            assert spaces[0].why_not(entry.config) is None, f"{path.name}: {entry.kernel} {entry.label}"

@@ -257,3 +257,18 @@ def test_commands_take_a_kernel_at_its_launch(cli):
     told = json.loads(ran.out)
     assert (ran.code, told["config"]) == (0, {"BLOCK": 256, "num_warps": 2})
     assert told["problem"] == "launched_kernels:plain 4096x4096 float16, 4096x4096 float16"
+
+
+def test_other_values_of_what_a_launch_brings_are_read_for_a_tune_and_around_a_list_where_that_is_asked_for():
+    def space(name, widen):
+        return TypedTarget(f"{FILE}:{name}", problem=TypedProblem.of("1000"), gpu="H100", widen=widen).load().space
+
+    assert space("plain", None).size.total == 1, "other commands look at what is launched"
+    read = space("plain", False)
+    assert read.default_config == space("plain", None).default_config == read.seeds[0]
+    assert len(read.tunables["BLOCK"]) > 2
+    assert space("listed", False).listed is not None
+    wide = space("listed", True)
+    assert [*wide.seeds] == [*space("listed", None)]
+    assert len(wide.tunables["BLOCK"]) > len(space("listed", None).tunables["BLOCK"])
+    assert space("above", True).tunables.keys() == space("above", None).tunables.keys(), "what heuristics compute stays"

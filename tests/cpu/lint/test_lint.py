@@ -158,7 +158,8 @@ def test_the_lists_that_were_judged_are_what_the_page_says_of_them():
     for draw, count in zip(draws, false, strict=True):
         pairs = {(row["file"], row["kernel"], row["rule"]) for row in draw["findings"]}
         assert len(pairs) == len(draw["findings"]) == 60
-        assert {row["rule"] for row in draw["findings"]} <= {rule.id for rule in RULES}
+        rules = {rule.id for rule in RULES} | {"bank-conflict"}  # of an early draw, and gone since
+        assert {row["rule"] for row in draw["findings"]} <= rules
         assert (
             f"{draw['files']} files have {draw['kernels']} kernels and {draw['pool']} findings, of {draw['pairs']}"
             in page
@@ -482,31 +483,6 @@ def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_word
     with pytest.raises(pytest.fail.Exception, match=r"copies.py:10: missing-mask in copy"):
         lint_kernels(path)
     assert lint_kernels(path, rules=["wrong-mask"]).kernels == (("copy", str(path)),)
-
-
-HELPER = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(left, right, total):
-    left, right = tl.trans(left.to(tl.float32)), right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="tf32")
-"""
-
-
-def test_a_conflict_of_banks_is_told_in_the_file_of_the_helper_that_has_it(tmp_path):
-    bad = (FOLDER / "banks.py").read_text()
-    lines = bad[bad.index("@triton.jit\ndef gram_bad") : bad.index("@triton.jit\ndef gram_good")].splitlines()
-    (first,) = (at for at, line in enumerate(lines) if "tl.trans" in line)
-    lines[first : first + 2] = ["        total = product(left, right, total)"]
-    path = tmp_path / "grams.py"
-    path.write_text("\n".join(["import triton, triton.language as tl", "from pairs import product", *lines]))
-    (tmp_path / "pairs.py").write_text(HELPER)
-    (one,) = lint(path, rules=["bank-conflict"]).findings
-    assert (one.file, one.line, one.kernel) == (str(tmp_path / "pairs.py"), 8, "gram_bad")
-    assert "16 bits" in one.fix
 
 
 def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():

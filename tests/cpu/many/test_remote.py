@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,15 @@ import pytest
 from triton_ops.backend import Packed
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many import Job, RunOptions, run_jobs
-from triton_ops.many.executor import Call, ChildExecutor, ExecutorLostError, LocalExecutor, RemoteExecutor, _tuned
+from triton_ops.many.executor import (
+    Call,
+    ChildExecutor,
+    ExecutorLostError,
+    LentCpus,
+    LocalExecutor,
+    RemoteExecutor,
+    _tuned,
+)
 from triton_ops.processes import WorkerLostError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
@@ -45,7 +54,7 @@ class MemoryLink:
     def __init__(self):
         self.calls, self.gone = queue.SimpleQueue(), threading.Event()
         level = logging.getLogger("triton_ops").getEffectiveLevel()
-        self.child = ChildExecutor(lambda call: self.calls.put(pickle.dumps(call)), "cuda:7", 2, level)
+        self.child = ChildExecutor(lambda call: self.calls.put(pickle.dumps(call)), "cuda:7", 2, level, shares=True)
 
     def tell(self, message):
         if self.gone.is_set():
@@ -134,6 +143,51 @@ def test_ctrl_c_ends_what_is_measured_there(link):
     assert link.gone.is_set()
 
 
+class Pool:
+    """A pool of a problem that is measured."""
+
+    first, closed, turns = True, False, 0
+
+    @staticmethod
+    def hurried():
+        return False
+
+
+def test_cpus_that_one_process_leaves_idle_are_lent_to_those_that_leave_none():
+    class Other:
+        lent = 0
+
+        def lend(self, cpus):
+            self.lent = cpus
+
+    lent, (busy, idle, further) = LentCpus(), (Other() for _ in range(3))
+    lent.note(idle, 4)
+    lent.note(busy, 0)
+    assert (busy.lent, idle.lent) == (4, 0)
+    lent.note(further, 0)
+    assert (busy.lent, idle.lent, further.lent) == (2, 0, 2)
+    lent.note(busy, None)
+    assert further.lent == 4
+    lent.note(idle, 0)
+    assert (idle.lent, further.lent) == (0, 0)
+
+
+def test_a_process_that_shares_its_cpus_says_how_many_are_idle_and_takes_those_that_are_lent(link):
+    lent, noted = LentCpus(), queue.SimpleQueue()
+    lent.note = lambda *said: noted.put(said)
+    executor = executor_over(link, lent=lent)
+    cpus, pool = link.child._executor._shared_cpus, Pool()
+    with cpus.turn(pool) as begins:
+        assert begins
+    assert [noted.get(timeout=60) for _ in range(2)] == [(executor, 1), (executor, 2)]
+    executor.lend(3)
+    with ExitStack() as stack:
+        assert all(stack.enter_context(cpus.turn(pool)) for _ in range(5)), "two are its own"
+    assert [noted.get(timeout=60)[1] for _ in range(4)] == [1, 0, 1, 2]
+    executor.close()
+    assert noted.get(timeout=60) == (executor, None)
+
+
 def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link, monkeypatch):
     monkeypatch.setattr("triton_ops.many.executor._SILENCE_S", -1e9)
     executor = executor_over(link, renew=lambda: "another one")
@@ -201,7 +255,8 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
     one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
     two = run_on(
         lambda cpus, listener_of: {
-            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK), "b": LocalExecutor(cpus, "cpu", listener_of),
+            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK, LentCpus()),
+            "b": LocalExecutor(cpus, "cpu", listener_of),
         },
         tmp_path / "ended",
     )  # fmt: skip

@@ -47,6 +47,17 @@ def test_the_last_problems_of_several_devices_come_the_longest_first_unless_a_bu
     assert Fleet(Schedule(problems), took).run(["a"]).ended[-1] == "long"
 
 
+def test_the_longest_of_the_last_problems_of_several_devices_begin_early():
+    problems = [*plans(16, kernels=16, seconds=2.0), Planned(name="long", group="long", seconds=8.0, gain=0.01)]
+
+    def first(devices, **more):
+        return [name for order in Schedule(problems, ahead=2, **more).joined(devices, 0.0) for name in order.names]
+
+    assert "long" in first("ab")
+    assert "long" not in first("a")
+    assert "long" not in first("ab", budget_s=1000.0)
+
+
 def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
     schedule = Schedule(plans(40, kernels=2))
     fleet = Fleet(schedule, lambda *_: 1.0, gain=lambda name: 0.5 if int(name[1:]) % 2 else 0.0).run(["a"])

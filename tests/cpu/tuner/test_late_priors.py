@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future
-from functools import partial
 
 import pytest
 
@@ -17,7 +16,7 @@ from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.priors import LatePriors, readiness, searcher_over
-from triton_ops.tuner.proposals import nothing_yet
+from triton_ops.tuner.proposals import Gate
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": list(range(12)), "m": list(range(12))})
@@ -156,7 +155,7 @@ def test_priors_are_waited_for_as_long_as_nothing_could_be_measured():
 
 
 def test_a_reading_without_the_device_ends_with_its_tune():
-    class Gate:
+    class Looked(Gate):
         looks = 0
 
         def check(self):
@@ -165,7 +164,7 @@ def test_a_reading_without_the_device_ends_with_its_tune():
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        searcher_over(made, Future(), partial(nothing_yet, Gate()))
+        searcher_over(made, Future(), Looked().nothing_yet)
 
 
 def test_a_worker_is_ready_when_it_has_answered_or_ended():

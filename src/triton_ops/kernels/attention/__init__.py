@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import LauncherKernel
+from triton_ops.backend import FormsKernel, LauncherKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
@@ -134,8 +134,7 @@ def validate_attention_inputs(
     kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
     call.check_shape("k", k.shape, (batch, kv_heads, keys, head_dim), "q has this batch size and head size")
     call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
-    _check_heads(heads, kv_heads)
-    _check_sizes(q=head_dim, v=value_dim)
+    _check_heads(heads, kv_heads, q=head_dim, v=value_dim)
     check_scale(scale)
     check_causal(causal)
     return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
@@ -152,6 +151,10 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     if not own:
         return config
     check_loads(config, lambda: describable(TensorSpec.of(values["k"]), TensorSpec.of(values["v"])))
+    if config.get("FORM") == "gluon":
+        whole = Config({"GROUP_HEADS": 1, **problems.GLUON_HAS, **config})
+        if why := problems.config_space(_KERNEL.problem_of(values, lse=None)).why_not(whole):
+            raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
     if config.get("WARP_SPECIALIZE", False):
         form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
         names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
@@ -184,7 +187,7 @@ def _check_layout(name: str, tensor: torch.Tensor) -> None:
     check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
 
 
-def _check_heads(heads: int, kv_heads: int) -> None:
+def _check_heads(heads: int, kv_heads: int, **sizes: int) -> None:
     if kv_heads == 0 or heads % kv_heads:
         raise ShapeMismatchError(
             f"q has {heads} heads, and k {kv_heads}: each head of k must serve as many heads of q",
@@ -192,9 +195,6 @@ def _check_heads(heads: int, kv_heads: int) -> None:
             kv_heads,
             "k",
         )
-
-
-def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if not 1 <= size <= LARGEST_HEAD:
             raise ShapeMismatchError(
@@ -205,7 +205,12 @@ def _check_sizes(**sizes: int) -> None:
             )
 
 
-_KERNEL = call.ShippedKernel.of("attention", LauncherKernel(kernel.launch, outputs=("out",)), problems, _as_it_fits)
+_KERNEL = call.ShippedKernel.of(
+    "attention",
+    FormsKernel({"triton": LauncherKernel(kernel.launch, outputs=("out",)), **problems.gluon_form()}, default="triton"),
+    problems,
+    _as_it_fits,
+)
 operation = _KERNEL.operation
 
 
@@ -264,7 +269,7 @@ def flash_attention(
             earlier keys; a query that sees no key gets zeros. For as many queries as keys this is the usual mask.
         scale: What scores are multiplied with, above 0 and at most 2^126; None is 1 / sqrt(head size).
         config: A value for each of BLOCK_M, BLOCK_N, num_warps and num_stages, and if you like GROUP_HEADS, SPLITS,
-            DESCRIPTORS and WARP_SPECIALIZE; None takes the winner of a record, else the default.
+            DESCRIPTORS, WARP_SPECIALIZE and FORM; None takes the winner of a record, else the default.
         tune: Whether to tune this problem first if it has no record, as inside `with triton_ops.tuning():`.
 
     Returns:

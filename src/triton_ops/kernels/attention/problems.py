@@ -14,23 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 from triton_ops.base import require
 from triton_ops.cost_model import AttentionTiles
-from triton_ops.device import Machine
+from triton_ops.device import probe
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, taking, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
 _SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
 GRADIENT_SIDES = {name: PowerOfTwo(16, 128) for name in _SIDES}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
-_MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which take compilers long and spill"
 
 
 def are_summed(arguments: Problem | Mapping[str, Any]) -> bool:
@@ -47,49 +47,19 @@ def tile(size: int) -> tuple[int, int, int, int]:
     return (32, 32, 4, 2) if size <= 64 else (16, 64, 4, 2) if size <= 128 else (16, 32, 8, 2)
 
 
-def gradient_tile(size: int) -> Config:
-    """The untuned config of the gradient for heads of `size` elements; its source is as that of `tile`.
-
-    For heads of over 128 it hardly spills and needs no more shared memory than all devices have; on an H200 it takes
-    1.03 of the time of the fastest of nine tiles, for heads of 256.
-    """
-    if size <= 64:
-        return Config(Q_ROWS=16, Q_KEYS=64, K_KEYS=64, K_ROWS=16, num_warps=4, num_stages=2)
-    if size > 128:
-        return Config(Q_ROWS=16, Q_KEYS=32, K_KEYS=32, K_ROWS=16, num_warps=8, num_stages=1)
-    return Config(Q_ROWS=32, Q_KEYS=32, K_KEYS=32, K_ROWS=32, num_warps=8, num_stages=1)
-
-
-def rule(size: int) -> Constraint:
-    """The constraint of attention for heads of `size` elements, padded."""
+def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
+    """The constraint of a tile of these tunables, for heads of `size` elements, padded."""
     return Constraint(
-        "terms",
-        lambda BLOCK_M, BLOCK_N, num_warps: _few(BLOCK_M * BLOCK_N * size, num_warps, _MOST_TERMS),
-        "{BLOCK_M} by {BLOCK_N} " + _MANY_TERMS.format(_MOST_TERMS),
+        name,
+        taking(lambda **own: own[rows] * own[keys] * size <= 32 * own["num_warps"] * most, rows, keys, "num_warps"),
+        f"{{{rows}}} by {{{keys}}} have over {most} terms for each thread of {{num_warps}} warps, which take compilers "
+        "long and spill",
     )
 
 
-def gradient_rules(size: int) -> tuple[Constraint, Constraint]:
-    """The constraints of the gradient for heads of `size` elements, padded."""
-    return (
-        Constraint(
-            "terms of dq",
-            lambda Q_ROWS, Q_KEYS, num_warps: _few(Q_ROWS * Q_KEYS * size, num_warps, _MOST_GRADIENT_TERMS),
-            "{Q_ROWS} by {Q_KEYS} " + _MANY_TERMS.format(_MOST_GRADIENT_TERMS),
-        ),
-        Constraint(
-            "terms of dk and dv",
-            lambda K_KEYS, K_ROWS, num_warps: _few(K_KEYS * K_ROWS * size, num_warps, _MOST_GRADIENT_TERMS),
-            "{K_KEYS} by {K_ROWS} " + _MANY_TERMS.format(_MOST_GRADIENT_TERMS),
-        ),
-    )
-
-
-def _few(terms: int, warps: int, most: int) -> bool:
-    return terms <= 32 * warps * most
-
-
+gluon_form = partial(form_in_gluon, "attention", "gluon_attention_kernel", "out")
 OWN = OwnConfigs({
+    "FORM": Own(Choice(("triton", "gluon")), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
     "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
@@ -108,6 +78,17 @@ ROLES_NEED = (
     "roles of warps are for whole walks with descriptors, also of q, 4 warps for each 64 of 128 rows, and 2 stages: "
     "more of them left NaN on an H200 with Triton 3.6.0"
 )
+GLUON_HAS: dict[str, int] = {
+    "BLOCK_M": 128, "BLOCK_N": 128, "SPLITS": 1, "DESCRIPTORS": True, "WARP_SPECIALIZE": False, "num_warps": 4,
+    "num_stages": 2,
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the other."""
+_GLUON_NEEDS = (
+    "the form in Gluon is for 16-bit floats, heads of 64 or 128 elements and 64 queries or more, with "
+    f"{DESCRIBABLE}; a Triton without Gluon for Hopper lacks it"
+)
+_GLUON_SIZES = {64, 128}  # of heads; wider ones take more shared memory than there is
+_FILLED = 132  # tiles that keep a Hopper busy; for heads of 128 the form in Gluon then was the faster one on an H200
 _MOST_HELD = 160  # elements of the sums and of the scores in float32, of 255 registers of a thread
 _MOST_GRADIENT = 192  # of the sums and of two tiles of scores
 _GROUP_ROWS = 64  # rows of an instruction of a group of four warps
@@ -129,15 +110,18 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
+    whole = _takes_gluon(problem)
     most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
-        rule(max(padded(head_dim, 16), values)) if summed else _groups(min(padded(rows, 16), _GROUP_ROWS)),
+        _terms("terms", "BLOCK_M", "BLOCK_N", max(padded(head_dim, 16), values), _MOST_TERMS) if summed
+        else _groups(min(padded(rows, 16), _GROUP_ROWS)),
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
-            lambda BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
-                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE else 1) >= BLOCK_M * (BLOCK_N + values)
+            lambda FORM, BLOCK_M, BLOCK_N, WARP_SPECIALIZE, num_warps: (
+                32 * _MOST_HELD * num_warps * (2 if WARP_SPECIALIZE or FORM == "gluon" else 1)
+                >= BLOCK_M * (BLOCK_N + values)
             ),
             f"{{BLOCK_M}} rows take over {_MOST_HELD} registers of each thread of {{num_warps}} warps",
         ),
@@ -146,7 +130,16 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             lambda BLOCK_M, GROUP_HEADS: GROUP_HEADS == 1 or (many > 1 and rows > BLOCK_M),
             "there is one head, or one tile of each: programs have one order",
         ),
-        *_splitting(rows, keys, many),
+        Constraint(
+            "parts",
+            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
+            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
+        ),
+        Constraint(
+            "split",
+            lambda BLOCK_M, SPLITS: SPLITS == 1 or -(-rows // BLOCK_M) * many * SPLITS <= _ENOUGH,
+            f"{{SPLITS}} parts make over {_ENOUGH} programs, and fewer keep every device busy",
+        ),
         Constraint(
             "descriptors",
             lambda DESCRIPTORS: not DESCRIPTORS or describable(k, v),
@@ -161,9 +154,23 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ),
             ROLES_NEED,
         ),
+        Constraint("gluon", lambda FORM: FORM == "triton" or whole, _GLUON_NEEDS),
+        *map(fixed_in_gluon, GLUON_HAS, GLUON_HAS.values()),
     )  # fmt: skip
     default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
+    tiles = queries * batch * heads // GLUON_HAS["BLOCK_M"]
+    if whole and head_dim == v.shape[3] == 128 and tiles >= _FILLED and probe().arch == "sm_90":
+        order = 8 if many > 1 and rows > GLUON_HAS["BLOCK_M"] else 1
+        default = Config({**default, **GLUON_HAS, "FORM": "gluon", "GROUP_HEADS": order})
     return ConfigSpace(tunables, rules, default)
+
+
+def _takes_gluon(problem: Problem) -> bool:
+    """Tell whether the form in Gluon can compute the problem, and is there."""
+    q, k, v, out = (problem.specs[name] for name in ("q", "k", "v", "out"))
+    sized = {q.shape[3], v.shape[3]} <= _GLUON_SIZES and q.shape[2] >= _GROUP_ROWS and k.shape[2] > 0
+    fits = sized and ITEM_BYTES[q.dtype] == 2 and describable(q, k, v, out)
+    return fits and not INTERPRETED and bool(gluon_form())
 
 
 def _groups(least_rows: int) -> Constraint:
@@ -171,21 +178,6 @@ def _groups(least_rows: int) -> Constraint:
         "groups",
         lambda BLOCK_M, num_warps: least_rows <= BLOCK_M and (num_warps == 4 or BLOCK_M != _GROUP_ROWS),
         f"a group of four warps multiplies {_GROUP_ROWS} rows at once; {{num_warps}} warps have {{BLOCK_M}}",
-    )
-
-
-def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
-    return (
-        Constraint(
-            "parts",
-            lambda BLOCK_N, SPLITS: SPLITS == 1 or keys >= SPLITS * BLOCK_N,
-            f"{{SPLITS}} parts of {keys} keys have less than a step of {{BLOCK_N}} each",
-        ),
-        Constraint(
-            "split",
-            lambda BLOCK_M, SPLITS: SPLITS == 1 or -(-rows // BLOCK_M) * many * SPLITS <= _ENOUGH,
-            f"{{SPLITS}} parts make over {_ENOUGH} programs, and fewer keep every device busy",
-        ),
     )
 
 
@@ -206,7 +198,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         splits *= 2
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
-        num_warps=warps, num_stages=stages,
+        num_warps=warps, num_stages=stages, FORM="triton",
     )  # fmt: skip
 
 
@@ -237,17 +229,23 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     summed, most = are_summed(problem), max(q.shape[3], v.shape[3])
     default = gradient_default(most, q.dtype, summed)
     if summed:
-        rules = (*rules, *gradient_rules(padded(most, 16)))
+        rules += (
+            _terms("terms of dq", "Q_ROWS", "Q_KEYS", padded(most, 16), _MOST_GRADIENT_TERMS),
+            _terms("terms of dk and dv", "K_KEYS", "K_ROWS", padded(most, 16), _MOST_GRADIENT_TERMS),
+        )
     return ConfigSpace({**GRADIENT_OWN.tunables, **(GRADIENT_SIDES if summed else {})}, rules, default)
 
 
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:
     """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide.
 
-    Where products are summed up term by term, it is `gradient_tile`.
+    Where products are summed up term by term, its source is as that of `tile`. For heads of over 128 it then hardly
+    spills and needs no more shared memory than all devices have; on an H200 it takes 1.03 of the time of the fastest of
+    nine tiles, for heads of 256.
     """
     if summed:
-        return gradient_tile(size)
+        rows, keys, warps, stages = (16, 64, 4, 2) if size <= 64 else (32, 32, 8, 1) if size <= 128 else (16, 32, 8, 1)
+        return Config(Q_ROWS=rows, Q_KEYS=keys, K_KEYS=keys, K_ROWS=rows, num_warps=warps, num_stages=stages)
     wide = padded(size, 16) * ITEM_BYTES[dtype]
     step = 64 if wide <= 128 else 32
     return Config(
@@ -319,20 +317,6 @@ def seen_pairs(queries: int, keys: int, causal: bool) -> int:
     return seeing * keys - seeing * (seeing - 1) // 2
 
 
-@dataclass(frozen=True)
-class SplitTiles:
-    """The tiles of attention, of which each has a part of the keys where a config splits them."""
-
-    whole: AttentionTiles
-
-    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """The plan of as many heads more as there are parts, each with fewer keys."""
-        parts = config.get("SPLITS", 1)
-        return replace(self.whole, heads=self.whole.heads * parts, keys=-(-self.whole.keys // parts)).plan(
-            config, machine
-        )
-
-
 def work(problem: Problem) -> Work:
     """The work: two products for each pair of a query and a key that it sees; all read once, the result written once.
 
@@ -349,16 +333,14 @@ def work(problem: Problem) -> Work:
         dtype=q.dtype, tile_queries="BLOCK_M", tile_keys="BLOCK_N", causal=square,
     )  # fmt: skip
     flops = 2.0 * batch * heads * pairs * (head_dim + value_dim)
-    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), SplitTiles(tiles))
+    return Work(flops, float(sum(spec.nbytes for spec in problem.specs.values())), tiles)
 
 
 GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
     "llama-8b-training": ((2, 32, 8, 4096, 4096, 128, 128, 2), "bfloat16"),
-    "llama-8b-long": ((1, 32, 8, 16384, 16384, 128, 128, 2), "bfloat16"),
-    "qwen-0.5b-training": ((8, 14, 2, 2048, 2048, 64, 64, 2), "bfloat16"),
-    "flux-dev-image": ((1, 24, 24, 4608, 4608, 128, 128, 1), "bfloat16"),
-    "whisper-large": ((16, 20, 20, 1500, 1500, 64, 64, 1), "float16"),
-    "odd": ((2, 6, 3, 515, 777, 80, 80, 2), "float16"),
+    "llama-8b-long": PROBLEMS["llama-8b-long"],
+    "qwen-0.5b-training": PROBLEMS["qwen-0.5b-prefill"],
+    **{name: PROBLEMS[name] for name in ("flux-dev-image", "whisper-large", "odd")},
 }
 
 
@@ -374,12 +356,12 @@ def gradient_arguments(
     dtype: str = "bfloat16",
 ) -> dict[str, TensorSpec | float | bool | str | None]:
     """The arguments of the gradient's launch; `out` and `lse`, a result and logarithms, hold any numbers."""
-    inputs = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
-    result = TensorSpec((batch, heads, queries, value_dim), dtype)
-    outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]
+    inputs: dict[str, Any] = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
+    result = replace(inputs["out"], fill=inputs["q"].fill)
+    outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}
     return {
         "q": inputs["q"], "k": inputs["k"], "v": inputs["v"], "out": result,
-        "lse": TensorSpec((batch, heads, queries), "float32", fill="positive"), "grad": result, **outputs,
+        "lse": TensorSpec(result.shape[:3], "float32", fill="positive"), "grad": result, **outputs,
         "scale": inputs["scale"], "CAUSAL": inputs["CAUSAL"], "PRECISION": inputs["PRECISION"],
     }  # fmt: skip
 
@@ -416,7 +398,8 @@ def attention_reference(
     (batch, heads, queries, _), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
     group = heads // kv_heads
     result = q.new_empty((batch, heads, queries, value_dim), dtype=out.dtype)
-    logarithms = q.new_empty((batch, heads, queries), dtype=wide)
+    logarithms = None if lse is None else q.new_empty((batch, heads, queries), dtype=wide)
+    columns, last = (torch.arange(start, keys, device=q.device) for start in (0, keys - queries))
     together = min(kv_heads, max(1, _SCORES // max(group * queries * keys, 1)))  # heads of keys
     piece = max(1, _SCORES // max(together * group * keys, 1))
     for b in range(batch):
@@ -425,19 +408,21 @@ def attention_reference(
             key, value = k[b, own].to(wide), v[b, own].to(wide)
             for first in range(0, queries, piece):
                 some = slice(first, min(first + piece, queries))
+                seen = min(keys, max(some.stop + keys - queries, 1)) if CAUSAL else keys  # by any of these queries
                 query = q[b, shared, some].to(wide).unflatten(0, (-1, group)).flatten(1, 2)
-                scores = (query @ key.mT).unflatten(1, (group, -1)) * scale
+                scores = (query @ key[:, :seen].mT).unflatten(1, (group, -1)) * scale
                 if CAUSAL:
-                    last = torch.arange(some.start, some.stop, device=q.device) + keys - queries
-                    scores = scores.masked_fill(torch.arange(keys, device=q.device) > last[:, None], -math.inf)
+                    scores = scores.masked_fill(columns[:seen] > last[some, None], -math.inf)
                 highest = scores.amax(-1, keepdim=True) if keys else scores.new_full((*scores.shape[:-1], 1), -math.inf)
                 blind = highest == -math.inf
                 weights = torch.exp(scores - highest.masked_fill(blind, 0.0))
                 weight = weights.sum(-1, keepdim=True)
-                total = (weights.to(v.dtype).to(wide).flatten(1, 2) @ value).unflatten(1, (group, -1))
-                result[b, shared, some] = (total / weight).masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
-                logarithms[b, shared, some] = (highest + weight.log()).flatten(0, 1)[..., 0]
-    return result if lse is None else (result, logarithms.to(lse.dtype))
+                total = weights.to(v.dtype).to(wide).flatten(1, 2) @ value[:, :seen]
+                mean = total.unflatten(1, (group, -1)) / weight
+                result[b, shared, some] = mean.masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
+                if logarithms is not None:
+                    logarithms[b, shared, some] = (highest + weight.log()).flatten(0, 1)[..., 0]
+    return result if logarithms is None else (result, logarithms.to(lse.dtype))
 
 
 def attention_backward_reference(

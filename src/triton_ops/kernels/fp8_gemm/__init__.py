@@ -16,9 +16,8 @@ from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descr
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
-from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.values import Problem, TensorSpec
+from triton_ops.values import TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -94,13 +93,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
         return config
     a, b = values["a"], values["b"]
     check_loads(config, lambda: problems.takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-    return problems.as_its_form(config, lambda: problems.config_space(_problem_of(values)))
-
-
-def _problem_of(values: Mapping[str, Any]) -> Problem:
-    """The problem of a launch, whose bias does not count."""
-    decisive = {**values, "bias": None}
-    return Problem(operation.name, tuple((name, TuneProblem.spec_of(value)) for name, value in decisive.items()))
+    return problems.as_its_form(config, lambda: problems.config_space(_KERNEL.problem_of(values, bias=None)))
 
 
 _KERNEL = call.ShippedKernel.of(

@@ -7,37 +7,21 @@ constraint here: the compiler and the device tell which configs fit, and on whic
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import logging
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.kernels import tiles
 from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
-_log = logging.getLogger("triton_ops")
-
-
-def gluon_form() -> dict[str, TritonKernel]:
-    """The form by its name; empty, with a line in the log, where the installed Triton has no Gluon for Hopper."""
-    try:
-        own = importlib.import_module("triton_ops.kernels.fp8_gemm.gluon_kernel")
-    except (ImportError, AttributeError) as error:  # a Triton of another vendor's may lack a module, or a name in it
-        _log.info("fp8_gemm has no form in Gluon here: %s", error)
-        return {}
-    kernel = TritonKernel(own.gluon_fp8_kernel, own.gluon_grid, outputs=("c",), made=own.gluon_descriptors)
-    return {"gluon": kernel}
-
-
+gluon_form = partial(tiles.form_in_gluon, "fp8_gemm", "gluon_fp8_kernel", "c")
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
@@ -118,20 +102,8 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
             "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
             "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
         ),
-        *(_of_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
+        *(tiles.fixed_in_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
     )  # fmt: skip
-
-
-def _of_gluon(name: str, value: object) -> Constraint:
-    """The form in Gluon has one value of a tunable."""
-
-    def holds(FORM: str, **others: object) -> bool:
-        return FORM == "triton" or others[name] == value
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    signed: Any = holds
-    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
-    return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -232,12 +204,8 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
 
 def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
     """Tell whether the hardware can describe both factors as they lie in memory, along K."""
-    return min(a.shape) > 0 and describable(a, _turned(b))
-
-
-def _turned(b: TensorSpec) -> TensorSpec:
-    """B as the matrix [N, K] that its descriptor shows."""
-    return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
+    shown = TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)  # of B, as [N, K]
+    return min(a.shape) > 0 and describable(a, shown)
 
 
 def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
@@ -336,7 +304,8 @@ def launch_values(
         "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale, "bias": None, "M": M, "N": N, "K": K,
         "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn,
         **dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), scales, strict=True)),
-        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": result_described(N, item_bytes),
+        # A new row-major result can have a descriptor if its rows begin at multiples of 16 bytes; it repeats an extent.
+        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": int(N * item_bytes % ALIGNMENT_BYTES == 0),
     }  # fmt: skip
 
 
@@ -348,11 +317,6 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
         "row": ((M, 1), (1, N)),
         "block": ((M, -(-K // size)), (-(-K // size), -(-N // size))),
     }
-
-
-def result_described(columns: int, item_bytes: int) -> int:
-    """1 if a new row-major result can have a tensor descriptor, whose rows begin at multiples of 16 bytes; else 0."""
-    return int(columns * item_bytes % ALIGNMENT_BYTES == 0)  # a number: it repeats an extent
 
 
 def work(problem: Problem) -> Work:

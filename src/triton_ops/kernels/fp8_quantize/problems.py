@@ -25,16 +25,14 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 
 def dequantize_space(problem: Problem) -> ConfigSpace:
-    """The space of applying scales, in which several rows at once may be of parts of a row."""
+    """The space of applying scales, in which several rows at once may be of parts of a row.
+
+    The untuned config has about 1,024 elements for four warps.
+    """
     columns = problem["columns"]
-    rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
-    return ConfigSpace(rows.TUNABLES, rules, rescale_default(columns))
-
-
-def rescale_default(columns: int) -> Config:
-    """The untuned config of applying scales: about 1,024 elements for four warps."""
     block = min(rows.padded(columns), _CHUNK)
-    return Config(BLOCK_SIZE=block, ROWS=min(16, _CHUNK // block), num_warps=4)
+    rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
+    return ConfigSpace(rows.TUNABLES, rules, Config(BLOCK_SIZE=block, ROWS=min(16, _CHUNK // block), num_warps=4))
 
 
 DTYPES = ("bfloat16", "float16", "float32")

@@ -139,12 +139,8 @@ def gradient_space(problem: Problem) -> ConfigSpace:
         lambda EVICT: EVICT == "none" or written_bytes > _CACHE_BYTES,
         f"results of {written_bytes} bytes may wait in L2 for the products that read them next",
     )
-    return ConfigSpace(GRADIENT_OWN.tunables, (lanes, precedence), gradient_default())
-
-
-def gradient_default() -> Config:
-    """The untuned config of the gradient's kernel: 8 elements for each thread, one 16-byte load of 16-bit floats."""
-    return Config(BLOCK_SIZE=1024, EVICT="none", num_warps=4)
+    default = Config(BLOCK_SIZE=1024, EVICT="none", num_warps=4)  # one 16-byte load of 16-bit floats for each thread
+    return ConfigSpace(GRADIENT_OWN.tunables, (lanes, precedence), default)
 
 
 DTYPES = ("bfloat16", "float16", "float32")

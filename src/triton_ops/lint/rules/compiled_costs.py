@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from math import gcd, prod
@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import CandidateError
 from triton_ops.base import counted
-from triton_ops.kernel_ir import AccessFact, SourcePlace, Term, Traffic
+from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, in_first_variant, rule
@@ -30,7 +30,7 @@ _MOST_COMPILED = 4  # until one fits; each takes up to seconds
 def register_spill(kernel: KernelReading) -> Iterable[Statement]:
     """Compile the heaviest config to see what it spills."""
     tiles = kernel.uses.tiles
-    several = [([one[name] for name in one if name in tiles], one) for one in _configs(kernel, 1 << 12)]
+    several = [([one[name] for name in one if name in tiles], one) for one in _configs(kernel)]
     several.sort(key=lambda one: prod(one[0]) / one[1]["num_warps"], reverse=True)
     for _, config in several[:_MOST_COMPILED]:
         variant = kernel.with_values(config)
@@ -59,23 +59,22 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
 def _contiguous(variant: Variant) -> Variant:
     """A variant with 1 for the last stride of each access of which no launch says along which axis neighbours lie."""
     guess, names = variant.guess, [*variant.guess.types]
-    arguments = ({one.lone_argument[0] for one in strides} - {""} for _, strides in _scattered(variant))
+    several = ([one.stride for one in indices(variant.facts, access)] for access in variant.facts.accesses)
+    unknown = (strides for strides in several if all(one.constant not in (1, -1) for one in strides))
+    arguments = ({one.lone_argument[0] for one in strides} - {""} for strides in unknown)
     last = {max(one, key=names.index) for one in arguments if one and guess.ones.isdisjoint(one)}
     return replace(variant, guess=replace(guess, ones=guess.ones | last))
 
 
-def _scattered(variant: Variant) -> Iterator[tuple[AccessFact, list[Term]]]:
-    """The accesses of which no neighbours are known to lie side by side, with their strides."""
-    several = ((access, [one.stride for one in indices(variant.facts, access)]) for access in variant.facts.accesses)
-    return (pair for pair in several if pair[1] and all(one.constant not in (1, -1) for one in pair[1]))
+_FEWEST_ELEMENTS = 1 << 12
 
 
-def _configs(kernel: KernelReading, fewest: int = 0) -> list[dict[str, Any]]:
-    """The known configs; undecided where there are none, unless all tiles have fewer elements than asked."""
+def _configs(kernel: KernelReading) -> list[dict[str, Any]]:
+    """The known configs; undecided where there are none, unless all tiles are too small to spill."""
     if kernel.uses.descriptors and not kernel.guesses:
         raise UndecidedError("the blocks of the descriptors that it is given are not in the file")
     configs = list(known_configs(kernel))
-    if not configs and _largest(kernel.variants[0]) >= fewest:
+    if not configs and _largest(kernel.variants[0]) >= _FEWEST_ELEMENTS:
         raise UndecidedError("the tiles and warps that it is launched with are not in the file")
     return configs
 
@@ -182,7 +181,7 @@ def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
     with _compiling(kernel, config):
-        widths = Traffic.widths(compile_variant(kernel, with_tiles, config).assembly)
+        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
     files = {file for _, file, _ in widths}
     for access, cause, gap in _suspects(with_tiles):
         place = kernel.place(access)
@@ -262,73 +261,3 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     others = [one for one in variant.facts.accesses if one is not access and one.root is access.root]
     mine, *sums = ({m: c for m, c in one.offset.parts.items() if m} for one in (access, *others))
     return mine in sums or any(one.kind == access.kind == "store" and one.offset.constant == 0 for one in others)
-
-
-_REDUCE_ONCE = (
-    "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
-    "the tile lies in memory; Triton 3.8 and later exchange what they reduce without conflicts"
-)
-_AS_MULTIPLIED = (
-    "let tiles of 32 bits lie in memory along the axis of the sum, so that they are copied 16 bytes at a time and not "
-    "transposed; or multiply them in 16 bits, which are transposed on the way"
-)
-_MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
-
-
-@rule(
-    "bank-conflict",
-    "binary",
-    symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
-    "words, and wait for each other",
-    fix="try other warps and another tile, or load the tile in the order in which it is stored",
-)
-@in_first_variant
-def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    """Compile kernels that move elements among threads, to see where banks wait."""
-    if not variant.facts.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in _shapes(variant)):
-        return  # elements go from one thread to another as one sum of a block with one axis, if at all
-    if kernel.target.vendor.assembly != "ptx":
-        yield f"how {kernel.target.arch} accesses its shared memory is not read; PTX is"
-        return
-    configs = _configs(kernel)
-    blocks = [access for access, _ in _scattered(variant) if sum(extent > 1 for extent in access.type.shape) > 1]
-    if blocks and not kernel.guesses:
-        line = kernel.place(blocks[0]).line
-        yield f"line {line}: along which axis its elements lie side by side is up to callers"
-        return
-    with _compiling(kernel, configs[0]):
-        yield from _decide_compiled(kernel, configs)
-
-
-def _decide_compiled(kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
-    movement = _traffic(kernel, configs[0])
-    if (first := next((one.line for one in movement.shared if one.steps is None), None)) is not None:
-        yield f"line {first}: where its threads access shared memory depends on data"
-    lines = [line for line in movement.lines if line.matters]
-    if lines and movement.bulk:
-        yield "how many bytes its bulk copies move, behind which conflicts hide, is not read"
-        return
-    more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
-    others = [{line.place for line in _traffic(kernel, config).lines if line.matters} for config in more]
-    for line in lines:
-        if all(line.place in places for places in others):  # else a tune chooses one without
-            place, facts = _place(kernel, *line.place), kernel.variants[0].facts
-            fix = _AS_MULTIPLIED if facts.products else ""
-            fix = _REDUCE_ONCE if place in map(kernel.place, facts.reductions) else fix
-            evidence = f"compiled for {kernel.target.arch} with {in_words(configs[0])}, {line.in_words}"
-            yield Seen(place, evidence, fix=fix)
-
-
-def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
-    variant = kernel.with_values(config)
-    if variant is None:
-        raise ValueError(f"it cannot be lowered with {in_words(config)}")
-    return Traffic.of(compile_variant(kernel, variant, config).assembly)
-
-
-def _place(kernel: KernelReading, name: str, number: int) -> SourcePlace:
-    """The line in the kernel's file, or in that of a function that it calls."""
-    facts = kernel.variants[0].facts
-    files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
-    file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
-    return SourcePlace(kernel.file, kernel.line) if file is None else SourcePlace(file, number)

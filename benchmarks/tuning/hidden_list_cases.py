@@ -1,0 +1,280 @@
+"""The kernels of public packages whose lists of configs `benchmarks.tuning.hidden_lists` hides, each with a launch.
+
+None of their code is here: a case names a file below a folder that is given, and calls a function of it with tensors.
+Modules that the folder lacks are stood in for, since the packages are not there whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+PACKAGES = (
+    "attorch", "conch", "einops", "fla", "flag_gems", "flash_attn", "kernels", "liger_kernel", "linghe", "mamba_ssm",
+    "megablocks", "sageattention", "sglang", "vllm",
+)  # fmt: skip
+
+
+class Anything:
+    """A stand-in for what a missing module has: a decorator that changes nothing, false, and anything else."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave a function as it is."""
+        return args[0] if len(args) == 1 and not kwargs and callable(args[0]) else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let errors pass."""
+
+    def __or__(self, other: Any) -> Any:
+        return other
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __getitem__(self, _key: Any) -> Any:
+        return self
+
+
+class Parts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of packages that are in the folder in part, and stands in for those that are not.
+
+    A statement that fails, since it asks for what is not here, is left out, and so is one that only calls something.
+    """
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        """The module in the folder, else its stand-in."""
+        top, *rest = name.split(".")
+        if top not in PACKAGES and not (Path(sys.path[0]) / f"{name}.py").exists():
+            return None
+        file = Path(sys.path[0], top, *rest)
+        sources = [path for path in (file.with_suffix(".py"), file / "__init__.py") if path.exists()]
+        origin = str(sources[0]) if sources else None
+        return importlib.machinery.ModuleSpec(name, self, origin=origin, is_package=not origin or "__init__" in origin)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run what can be run of the file, or give the stand-in its names."""
+        anything, origin = Anything(), module.__spec__.origin if module.__spec__ else None
+        module.__dict__.update(torch=torch, triton=triton, tl=tl)
+        if origin is None:
+            module.__getattr__ = anything.__getattr__  # type: ignore[method-assign]
+            return
+        module.__file__ = origin
+        for statement in ast.parse(Path(origin).read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.Expr):
+                continue
+            try:
+                exec(compile(ast.Module([statement], []), origin, "exec"), module.__dict__)
+            except Exception as error:  # noqa: BLE001 - a statement of another's file
+                module.__dict__.setdefault("left_out", []).append(f"line {statement.lineno}: {error}")
+
+
+def load(folder: Path, file: str) -> ModuleType:
+    """A file of the folder as a module, below the folder of its package."""
+    root, _, rest = file.partition("/")
+    if not any(isinstance(each, Parts) for each in sys.meta_path):
+        sys.meta_path.insert(0, Parts())
+    sys.path.insert(0, str(folder / root))
+    try:
+        return importlib.import_module(rest.removesuffix(".py").replace("/", "."))
+    finally:
+        sys.path.pop(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, and a call that launches it.
+
+    `tunables` are its tiles where the package has no list: what the launcher chooses by itself, and what other values
+    leave right.
+    """
+
+    package: str
+    file: str
+    kernel: str
+    call: Callable[[ModuleType], Any]
+    tunables: Sequence[str] | None = None
+
+
+def rows(*shape: int, dtype: Any = torch.bfloat16) -> Any:
+    """A tensor on the GPU, drawn from the normal distribution."""
+    return torch.randn(*shape, device="cuda").to(dtype)
+
+
+def whole(high: int, *shape: int, dtype: Any = torch.int32) -> Any:
+    """Whole numbers below `high`."""
+    return torch.randint(0, high, shape, device="cuda", dtype=dtype)
+
+
+def cumulative(*shape: int) -> Any:
+    """Falling numbers in float32, as sums of logarithms of gates are."""
+    return -torch.rand(*shape, device="cuda").cumsum(-1)
+
+
+def _bins(tokens: int, experts: int) -> tuple[Any, Any, Any]:
+    ids = torch.arange(tokens, device="cuda", dtype=torch.int32) % experts
+    order = torch.argsort(ids.long(), stable=True).int()
+    bins = (torch.arange(1, experts + 1, device="cuda") * (tokens // experts)).int()
+    return torch.sort(ids)[0], order, bins
+
+
+TUTORIALS, MAMBA, LIGER, FLA = "triton 3.6 tutorials", "mamba-ssm e9594ce", "liger-kernel 0.8.5", "fla-core 0.6.0"
+VLLM, CONCH, MEGABLOCKS = "vllm 0.33.0", "conch-triton-kernels 1.3", "megablocks 78eea65"
+ATTORCH, SAGE, FLASH = "attorch 67c2772", "sageattention 1.0.6", "flash-attn 0251105a"
+SGLANG, LINGHE, GEMS = "sglang 0.5.23", "linghe 02edabd", "flag-gems 5.0.2"
+APPLIED = "applied-ai 4f8c39e"
+
+_LINGHE, _MAMBA, _FLA = "linghe/linghe/utils", "mamba/mamba_ssm/ops/triton", "fla-core/fla"
+_LIGER, _CONCH, _GEMS = "liger-kernel/liger_kernel/ops", "conch/conch/kernels", "flag-gems/flag_gems/ops"
+_T = "tutorials"
+
+CASES: dict[str, Case] = {
+    "add": Case(TUTORIALS, f"{_T}/01-vector-add.py", "add_kernel",
+                lambda m: m.add(rows(1 << 25), rows(1 << 25)), ("BLOCK_SIZE",)),
+    "matmul": Case(TUTORIALS, f"{_T}/03-matrix-multiplication.py", "matmul_kernel",
+                   lambda m: m.matmul(rows(4096, 4096, dtype=torch.float16), rows(4096, 4096, dtype=torch.float16))),
+    "dropout": Case(TUTORIALS, f"{_T}/04-low-memory-dropout.py", "_seeded_dropout",
+                    lambda m: m.seeded_dropout(rows(1 << 24, dtype=torch.float32), p=0.5, seed=123), ("BLOCK_SIZE",)),
+    "layer_norm": Case(TUTORIALS, f"{_T}/05-layer-norm.py", "_layer_norm_fwd_fused",
+                       lambda m: m.LayerNorm.apply(rows(4096, 8192), (8192,), rows(8192), rows(8192), 1e-5),
+                       ("BLOCK_SIZE",)),
+    "persistent_matmul": Case(TUTORIALS, f"{_T}/09-persistent-matmul.py", "matmul_kernel_persistent",
+                              lambda m: m.matmul_persistent(rows(4096, 2048, dtype=torch.float16),
+                                                            rows(2048, 4096, dtype=torch.float16))),
+    "swiglu": Case(MAMBA, f"{_MAMBA}/k_activations.py", "_swiglu_fwd_kernel",
+                   lambda m: m._swiglu_fwd(rows(8192, 8192))),
+    "bmm_chunk": Case(MAMBA, f"{_MAMBA}/ssd_bmm.py", "_bmm_chunk_fwd_kernel",
+                      lambda m: m._bmm_chunk_fwd(rows(8, 4096, 8, 128), rows(8, 4096, 8, 128), 256)),
+    "chunk_cumsum": Case(MAMBA, f"{_MAMBA}/ssd_chunk_state.py", "_chunk_cumsum_fwd_kernel",
+                         lambda m: m._chunk_cumsum_fwd(rows(8, 4096, 80), -rows(80, dtype=torch.float32).abs(), 256,
+                                                       dt_softplus=True)),
+    "chunk_state": Case(MAMBA, f"{_MAMBA}/ssd_chunk_state.py", "_chunk_state_fwd_kernel",
+                        lambda m: m._chunk_state_fwd(rows(4, 4096, 8, 128), rows(4, 4096, 64, 64),
+                                                     cumulative(4, 64, 16, 256).abs(), cumulative(4, 64, 16, 256))),
+    "state_passing": Case(MAMBA, f"{_MAMBA}/ssd_state_passing.py", "_state_passing_fwd_kernel",
+                          lambda m: m._state_passing_fwd(rows(4, 16, 64, 8192, dtype=torch.float32),
+                                                         cumulative(4, 64, 16))),
+    "dyt": Case(LIGER, f"{_LIGER}/dyt.py", "_dyt_fwd_kernel",
+                lambda m: m.liger_dyt_fwd(rows(8192, 8192), rows(1), rows(8192), rows(8192))),
+    "rms_norm_rows": Case(LIGER, f"{_LIGER}/rms_norm.py", "_rms_norm_forward_kernel",
+                          lambda m: m.rms_norm_forward(rows(4096, 8192), rows(8192), 1e-6, 0.0, "llama", True), ()),
+    "layer_norm_rows": Case(LIGER, f"{_LIGER}/layer_norm.py", "_layer_norm_forward_kernel",
+                            lambda m: m.layer_norm_forward(rows(4096, 8192), rows(8192), rows(8192), 1e-6), ()),
+    "kl_div": Case(LIGER, f"{_LIGER}/kl_div.py", "_kldiv_kernel_forward",
+                   lambda m: m.kldiv_forward_triton(rows(2048, 32000).log_softmax(-1), rows(2048, 32000).softmax(-1),
+                                                    False, "batchmean", 1e-10), ("BLOCK_SIZE",)),
+    "geglu": Case(LIGER, f"{_LIGER}/geglu.py", "_geglu_tanh_forward_kernel",
+                  lambda m: m.geglu_forward(rows(4096, 8192), rows(4096, 8192)), ()),
+    "l2norm": Case(FLA, f"{_FLA}/modules/norm/l2norm.py", "l2norm_fwd_kernel",
+                   lambda m: m.l2norm_fwd(rows(65536, 128))),
+    "fla_matmul": Case(FLA, f"{_FLA}/ops/utils/matmul.py", "matmul_kernel",
+                       lambda m: m.matmul(rows(4096, 4096), rows(4096, 4096))),
+    "logsumexp": Case(FLA, f"{_FLA}/ops/utils/logsumexp.py", "logsumexp_fwd_kernel",
+                      lambda m: m.logsumexp_fwd(rows(4096, 32000, dtype=torch.float32))),
+    "chunk_cumsum_vector": Case(FLA, f"{_FLA}/ops/utils/cumsum.py", "chunk_local_cumsum_vector_kernel",
+                                lambda m: m.chunk_local_cumsum_vector(rows(4, 4096, 16, 128, dtype=torch.float32), 64)),
+    "activation": Case(FLA, f"{_FLA}/modules/activations/ops.py", "logsigmoid_fwd_kernel",
+                       lambda m: m.logsigmoid_fwd(rows(8192, 4096))),
+    "mean": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "mean_kernel",
+                 lambda m: m.mean_dim(rows(64, 4096, 1024), 1), ("BLOCK_SIZE",)),
+    "vllm_softmax": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_softmax_kernel",
+                         lambda m: m.softmax(rows(2048, 32000)), ("BLOCK_SIZE",)),
+    "vllm_rms_norm": Case(VLLM, "vllm/vllm/model_executor/determinism/batch_invariant.py", "_rms_norm_kernel",
+                          lambda m: m.rms_norm_batch_invariant(rows(8192, 4096), rows(4096)), ("BLOCK_SIZE",)),
+    "layer_norm_gated": Case(VLLM, "vllm/vllm/model_executor/layers/mamba/ops/layernorm_gated.py",
+                             "_layer_norm_fwd_1pass_kernel",
+                             lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), None, 1e-5, z=rows(8192, 4096),
+                                                         is_rms_norm=True), ()),
+    "gelu_and_mul": Case(CONCH, f"{_CONCH}/activation/gelu_tanh_and_mul.py", "_gelu_tanh_and_mul_kernel",
+                         lambda m: m.gelu_tanh_and_mul_launcher(
+                             rows(8192, 4096, dtype=torch.float16), rows(8192, 8192, dtype=torch.float16)),
+                         ("cxpr_block_size",)),
+    "silu_and_mul": Case(CONCH, f"{_CONCH}/activation/silu_and_mul.py", "_silu_and_mul_kernel",
+                         lambda m: m.silu_and_mul_launcher(rows(8192, 4096), rows(8192, 8192)), ("cxpr_block_size",)),
+    "conch_rms_norm": Case(CONCH, f"{_CONCH}/normalization/rms_norm.py", "_rms_norm_kernel",
+                           lambda m: m.rms_norm_launcher(rows(8192, 4096), rows(8192, 4096), rows(4096), 1e-6), ()),
+    "iou_mask": Case(CONCH, f"{_CONCH}/vision/nms.py", "_create_iou_mask_kernel",
+                     lambda m: m.nms_launcher(torch.rand(4096, 4, device="cuda").cumsum(-1),
+                                              torch.rand(4096, device="cuda"),
+                                              torch.zeros(4096, 4096, device="cuda", dtype=torch.bool),
+                                              torch.ones(4096, device="cuda", dtype=torch.bool), 0.5)),
+    "gather": Case(MEGABLOCKS, "megablocks/megablocks/backend/kernels.py", "_padded_copy",
+                   lambda m: (lambda ids, order, bins: m.gather(rows(16384, 4096), order, ids, None, bins, 1))(
+                       *_bins(16384, 8))),
+    "scatter_wgrad": Case(MEGABLOCKS, "megablocks/megablocks/backend/kernels.py", "_padded_copy_wgrad",
+                          lambda m: (lambda ids, order, bins: m.scatter_wgrad(
+                              rows(16384, 4096), rows(16384, 4096), order, ids, bins, 1))(*_bins(16384, 8))),
+    "silu_act": Case(ATTORCH, "attorch/attorch/act_layers.py", "act_func_forward_kernel",
+                     lambda m: m.SiLU()(rows(1 << 25, dtype=torch.float32))),
+    "glu": Case(ATTORCH, "attorch/attorch/glu_layer.py", "glu_forward_kernel",
+                lambda m: m.GLU()(rows(8192, 4096, dtype=torch.float32))),
+    "linear": Case(ATTORCH, "attorch/attorch/linear_layer.py", "linear_forward_kernel",
+                   lambda m: m.LinearAutoGrad.apply(
+                       rows(4096, 2048, dtype=torch.float16), rows(2048, 4096, dtype=torch.float16), None, None)),
+    "mse": Case(ATTORCH, "attorch/attorch/p_loss_layers.py", "p_loss_forward_kernel",
+                lambda m: m.MSELoss()(rows(1 << 24, dtype=torch.float32), rows(1 << 24, dtype=torch.float32))),
+    "attorch_softmax": Case(ATTORCH, "attorch/attorch/softmax_layers.py", "softmax_forward_kernel",
+                            lambda m: m.Softmax(dim=-1)(rows(8192, 2048, dtype=torch.float32))),
+    "quant_block": Case(SAGE, "sageattention/sageattention/quant_per_block.py", "quant_per_block_int8_kernel",
+                        lambda m: m.per_block_int8(rows(2, 32, 8192, 128, dtype=torch.float16),
+                                                   rows(2, 32, 8192, 128, dtype=torch.float16)), ()),
+    "int8_attention": Case(SAGE, "sageattention/sageattention/attn_qk_int8_per_block.py", "_attn_fwd",
+                           lambda m: m.forward(
+                               whole(127, 2, 16, 4096, 128, dtype=torch.int8),
+                               whole(127, 2, 16, 4096, 128, dtype=torch.int8),
+                               rows(2, 16, 4096, 128, dtype=torch.float16),
+                               torch.rand(2, 16, 32, 1, device="cuda") / 4096,
+                               torch.rand(2, 16, 64, 1, device="cuda")), ()),
+    "rotary": Case(FLASH, "flash-attention/flash_attn/ops/triton/rotary.py", "rotary_kernel",
+                   lambda m: m.apply_rotary(rows(4, 4096, 32, 128), rows(4096, 64), rows(4096, 64)),
+                   ("BLOCK_M", "BLOCK_H")),
+    "flash_layer_norm": Case(FLASH, "flash-attention/flash_attn/ops/triton/layer_norm.py",
+                             "_layer_norm_fwd_1pass_kernel",
+                             lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), rows(4096), 1e-5)),
+    "merge_state": Case(SGLANG, "sglang/sglang/kernels/ops/attention/merge_state.py", "merge_state_kernel",
+                        lambda m: m.merge_state_triton(rows(8192, 32, 128), rows(8192, 32, dtype=torch.float32),
+                                                       rows(8192, 32, 128), rows(8192, 32, dtype=torch.float32)), ()),
+    "block_int8_matmul": Case(SGLANG, "sglang/sglang/kernels/ops/gemm/int8_kernel.py", "_w8a8_block_int8_matmul",
+                              lambda m: m.w8a8_block_int8_matmul(
+                                  whole(99, 1024, 4096, dtype=torch.int8), whole(99, 4096, 4096, dtype=torch.int8),
+                                  torch.rand(1024, 32, device="cuda"), torch.rand(32, 32, device="cuda"), [128, 128]),
+                              ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")),
+    "one_pass_rms_norm": Case(SGLANG, "sglang/sglang/kernels/ops/diffusion/norm/rmsnorm_onepass_triton.py",
+                              "_rms_norm_tiled_onepass",
+                              lambda m: m._triton_one_pass_rms_norm_cuda(rows(65536, 128), rows(128)),
+                              ("BLOCK_SIZE_SEQ",)),
+    "inplace_add": Case(LINGHE, f"{_LINGHE}/add.py", "inplace_add_kernel",
+                        lambda m: m.triton_inplace_add(rows(8192, 4096), rows(8192, 4096)), ("H", "W")),
+    "row_dot": Case(LINGHE, f"{_LINGHE}/mul.py", "dot_kernel",
+                    lambda m: m.triton_dot(rows(8192, 4096), rows(8192, 4096)), ("H", "W")),
+    "linghe_loss": Case(LINGHE, f"{_LINGHE}/loss.py", "softmax_cross_entropy_forward_kernel",
+                        lambda m: m.triton_softmax_cross_entropy_forward(
+                            rows(4096, 32768), whole(32768, 4096, dtype=torch.int64)), ("B",)),
+    "gems_rms_norm": Case(GEMS, f"{_GEMS}/rms_norm.py", "rms_norm_kernel",
+                          lambda m: m.rms_norm_forward(rows(8192, 4096), [4096], rows(4096)), ()),
+    "fused_rms_norm": Case(APPLIED, "applied-ai/kernels/triton/training/rms_norm/fused_rms_norm.py",
+                           "_rms_norm_fwd_kernel",
+                           lambda m: m.ttt_RMSNorm.apply(rows(8192, 4096), rows(4096), 1e-6)),
+}  # fmt: skip

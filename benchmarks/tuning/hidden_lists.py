@@ -1,0 +1,257 @@
+"""Kernels of public packages whose lists of configs are hidden: what is read, found, and how good it is.
+
+    python -m benchmarks.tuning.hidden_lists FOLDER --limit-s 270 --out FILE [--only NAME …]
+
+FOLDER has the packages' files, which are no part of this repository. For each case the first launch of a kernel is
+taken up on its way. The constants of its list, or those that its launcher chooses, are left out of the call, and the
+kernel is tuned as one without a list. Then its own list, all of it, and the leaders of that tune are compared. Results
+are compared with those of the package's own first config. Cases that the file holds of other runs stay in it; a process
+that dies costs one case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+import triton_ops
+from benchmarks.document import headed, save
+from benchmarks.tuning.hidden_list_cases import CASES, Case, load
+from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
+from triton_ops.request import TuneOptions
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.tuner import Silent
+
+USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}
+SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong")
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+COMMAND = "python -m benchmarks.tuning.hidden_lists FOLDER"
+LEADERS, LIST_S, MOST_LISTED = 6, 6.0, 64
+TOLERANCE = 0.02  # of the largest value: other tiles add up in another order
+
+
+class Taken(Exception):  # noqa: N818 - no error
+    """The launch that a case has reached."""
+
+
+def taken(kernel: Any, call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+    """The grid and the arguments by name of a kernel's first launch, which is not made."""
+    launch: list[Any] = []
+
+    def run(*args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:  # noqa: ARG001 - Triton's signature
+        launch[:] = [grid, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}]
+        raise Taken
+
+    kernel.run = run
+    try:
+        call()
+    except Taken:
+        return launch[0], launch[1]
+    finally:
+        del kernel.run
+    raise ValueError("the case does not launch its kernel")
+
+
+def bare(kernel: Any) -> Any:
+    """The kernel without its list, below the heuristics that it has."""
+    layers = Layers.of(kernel)
+    function = layers[-1]
+    for layer in reversed(layers[:-1]):
+        if hasattr(layer, "values"):
+            function = triton.heuristics(layer.values)(function)
+    return function
+
+
+def own_configs(kernel: Any, case: Case, grid: Any, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The package's own configs for a launch: those of its list, or what its launcher chooses."""
+    tuner = next((layer for layer in Layers.of(kernel) if hasattr(layer, "configs")), None)
+    if tuner is None:
+        options = {name: values[name] for name in OPTIONS if name in values and name not in kernel.arg_names}
+        return [{**{name: values[name] for name in case.tunables or ()}, "num_warps": 4, **options}]
+    tuner.nargs = dict(values)
+    configs = [one.all_kwargs() for one in tuner.prune_configs({**values, "grid": grid})]
+    return [{name: value for name, value in one.items() if value is not None} for one in configs]
+
+
+def ran(function: Any, grid: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that a launch on copies has changed."""
+    copies = Protection.private_copy(Arguments(keyword=values)).keyword
+    function[grid](**copies, **config)
+    tensors = {name: value for name, value in copies.items() if isinstance(value, torch.Tensor)}
+    return {name: value for name, value in tensors.items() if not torch.equal(value, values[name])}
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """The largest difference of two results, relative to the largest value; infinite for other tensors."""
+    if one.keys() != other.keys():
+        return float("inf")
+    worst = 0.0
+    for name, value in one.items():
+        a, b = value.double(), other[name].double()
+        both = torch.isfinite(a) & torch.isfinite(b)
+        size = float(a[both].abs().max()) if both.any() else 1.0
+        worst = max(worst, float((a - b)[both].abs().max()) / (size or 1.0) if both.any() else 0.0)
+    return worst
+
+
+def row_of(name: str, folder: Path) -> dict[str, Any]:
+    """The figures of one case."""
+    case = CASES[name]
+    torch.manual_seed(0)
+    module = load(folder, case.file)
+    kernel = getattr(module, case.kernel)
+    grid, values = taken(kernel, lambda: case.call(module))
+    listed, function = own_configs(kernel, case, grid, values), bare(kernel)
+    tuner = next((layer for layer in Layers.of(kernel) if hasattr(layer, "configs")), None)
+    arguments = {name: value for name, value in values.items() if name in kernel.arg_names}
+    expected = {name for config in listed for name in config if name not in OPTIONS}
+    start = time.monotonic()
+    read = ReadSpace.of(function, {n: v for n, v in arguments.items() if n not in expected}, grid=grid)
+    read_s = time.monotonic() - start
+    hidden = expected & {*read.tunables}
+    fixed = {name: value for name, value in {**listed[0], **arguments}.items()
+             if name in kernel.arg_names and name not in hidden}  # fmt: skip
+    row: dict[str, Any] = {
+        "package": case.package, "kernel": case.kernel, "listed": len(listed), "expected": sorted(expected),
+        "read": sorted(read.tunables), "derived": dict(read.derived), "left": dict(read.meaning),
+        "named_right": {*read.tunables} - {*fixed} == expected, "read_s": round(read_s, 3),
+    }  # fmt: skip
+    resets = {} if tuner is None else {"reset_to_zero": list(tuner.reset_to_zero)}
+    with tempfile.TemporaryDirectory() as folder_of_cache:
+        os.environ["TRITON_CACHE_DIR"] = f"{folder_of_cache}/triton"
+        decorated = triton_ops.autotune(key=[], cache_dir=f"{folder_of_cache}/records", **resets)(function)
+        start = time.monotonic()
+        call = decorated.call_of(grid, (), fixed)
+        result = call.tuned(listener=Silent())
+        row |= {"tune_s": round(time.monotonic() - start, 2), "configs": call.space.size.valid,
+                "winner": dict(result.best_config), "totals": result.totals, "notes": list(result.notes),
+                "verified": result.verified}  # fmt: skip
+        right = ran(function, grid, fixed, listed[0] if not fixed.keys() & listed[0].keys() else {
+            n: v for n, v in listed[0].items() if n not in fixed})  # fmt: skip
+        row["difference"] = difference(right, ran(function, grid, fixed, result.best_config))
+        row["wrong"] = row["difference"] > TOLERANCE
+        own = [{n: v for n, v in one.items() if n not in fixed} for one in listed]
+        row |= beside(lambda space: triton_ops.autotune(space, key=[], **resets)(function).call_of(grid, (), fixed),
+                      call.space.default_config, result, own)  # fmt: skip
+    return row
+
+
+def beside(
+    call_over: Callable[[ConfigSpace], Any], default: Config, result: Any, listed: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The winner beside the package's list and the leaders of its tune, in one comparison."""
+    default = Config({**USUAL, **default})
+    leaders = sorted((trial for trial in result.trials if trial.ok), key=lambda trial: trial.rank)[:LEADERS]
+    own = [result.best_config, *listed[:MOST_LISTED], *(trial.config for trial in leaders)]
+    every = [{**default, **{n: v for n, v in one.items() if n in default or v != UNUSUAL.get(n)}} for one in own]
+    names = {name for one in every for name in one}
+    whole = [Config({name: one.get(name, UNUSUAL.get(name)) for name in sorted(names)}) for one in every]
+    space = ConfigSpace.from_configs(list(dict.fromkeys(whole)))
+    options = TuneOptions(search="exhaustive", trials=1000, budget_s=LIST_S + 0.15 * len(whole), keep=False, force=True)
+    raced = call_over(space).tuned(options, listener=Silent())
+    times = {trial.config: trial.median_ms for trial in raced.trials if trial.ok}
+    of_list = [times[one] for one in whole[1 : 1 + min(len(listed), MOST_LISTED)] if one in times]
+    mine = times.get(whole[0])
+    if mine is None or not times:
+        return {"raced": raced.totals, "share": None}
+    return {
+        "raced": raced.totals, "ms": mine, "best_ms": min(times.values()), "list_ms": min(of_list, default=None),
+        "best": dict(min(times, key=lambda one: times[one])), "share": min(times.values()) / mine,
+        "over_list": min(of_list) / mine if of_list else None, "over_first": times.get(whole[1], 0.0) / mine or None,
+    }  # fmt: skip
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts over all cases."""
+    done = [row for row in rows.values() if "error" not in row]
+    shares = [row["share"] for row in done if row.get("share")]
+    seconds = sorted(row["tune_s"] for row in done)
+    return {
+        "cases": len(rows), "errors": len(rows) - len(done), "named_right": sum(row["named_right"] for row in done),
+        "within_1_percent": sum(share >= 0.99 for share in shares), "raced": len(shares),
+        "beat_by_3_percent": sum((row.get("over_list") or 0.0) > 1.03 for row in done),
+        "wrong": sum(row["wrong"] for row in done), "median_s": seconds[len(seconds) // 2] if seconds else None,
+        "longest_s": max(seconds, default=None),
+    }  # fmt: skip
+
+
+def work(names: Sequence[str], folder: Path) -> None:
+    """Print a row for each case, one line each."""
+    for name in names:
+        try:
+            row = row_of(name, folder)
+        except Exception as error:  # noqa: BLE001 - a case that fails is told, and the next one goes on
+            row = {"package": CASES[name].package, "kernel": CASES[name].kernel,
+                   "error": f"{type(error).__name__}: {error}"[:500]}  # fmt: skip
+        print("row", name, json.dumps(row, default=str), flush=True)
+
+
+def main() -> None:
+    """All cases, or those that are named, each process going on with what the one before has left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--limit-s", type=float, default=600.0)
+    parser.add_argument("--case-s", type=float, default=45.0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.only, options.folder)
+        return
+    end_s = time.monotonic() + options.limit_s
+    before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.exists() else {}
+    rows, todo = dict(before.get("cases", {})), list(options.only)
+    while todo and time.monotonic() < end_s:
+        rows, todo = one_process(rows, todo, options, end_s)
+        print(json.dumps(summary(rows)), flush=True)
+        if options.out:
+            save(options.out, headed(COMMAND, options.commit, summary=summary(rows), cases=rows))
+
+
+def one_process(
+    rows: dict[str, Any], todo: list[str], options: argparse.Namespace, end_s: float
+) -> tuple[dict[str, Any], list[str]]:
+    """The rows after one process, and the cases that it has not reached."""
+    command = [sys.executable, "-m", "benchmarks.tuning.hidden_lists", str(options.folder), "--work", "--only", *todo]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout or ()], daemon=True).start()
+    heard_s = time.monotonic()
+    while todo and time.monotonic() < min(end_s, heard_s + options.case_s):
+        with contextlib.suppress(queue.Empty):
+            word, _, rest = lines.get(timeout=0.1).partition(" ")
+            if word == "row":
+                name, _, row = rest.partition(" ")
+                rows[name], heard_s = json.loads(row), time.monotonic()
+                todo = [each for each in todo if each != name]
+                print(name, {key: rows[name][key] for key in SHOWN if rows[name].get(key) is not None}, flush=True)
+            continue
+        if process.poll() is not None:
+            break
+    process.kill()
+    process.wait()
+    if todo and time.monotonic() < end_s:
+        name, *todo = todo
+        why = f"its process ended with {process.returncode}, or took longer than the limit"
+        rows[name] = {"package": CASES[name].package, "kernel": CASES[name].kernel, "error": why}
+    return rows, todo
+
+
+if __name__ == "__main__":
+    main()

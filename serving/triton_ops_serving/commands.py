@@ -1,0 +1,270 @@
+"""Commands on an engine's tables: `triton-ops engine list`, `check`, `tune` and `export`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops import TuneProblem, tune_many
+from triton_ops.base import Folder, NamedFile, gain_text, installed_version
+from triton_ops.device import DeviceSpec, probe
+from triton_ops.dispatch import LaunchedConfig
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.many import ProblemOutcome
+from triton_ops.records import Lockfile, LockPlan
+from triton_ops.request import TuneOptions
+from triton_ops.ship import Names, Table, TableRow, format_named
+from triton_ops.space import Config
+from triton_ops.terminal import ExitCode, Facts, Gpu, option, with_options
+from triton_ops_serving.experts import engine_module, operation_of
+from triton_ops_serving.model import EngineProblem, Model
+from triton_ops_serving.pinned import rows_of
+from triton_ops_serving.tables import Place
+
+Engine = Annotated[str, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
+ModelFile = Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have one.", "FILE")]
+Ranks = Annotated[int, option("--tp", "Tensor-parallel ranks, one of whose shares is meant.", "T")]
+Experts = Annotated[bool, option("--expert-parallel", "Ranks share the experts, and not their width.")]
+TritonVersion = Annotated[str | None, option("--triton", "Triton's version there; default the one here.", "X.Y.Z")]
+Markdown = Annotated[bool, option("--markdown", "Print the table as Markdown, for a review.")]
+LockOption = Annotated[Path, option("--lockfile", "The lockfile with the engine's rows.", "FILE")]
+
+
+def _problems(engine: str, model: Path, ranks: int, expert_parallel: bool) -> tuple[Model, list[EngineProblem]]:
+    read = Model.read(model, ranks, expert_parallel=expert_parallel)
+    return read, read.problems(engine)
+
+
+def _place_of(gpu: str | None, triton: str | None) -> Place:
+    """The device and the version of Triton that are named, else those of this machine; SettingsError for none."""
+    called = DeviceSpec.called(gpu) if gpu else probe()
+    if called is not None and called.is_cpu:
+        raise SettingsError("there is no GPU here whose tables could be meant", hint="--gpu H200")
+    version = triton or installed_version("triton")
+    if version is None:
+        raise SettingsError("Triton is not installed here", hint="name the server's version: --triton 3.9.0")
+    return Place(device=called.name if called else str(gpu), triton=version)
+
+
+def _facts(
+    kind: str, model: Model, items: Sequence[Mapping[str, Any]], columns: Sequence[str], *numbers: str, **more: Any
+) -> Facts:
+    """The document of a command with its items, the table of some of their values, and what the model leaves out."""
+    facts = Facts(f"engine {kind}", {**more, "model": model.name, kind: items})
+    facts.table(columns, [[_text(item[name]) for name in columns] for item in items], numbers)
+    for remark in dict.fromkeys(model.remarks):
+        facts.tell(remark, "not listed" if "left out" in remark else "note", "yellow")
+    return facts
+
+
+def _text(value: Any) -> str:
+    """A value in a table: a number in short, a mapping as `name=value`, and nothing for None."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={one}" for name, one in value.items())
+    return "-" if value is None else str(value)
+
+
+def list_command(engine: Engine, model: ModelFile, tp: Ranks = 1, expert_parallel: Experts = False) -> Facts:
+    """List the tables that ENGINE looks for when it serves a model: experts, state spaces, block-wise linear layers.
+
+    What of the model is not understood is said on stderr.
+    """
+    read, problems = _problems(engine, model, tp, expert_parallel)
+    rows = [f"{each.row}={each.sizes[0]}..{each.sizes[-1]}, {len(each.sizes)} in all" for each in problems]
+    items = [{**asdict(each), "problem": each.label, "rows": text} for each, text in zip(problems, rows, strict=True)]
+    return _facts("problems", read, items, ("form", "layer", "problem", "extents", "rows"), engine=engine)
+
+
+def check_command(
+    engine: Engine,
+    model: ModelFile,
+    tp: Ranks = 1,
+    expert_parallel: Experts = False,
+    gpu: Gpu = None,
+    triton: TritonVersion = None,
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+) -> Facts:
+    """Say which table ENGINE finds for each problem of a model, by its own rules, and which rows a lockfile pins.
+
+    Tables are looked for where the engine is installed, and in the folder that its variable names. The exit code is 5
+    if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it.
+    """
+    read, problems = _problems(engine, model, tp, expert_parallel)
+    place, lock = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
+    items = [_checked(place, lock, each) for each in problems]
+    columns = ("form", "problem", "file", "pinned", "says")
+    facts = _facts("tables", read, items, columns, "pinned", engine=engine, device=place.device, triton=place.triton)
+    facts.code = ExitCode.CHECK_FAILED if any(each["says"] and not each["pinned"] for each in items) else ExitCode.DONE
+    if not any(place.folders(each.form) for each in problems):
+        facts.tell(f"{engine} is not installed here, and no variable names a folder of its tables", "note", "yellow")
+    return facts
+
+
+def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, Any]:
+    pinned = rows_of(lock, problem.form, problem.facts, place.device)
+    file, count, says = None, 0, "missing: the engine's default config serves"
+    try:
+        if table := place.find(problem):
+            file, count, says = str(table.path), len(table.rows), table.says
+    except CacheError as error:
+        says = str(error)
+    item = {"form": problem.form, "layer": problem.layer, "problem": problem.label, "file": file, "rows": count}
+    return {**item, "pinned": len(pinned), "says": says}
+
+
+@with_options(TuneOptions, "effort", "trials", "budget_s", "seed", "force", "cache_dir")
+def tune_command(
+    engine: Engine,
+    model: ModelFile,
+    tp: Ranks = 1,
+    expert_parallel: Experts = False,
+    size: Annotated[list[int] | None, option("--size", "A row; repeat it. Default all of the engine's.", "M")] = None,
+    routing: Annotated[str, option("--routing", "uniform, zipf:1.2, or a JSON file with loads.", "LOADS")] = "uniform",
+    misses: Annotated[Path | None, option("--misses", "A report: only what nothing answered.", "FILE")] = None,
+    each_s: Annotated[float | None, option("--each-s", "Most seconds of each row; default by effort.", "S")] = None,
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+    markdown: Markdown = False,
+    *,
+    options: TuneOptions,
+) -> Facts:
+    """Tune vLLM's own kernel of experts on a model's problems, and pin the rows in a lockfile.
+
+    Each row races with the one that the engine takes now, that of its table or its default. It stays unless another is
+    proven faster. The exit code is 1 if a row could not be tuned.
+    """
+    if engine != "vllm":
+        raise SettingsError(f"kernels of {engine} are not tuned here", hint="exchange import takes its tables")
+    read, problems = _problems(engine, model, tp, expert_parallel)
+    if misses is not None:
+        missed = {(row.kernel, row.problem) for row in LaunchedConfig.read_report(misses) if row.rung == "default"}
+        problems = [each for each in problems if (each.form, each.label) in missed]
+    mine = [each for each in problems if each.form == "vllm-moe"]
+    read.remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
+    if not mine:
+        raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
+    place, module = Place(device=probe().name, triton=installed_version("triton") or ""), engine_module()
+    jobs = [
+        (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
+        for problem in mine
+        for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
+        for tokens in size or problem.sizes
+    ]
+    limits = {name: getattr(options, name) for name in ("effort", "trials", "budget_s", "seed", "force", "cache_dir")}
+    found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
+    rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, found.outcomes, strict=True)]
+    version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
+    for problem in mine:
+        _pin(problem, place, rows, f"{engine} {version}, routing {routing}", lockfile)
+    columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
+    facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
+    facts.code = ExitCode.DONE if all(row["config"] for row in rows) else ExitCode.NONE_RAN
+    facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {found.elapsed_s:.0f} s")
+    return facts.as_markdown if markdown else facts
+
+
+def _tuned(problem: EngineProblem, tokens: int, outcome: ProblemOutcome) -> dict[str, Any]:
+    """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes."""
+    result = outcome.result
+    row = {"problem": problem.label, "row": tokens, "status": outcome.status, **dict.fromkeys(_OF_TUNED)}
+    if result is None or result.default is None:
+        return {**row, "verdict": str(outcome.error or "it was not begun")}
+    now, unproven = result.default, bool(result.unproven)
+    config = now.config if unproven else Config(result.best_config)
+    stays = config == now.config
+    return {
+        **row, "was": dict(now.config), "was_ms": now.median_ms, "config": dict(config),
+        "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
+        "interval": None if stays else result.gain_interval, "tried": len(result.trials), "seconds": result.elapsed_s,
+        "verdict": "stays" if stays else gain_text(result.gain, result.gain_interval),
+    }  # fmt: skip
+
+
+_OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
+
+
+def _pin(problem: EngineProblem, place: Place, rows: Sequence[Mapping[str, Any]], source: str, lockfile: Path) -> None:
+    """Add rows to a lockfile, in the place of those that it has for the same problems."""
+    mine = [row for row in rows if row["problem"] == problem.label and row["config"]]
+    table = Table(
+        {"device_name": place.device},
+        tuple(TableRow((row["row"],), Config(row["config"]), median_ms=row["ms"]) for row in mine),
+    )
+    facts = {name: str(value) if isinstance(value, list) else value for name, value in problem.facts.items()}
+    new = table.lockfile(problem.form, Names((problem.row,)), facts, source, LockPlan())
+    with Lockfile.editing(lockfile):
+        Lockfile.merged([new, Lockfile.read(lockfile, or_empty=True)]).write(lockfile)
+
+
+def export_command(
+    engine: Engine,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where ENGINE looks for its tables.")],
+    model: ModelFile,
+    tp: Ranks = 1,
+    expert_parallel: Experts = False,
+    gpu: Gpu = None,
+    triton: TritonVersion = None,
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+    dry_run: Annotated[bool, option("--dry-run", "Only say what would change.")] = False,
+    undo: Annotated[bool, option("--undo", "Put the tables back that the last export has replaced.")] = False,
+    markdown: Markdown = False,
+) -> Facts:
+    """Write the rows that a lockfile pins as tables of ENGINE, and say what changes; other rows stay as they are.
+
+    Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
+    """
+    read, problems = _problems(engine, model, tp, expert_parallel)
+    place, lock, rows = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo), []
+    for problem in problems:
+        rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
+    if not rows:
+        what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
+        raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
+    columns = ("file", "row", "was", "now", "ms", "source")
+    facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
+    return facts.as_markdown if markdown else facts
+
+
+_BEFORE = ".before"  # the ending of a table that an export has replaced; an empty file where there was none
+
+
+def _written(
+    place: Place, lock: Lockfile, problem: EngineProblem, folder: Path, *, dry_run: bool
+) -> list[dict[str, Any]]:
+    """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
+    if not (pinned := rows_of(lock, problem.form, problem.facts, place.device)):
+        return []
+    form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
+    path, own = form.places(folder, facts)[0], dict(now.rows) if now else {}
+    rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
+    if not dry_run:
+        Folder(path.parent).ensure()
+        NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
+        form.write(Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items())), folder)
+        for size, config in rows.items():
+            found = form.look_up(folder, facts, (size,))
+            if found is None or dict(found[1].config) != config:
+                raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
+    return [
+        {"file": path.name, "row": size, "was": own.get(size), "now": dict(entry.config),
+         "ms": entry.measured and entry.measured.median_ms, "source": entry.origin.source}
+        for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
+    ]  # fmt: skip
+
+
+def _undone(place: Place, problem: EngineProblem, folder: Path) -> list[dict[str, Any]]:
+    path = format_named(problem.form).places(folder, place.facts(problem))[0]
+    before = path.with_name(path.name + _BEFORE)
+    if not before.is_file():
+        return []
+    content = before.read_bytes()
+    NamedFile(path).write(content) if content else path.unlink(missing_ok=True)
+    before.unlink()
+    now = "the table that was there before" if content else "no table"
+    return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": None, "source": "undo"}]

@@ -1,0 +1,69 @@
+"""The rows of a lockfile for one table of an engine; importing it needs nothing beside what a launch needs.
+
+A lockfile's kernel is named as the format of the table, and its problems have the facts of the table's name and a size.
+Entries that were imported from a table have the facts of that file's name too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from triton_ops.records import LockedDevice, LockEntry, Lockfile
+
+ROWS = ("M", "batch")  # the names of sizes
+_FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]*?)(?=,|(?:_down)?\.json|$)")
+
+
+def variable(name: str) -> str:
+    """The text of an environment variable; empty if it is not set."""
+    return os.environ.get(name, "").strip()
+
+
+def label_of(facts: Mapping[str, Any]) -> str:
+    """The facts of a table in one line, as vLLM writes them in names."""
+    texts = {name: _plain(name, value) for name, value in facts.items()}
+    texts = {name: f"[{text}]" if name == "block_shape" else text for name, text in texts.items() if text}
+    return ",".join(f"{name}={text}" for name, text in texts.items())
+
+
+def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) -> dict[int, LockEntry]:
+    """The entries for a table of this format, by size; `facts` are those of the table's name, without the device."""
+    asked = {name: _plain(name, value) for name, value in facts.items()}
+    devices = {each.alias: each for each in lock.devices}
+    rows: dict[int, LockEntry] = {}
+    for entry in lock.entries:
+        size = next((entry.problem[name] for name in ROWS if name in entry.problem), None)
+        if entry.kernel != form or not isinstance(size, int) or not _is_called(devices[entry.device], device):
+            continue
+        own = {**_facts_of_file(form, entry.origin.source), **entry.problem}
+        plain = {name: _plain(name, value) for name, value in own.items() if name not in (*ROWS, "device_name")}
+        same = all(plain.get(name, "") == asked.get(name, "") for name in {*plain, *asked})
+        if same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
+            rows[size] = entry
+    return rows
+
+
+def _facts_of_file(form: str, source: str) -> dict[str, Any]:
+    kind, colon, name = source.partition(": ")
+    if not colon or kind != form:
+        return {}
+    return {**dict(_FACT.findall(name)), "down": "True" if name.endswith("_down.json") else ""}
+
+
+def _plain(name: str, value: Any) -> str:
+    """A fact in one spelling, whatever a file, a person or a config.json writes; empty for none."""
+    if name == "block_shape":
+        extents = re.findall(r"\d+", str(value))
+        return ",".join(extents) if any(map(int, extents)) else ""
+    if (name, value) == ("cache_dtype", "bfloat16"):  # one table for both, by their width
+        return "float16"
+    return "" if value in (None, "", False, "False") else str(value)
+
+
+def _is_called(locked: LockedDevice, name: str) -> bool:
+    """True if a device is the one of this name: only that is known of it, and the rest is taken as it should be."""
+    known = {"kind": locked.kind, "arch": locked.arch, "units": locked.units, "threads": locked.threads}
+    return locked.why_not({**known, "name": name}) is None

@@ -1,0 +1,200 @@
+"""Plug-ins of vLLM and SGLang: their look-ups of tuned configs are answered from the lockfile, and counted.
+
+An engine calls its plug-in in every process, and more than once. Without a lockfile (`TRITON_OPS_LOCKFILE`, or
+`TRITON_OPS_REPLAY`), with `TRITON_OPS_SERVING=off`, or with a lockfile that cannot be read nothing is changed. Nothing
+here tunes, compiles or launches. Whatever fails is one line in the engine's log, and its own table or default serves.
+
+Facts used, of vLLM 0.33 and SGLang 0.5.23: each look-up is a function of numbers and words at the top of a module,
+which returns the rows of a table by size, or None. In vLLM's batch-invariant mode and in SGLang's deterministic one
+that for experts returns None, as SGLang's for linear layers do while `torch.compile` reads the code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.dispatch import Decision, Found
+from triton_ops.exceptions import LockfileError, TritonKernelError
+from triton_ops.records import LockEntry, Lockfile
+from triton_ops.space import Config
+from triton_ops_serving.pinned import label_of, rows_of, variable
+
+Rows = dict[int, Any]
+DIGEST = "TRITON_OPS_SERVING_DIGEST"  # the variable with that of the lockfile which the process above has read
+_SHOWN = 12  # characters of a digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookUp:
+    """A function by which an engine looks a table up."""
+
+    form: str  # the format of its tables
+    module: str
+    function: str
+    takes: str  # its parameters
+    dtype: str = ""  # of all tables, where it is no parameter
+    fixed: Callable[[Any], Any] = lambda _module: False  # whether the engine is told to take no tables
+    traced: bool = False  # whether torch.compile may read it
+
+
+_VLLM, _SGLANG = "vllm.model_executor.layers", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
+_DEVICE = {"vllm": "get_device_name_as_file_name", "sglang": "get_device_name"}  # the functions of these modules
+_BLOCKS: dict[str, Any] = {
+    "function": "get_w8a8_block_fp8_configs",
+    "takes": "N K block_n block_k",
+    "dtype": "fp8_w8a8",
+}
+_GEMM: dict[str, Any] = {"module": "sglang.kernels.ops.gemm.fp8_kernel", "traced": True}
+LOOK_UPS = (
+    LookUp(form="vllm-moe", module=f"{_VLLM}.fused_moe.fused_moe", function="get_moe_configs",
+           takes="E N dtype block_n block_k", fixed=lambda module: module.envs.VLLM_BATCH_INVARIANT),
+    LookUp(form="vllm-mamba", module=f"{_VLLM}.mamba.ops.mamba_ssm", function="get_ssm_configs",
+           takes="headdim dstate cache_dtype"),
+    LookUp(form="vllm-linear", module=f"{_VLLM}.quantization.utils.fp8_utils", **_BLOCKS),
+    LookUp(form="sglang-moe", module=_SGLANG, function="get_moe_configs",
+           takes="E N dtype block_n block_k per_channel_quant down",
+           fixed=lambda module: module.get_exec().deterministic.enable_deterministic_inference),
+    LookUp(form="sglang-linear", **_BLOCKS, **_GEMM),
+    LookUp(form="sglang-channelwise", function="get_w8a8_channelwise_fp8_configs", takes="N K",
+           dtype="fp8_w8a8_channelwise", **_GEMM),
+)  # fmt: skip
+
+
+class Answers:
+    """What one look-up of an engine answers: its own rows, with those of a lockfile in their place."""
+
+    def __init__(self, look_up: LookUp, lock: Lockfile, log: logging.Logger) -> None:
+        self._look_up, self._lock, self._log = look_up, lock, log
+        self._known: dict[Any, tuple[Rows | None, Callable[[], object]]] = {}
+
+    def __call__(self, original: Callable[..., Rows | None], *args: Any, **named: Any) -> Rows | None:
+        """The rows for these arguments. Cost: one look-up in a dict and one count; at first that of the engine."""
+        if self._look_up.traced and sys.modules["torch"].compiler.is_compiling():
+            return original(*args, **named)
+        key = (args, *named.items()) if named else args
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._answer(original, args, named)
+        known[1]()
+        return known[0]
+
+    def _answer(
+        self, original: Callable[..., Rows | None], args: Sequence[Any], named: dict[str, Any]
+    ) -> tuple[Rows | None, Callable[[], object]]:
+        own, look_up, module = original(*args, **named), self._look_up, sys.modules[self._look_up.module]
+        pinned: dict[int, LockEntry] = {}
+        device, problem, why = "", str(args), "the engine is told to take no tables"
+        try:
+            facts = self._facts(args, named)
+            problem = label_of(facts)
+            if not look_up.fixed(module):
+                device = str(getattr(module, _DEVICE[look_up.form.partition("-")[0]])())
+                pinned = rows_of(self._lock, look_up.form, facts, device)
+                why = f"the lockfile has no row for it on {device}"
+        except Exception as error:  # noqa: BLE001 - the engine's own code; a look-up must not end what it serves
+            why = f"it cannot be answered: {type(error).__name__}: {error}"
+            self._log.warning("triton_ops: %s %s: %s", look_up.form, problem, why)
+        rows = {**(own or {}), **{size: dict(entry.config) for size, entry in pinned.items()}}
+        if pinned:
+            sources = ", ".join(sorted({entry.origin.source for entry in pinned.values()}))
+            why = f"{len(pinned)} of {len(rows)} rows are pinned ({sources}), in lockfile {self._lock.digest[:_SHOWN]}"
+            self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
+        else:
+            why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
+        found = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
+        decision = Decision(found=found, kernel=look_up.form, problem=problem, device=device).counted
+        return (rows if pinned else own), decision.count.up
+
+    def _facts(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(zip(self._look_up.takes.split(), args, strict=False))
+        values |= {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
+        block = [values.pop(name, None) for name in ("block_n", "block_k")]
+        return {"dtype": self._look_up.dtype, **values, "block_shape": block if all(block) else None}
+
+
+class _AfterImport(MetaPathFinder):
+    """A finder that finds modules as those behind it do, and calls a function with each of some, once it is there."""
+
+    def __init__(self, acts: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._acts = acts
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of one of the modules, whose loader then calls the function; None for any other."""
+        if name not in self._acts:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._acts[name](module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_installed: set[str] = set()
+
+
+def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
+    """The look-ups of an engine that the lockfile has rows for, with their answers; none where that was asked for."""
+    log, lock = logging.getLogger(f"{engine}.triton_ops"), Lockfile()
+    if engine in _installed:
+        return []
+    _installed.add(engine)
+    try:
+        if settings.serving() and (path := settings.replay() or settings.lockfile()):
+            lock = Lockfile.read(path)
+            if variable(DIGEST) not in ("", lock.digest):
+                raise LockfileError(f"{path} changed while the engine started, so that ranks would differ")
+            settings.set_folder(DIGEST, lock.digest)
+    except TritonKernelError as error:
+        log.warning("triton_ops: the engine's own tables serve: %s", error)
+        return []
+    kernels = {entry.kernel for entry in lock.entries}
+    mine = [each for each in LOOK_UPS if each.form in kernels and each.form.startswith(f"{engine}-")]
+    if mine:
+        names = ", ".join(each.form for each in mine)
+        log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:_SHOWN])
+    return [(each, Answers(each, lock, log)) for each in mine]
+
+
+def vllm() -> None:
+    """The plug-in of vLLM's group `vllm.general_plugins`: replace look-ups when their modules are imported."""
+    acts = {look_up.module: _replacing(look_up, answers) for look_up, answers in _ready("vllm")}
+    for name in acts.keys() & sys.modules.keys():
+        acts[name](sys.modules[name])
+    if acts:
+        sys.meta_path.insert(0, _AfterImport(acts))
+
+
+def _replacing(look_up: LookUp, answers: Answers) -> Callable[[ModuleType], None]:
+    def replace(module: ModuleType) -> None:
+        original = getattr(module, look_up.function)
+
+        def answered(*args: Any, **named: Any) -> Rows | None:
+            return answers(original, *args, **named)
+
+        setattr(module, look_up.function, answered)
+
+    return replace
+
+
+def sglang() -> None:
+    """The plug-in of SGLang's group `sglang.srt.plugins`: hooks around the look-ups, which SGLang then applies."""
+    ready = _ready("sglang")
+    if ready:
+        hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
+        for look_up, answers in ready:
+            hooks.HookRegistry.register(f"{look_up.module}.{look_up.function}", answers, hooks.HookType.AROUND)

@@ -1,0 +1,80 @@
+"""The tables of an engine on a device: where it looks for one, and what it finds there by its own rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from triton_ops.ship import format_named
+from triton_ops_serving.model import EngineProblem
+from triton_ops_serving.pinned import variable
+
+_VLLM = "model_executor/layers"
+FOLDERS = {  # of an installed engine, and the variable that names a further one
+    "vllm-moe": (f"{_VLLM}/fused_moe/configs", "VLLM_TUNED_CONFIG_FOLDER"),
+    "vllm-mamba": (f"{_VLLM}/mamba/ops/configs/selective_state_update", "VLLM_TUNED_CONFIG_FOLDER"),
+    "vllm-linear": (f"{_VLLM}/quantization/utils/configs", ""),
+    "sglang-moe": ("srt/layers/moe/moe_runner/triton_utils", "SGLANG_MOE_CONFIG_DIR"),
+    "sglang-linear": ("kernels/ops/gemm/configs", ""),
+    "sglang-channelwise": ("kernels/ops/gemm/configs", ""),
+}
+_VERSION = re.compile(r"triton_version is not used: (\S+)")  # the remark on what stands beside the sizes of a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundTable:
+    """What an engine finds for a problem: the file, the rows that are read of it, and what is worth saying of them."""
+
+    path: Path
+    rows: Mapping[int, Mapping[str, Any]]
+    says: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The device and the version of Triton that an engine runs with."""
+
+    device: str  # as its driver names it
+    triton: str
+
+    def facts(self, problem: EngineProblem) -> dict[str, Any]:
+        """All that the table of a problem is looked up by."""
+        here = {"device_name": self.device, "triton_version": self.triton}
+        names = format_named(problem.form).facts
+        return {**problem.facts, **{name: value for name, value in here.items() if name in names}}
+
+    def folders(self, form: str) -> list[Path]:
+        """The folders in which the engine looks for tables of a format, in its order."""
+        below, name = FOLDERS[form]
+        spec = find_spec(form.partition("-")[0])
+        named = [Path(folder)] if name and (folder := variable(name)) else []
+        if named and form == "sglang-moe":  # it takes the place of the installed one
+            return named
+        return [*named, *([Path(spec.origin).parent / below] if spec and spec.origin else [])]
+
+    def find(self, problem: EngineProblem) -> FoundTable | None:
+        """The table that the engine takes for a problem, by its own rule; None where its default config serves.
+
+        CacheError: the file is no table, which ends the engine too.
+        """
+        form, facts = format_named(problem.form), self.facts(problem)
+        paths = [path for folder in self.folders(problem.form) for path in form.places(folder, facts)]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            return None
+        table = form.read(path)
+        rows = {row.at[0]: dict(row.config) for row in table.rows if not row.failure}
+        beside = next((match[1] for match in map(_VERSION.match, table.remarks) if match), "")
+        written, says = table.facts.get("triton_version") or beside, []
+        if written and written != self.triton:
+            says.append(f"of Triton {written}, and {self.triton} runs")
+        if problem.facts.get("down") and not table.facts.get("down"):
+            says.append("that of the first product")
+        says += [each for each in table.remarks if not _VERSION.match(each)]
+        if missing := [str(size) for size in problem.sizes if size not in rows]:
+            says.append(f"{len(missing)} of {len(problem.sizes)} sizes take the nearest row: {', '.join(missing)}")
+        return FoundTable(path=path, rows=rows, says="; ".join(says))

@@ -1,0 +1,51 @@
+"""The config space of a kernel at one call, where its author has written no list of configs, or one to be widened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triton_ops.backend import Layers, ReadSpace
+from triton_ops.dispatch.calls import Calls, taken_apart
+from triton_ops.exceptions import SpaceError
+from triton_ops.space import ConfigSpace, UnlistedSpace
+from triton_ops.values import Mapper
+
+
+def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> UnlistedSpace:
+    """The space that is read from a kernel for one call; what the call gives is no tunable.
+
+    The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
+    SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
+    """
+    calls = Calls.of(function, (), Mapper())
+    read = ReadSpace.of(function, values, grid=grid, fixed=calls.constexprs & values.keys())
+    defaults = {name: it.default for name, it in calls.parameters.items() if it.default is not it.empty}
+    needed = calls.constexprs - values.keys() - defaults.keys() - taken_apart(function)[1].keys()
+    unknown = {name: read.reasons[name] for name, value in read.derived.items() if value is None}
+    if lacking := [f"{name} ({why})" for name, why in {**read.meaning, **unknown}.items() if name in needed]:
+        raise SpaceError(
+            f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}",
+            hint="give it in the call: what is found by measuring are tiles and launch options alone",
+        )
+    signed = [{name: defaults[name] for name in read.tunables}] if read.tunables.keys() <= defaults.keys() else []
+    return UnlistedSpace.around(read.space, _with_usual(signed, read), read.tunables)
+
+
+def space_around(
+    function: Any, values: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], names: Mapping[str, Any], grid: Any
+) -> UnlistedSpace:
+    """The space around configs that somebody has written: other values of `names` that are tiles, and of options.
+
+    The other names keep their values in `names`, and so does a constant that covers an extent.
+    """
+    read = ReadSpace.of(function, values, grid=grid)
+    tunables = {**names, **{name: tile for name, tile in read.tunables.items() if name in names}, **read.options}
+    rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
+    return UnlistedSpace.around(ConfigSpace(tunables, rules), _with_usual(seeds, read), read.tunables)
+
+
+def _with_usual(seeds: Sequence[Mapping[str, Any]], read: ReadSpace) -> list[dict[str, Any]]:
+    """Configs with the launch options that Triton takes where a launch has none."""
+    usual = {"num_warps": 4, "num_stages": 3}
+    return [{**{name: usual[name] for name in read.options if name in usual}, **seed} for seed in seeds]

@@ -1,0 +1,211 @@
+"""What the arguments of a problem may hold: several contents with weights, and makers that draw them.
+
+A content replaces the values of tensor arguments; shapes, dtypes and scalars stay, and with them the problem and its
+compiled code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, get_args
+
+from triton_ops.base import is_positive, require
+from triton_ops.exceptions import SettingsError, ShapeMismatchError
+from triton_ops.space import Config
+from triton_ops.values.buckets import LARGEST, Range
+from triton_ops.values.tensors import Fill, TensorSpec
+
+_FORM = "a content is a mapping from names of arguments to values, or a function of the arguments and a seed"
+_FORMS = ("ends", "offsets", "counts", "ids")
+_LONG = 0.2  # of the groups of a bimodal draw
+_HELD_OUT_SEED = 1_000_003
+_SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
+    "zipf": lambda torch, n, amount, rng: (torch.randperm(n, generator=rng).double() + 1).pow(-amount),
+    "dirichlet": lambda torch, n, amount, rng: (
+        torch._standard_gamma(torch.full((n,), amount).double(), generator=rng) + 1e-12
+    ),
+    "one_hot": lambda torch, n, amount, rng: torch.where(
+        torch.randperm(n, generator=rng) == 0, amount if n > 1 else 1.0, (1 - amount) / max(n - 1, 1)
+    ).double(),
+    "log_normal": lambda torch, n, amount, rng: (amount * torch.randn(n, generator=rng).double()).exp(),
+    "bimodal": lambda torch, n, amount, rng: torch.where(torch.rand(n, generator=rng) < _LONG, amount, 1.0).double(),
+}
+_LIMITS = {"dirichlet": (1e-6, math.inf), "bimodal": (1e-6, math.inf), "one_hot": (0, 1), "sparse": (0, 1)}
+
+
+def _drawn(kind: str, amount: float, form: str, tensor: Any, seed: int) -> Any:
+    """Values drawn in the place of a tensor's, as `Contents.draw` describes them."""
+    torch = require("torch", "drawing contents")
+    rng = torch.Generator().manual_seed(seed)
+    if kind == "sparse":
+        return tensor * (torch.rand(tensor.shape, generator=rng) >= amount).to(tensor.device, tensor.dtype)
+    flat = tensor.detach().flatten().cpu().long()
+    groups = int(flat.max()) + 1 if form == "ids" else len(flat) - (form == "offsets")
+    total = len(flat) if form == "ids" else int(flat.sum() if form == "counts" else flat[-1])
+    shares = _SHARES[kind](torch, groups, amount, rng)
+    ids = torch.multinomial(shares, total, replacement=True, generator=rng) if total else flat[:0]
+    counts = torch.bincount(ids, minlength=groups)
+    ends = counts.cumsum(0)
+    values = {"ids": ids, "counts": counts, "ends": ends, "offsets": torch.cat([ends[:1] * 0, ends])}[form]
+    return values.to(tensor.device, tensor.dtype).reshape(tensor.shape)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The contents over which configs are compared, with a weight each.
+
+    A content is a mapping from names of tensor arguments to what stands in their place: values as of a `TensorSpec`'s
+    `fill`, a word of it such as `zeros`, or a maker `make(tensor, seed)`, such as `Contents.draw("zipf", 1.2)`. It may
+    also be a function `make(arguments, seed)` that returns such a mapping for several arguments at once, such as all
+    index tensors of one routing. An empty mapping is the problem's own content.
+
+    Attributes:
+        items: Pairs of a weight and a content.
+        worst: Whether a config counts by its worst content, relative to the times of the first config timed, which is
+            the default; else by the weighted mean of its times.
+        held_out: Further draws of each content that is drawn. They are timed beside, decide nothing, and tell how much
+            the winner loses on contents that nobody has tuned for.
+        statistics: Functions of the arguments by name, each of which gives a whole number that the host knows at a
+            call, such as the rows of the largest group. A lockfile can have a config for each range of one.
+    """
+
+    items: Sequence[tuple[float, Any]]
+    worst: bool = False
+    held_out: int = 1
+    statistics: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        items, statistics = [*self.items] if isinstance(self.items, (list, tuple)) else [], dict(self.statistics)
+        fit = [isinstance(each, (list, tuple)) and len(each) == 2 and is_positive(each[0]) for each in items]
+        if not items or not all(fit) or not all(callable(it[1]) or isinstance(it[1], Mapping) for it in items):
+            raise SettingsError(f"contents are {self.items!r}; they are pairs of a positive weight and a content",
+                                hint=_FORM)  # fmt: skip
+        if type(self.held_out) is not int or self.held_out < 0 or not all(map(callable, statistics.values())):
+            given = f"held_out is {self.held_out!r} and statistics {statistics!r}"
+            raise SettingsError(f"{given}; they are a whole number, and functions of the arguments by name")
+
+    @classmethod
+    def of(cls, contents: Contents | Sequence[tuple[float, Any]]) -> Contents:
+        """Contents as a caller gives them."""
+        return contents if isinstance(contents, Contents) else cls(contents)
+
+    @staticmethod
+    def draw(kind: str, amount: float = 0.0, form: str = "ends") -> Callable[[Any, int], Any]:
+        """A maker of loads of groups, such as of experts or of sequences that fill the rows.
+
+        Args:
+            kind: `zipf` (the group of rank r has a share proportional to r to the minus `amount`; 0 is uniform),
+                `dirichlet` (of that concentration; the smaller, the more uneven), `one_hot` (one group has this share,
+                the others divide the rest), `log_normal` (lengths of that sigma), `bimodal` (one in five is so many
+                times as long), or `sparse` (the tensor's own values, of which this share is zeros).
+            amount: The kind's number.
+            form: What the argument holds: `ends` of the groups, `offsets` where they begin, with a last one, `counts`
+                of their rows, or `ids`, the group of each row. Rows and groups are as many as in the tensor replaced.
+
+        Raises:
+            SettingsError: There is no such kind or form, or the number does not fit.
+        """
+        least, most = _LIMITS.get(kind, (0, math.inf))
+        given: object = amount
+        if not isinstance(given, (int, float)) or not least <= given <= most or given == math.inf:
+            raise SettingsError(f"{kind} of {given!r}: it must be a number from {least} to {most}")
+        if kind not in (*_SHARES, "sparse") or form not in _FORMS:
+            kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
+            raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
+        return partial(_drawn, kind, float(amount), form)
+
+    @property
+    def names(self) -> set[str]:
+        """The arguments that contents replace, as far as they are named."""
+        return {name for _, content in self.items if isinstance(content, Mapping) for name in content}
+
+    def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, int], Any]]:
+        """Label, weight, statistics and tensors by name of each content, then of the draws held out, of weight 0.
+
+        Raises:
+            SettingsError, ShapeMismatchError: The values of a content do not fit the arguments.
+        """
+        draws = [(_label(content), float(weight), content, seed) for weight, content in self.items]
+        made = [each for each in draws if callable(each[2]) or any(map(callable, each[2].values()))]
+        for turn in range(1, self.held_out + 1):
+            further = seed + turn * _HELD_OUT_SEED
+            draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in made]
+        for label, weight, content, own_seed in draws:
+            tensors = _values(content, arguments, own_seed)
+            numbers = {name: int(function({**arguments, **tensors})) for name, function in self.statistics.items()}
+            yield label, weight, numbers, tensors
+
+    def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
+        """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""
+        units_ms[:] = units_ms or times_ms
+        weights = [float(weight) for weight, _ in self.items]
+        if not self.worst:
+            return sum(w * t for w, t in zip(weights, times_ms, strict=False)) / sum(weights)
+        pairs = list(zip(units_ms[: len(weights)], times_ms, strict=False))
+        return max(time / max(unit, 1e-9) for unit, time in pairs) * sum(unit for unit, _ in pairs)
+
+    @staticmethod
+    def ranges(rows: Sequence[Any], name: str, most: int, regret: float) -> list[tuple[Config, int, Range]]:
+        """Configs for ranges of a statistic that lie side by side, each with a value of it: at most so many.
+
+        As few as lose at most `regret` in the weighted mean, beside the best raced config of each content of `rows`.
+        """
+        values = sorted({row.statistics[name] for row in rows})
+        configs = [config for config, _ in rows[0].times_ms]
+        costs = {
+            (config, value): math.fsum(r.weight * r.regret(config) for r in rows if r.statistics[name] == value)
+            for config in configs for value in values
+        }  # fmt: skip
+
+        def best(first: int, last: int) -> tuple[float, int]:
+            part = values[first:last]
+            return min((math.fsum(costs[config, value] for value in part), at) for at, config in enumerate(configs))
+
+        for count in range(1, min(most, len(values)) + 1):
+            cuts = [(0, *inner, len(values)) for inner in combinations(range(1, len(values)), count - 1)]
+            cost, cut = min((math.fsum(best(*pair)[0] for pair in pairwise(each)), each) for each in cuts)
+            if cost <= regret * math.fsum(row.weight for row in rows):
+                break
+        lows = [0, *(math.isqrt(values[at - 1] * values[at]) + 1 for at in cut[1:-1]), LARGEST + 1]
+        return [
+            (configs[best(first, last)[1]], values[first], Range((name,), low, high - 1))
+            for (first, last), (low, high) in zip(pairwise(cut), pairwise(lows), strict=True)
+        ]
+
+
+def _label(content: Any) -> str:
+    if isinstance(content, Mapping):
+        return ", ".join(f"{name} {_label(value)}".rstrip() for name, value in content.items()) or "its own"
+    if isinstance(content, partial) and content.func is _drawn:
+        return f"{content.args[0]}({content.args[1]:g})"
+    return content if isinstance(content, str) else str(getattr(content, "__name__", ""))
+
+
+def _values(content: Any, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    values = content if isinstance(content, Mapping) else content(dict(arguments), seed)
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"the maker {_label(content)} returned {values!r}", hint=_FORM)
+    return {name: _fitting(name, value, arguments.get(name), seed) for name, value in values.items()}
+
+
+def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
+    """The tensor that stands in the place of an argument, which has its shape, dtype and layout."""
+    if not hasattr(own, "data_ptr"):
+        raise SettingsError(
+            f"a content replaces {name}, which is no tensor argument",
+            hint="another number makes another problem: tune each",
+        )
+    made = value(own, seed) if callable(value) else value
+    if getattr(made, "shape", own.shape) != own.shape:
+        raise ShapeMismatchError(
+            f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name
+        )
+    word = isinstance(made, str) and made in get_args(Fill)
+    total = int(own.flatten()[-1]) if made in ("ends", "offsets") and word else 0
+    spec = replace(TensorSpec.of(own), fill=made if word else "empty", total=total)
+    tensor = spec.create_tensor(str(own.device), seed)
+    return tensor if word else tensor.copy_(replace(spec, fill=made).own_values(own.device))

@@ -1,0 +1,267 @@
+"""What is read of a kernel without a list: tiles, derived constants, what is left alone, and the reason of each."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+
+from triton_ops.backend import ReadSpace
+from triton_ops.device import Target
+from triton_ops.exceptions import KernelTypeError
+from triton_ops.values import TensorSpec
+
+pytestmark = pytest.mark.triton
+
+SIZES = [16, 32]
+
+
+@triton.jit
+def place(pid, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    width = GROUP * tl.cdiv(n, BN)
+    first = pid // width * GROUP
+    size = min(tl.cdiv(m, BM) - first, GROUP)
+    return first + (pid % width) % size, (pid % width) // size
+
+
+@triton.jit
+def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+            ACT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, FLAG: tl.constexpr):  # fmt: skip
+    tl.static_assert(BM >= BN)
+    row, column = place(tl.program_id(0), m, n, BM, BN, GROUP)
+    rows, columns, inner = row * BM + tl.arange(0, BM), column * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in tl.range(0, tl.cdiv(k, BK), num_stages=STAGES):
+        left = tl.load(a + rows[:, None] * k + inner[None, :], mask=inner[None, :] < k - step * BK)
+        right = tl.load(b + inner[:, None] * n + columns[None, :], mask=inner[:, None] < k - step * BK)
+        total = tl.dot(left, right, total, input_precision=PRECISION)
+        a += BK
+        b += BK * n
+    if ACT == "relu":
+        total = tl.maximum(total, 0)
+    if FLAG:
+        total = tl.maximum(total, 0)
+    tl.store(c + rows[:, None] * n + columns[None, :], total, mask=(rows[:, None] < m) & (columns[None, :] < n))
+
+
+@triton.jit
+def split(a, b, c, m, n, k, B: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr):
+    rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, 16)
+    inner = tl.program_id(1) * BK + tl.arange(0, BK)
+    total = tl.zeros((B, 16), tl.float32)
+    for _ in range(tl.cdiv(k, BK * SPLIT)):
+        total += tl.dot(tl.load(a + rows[:, None] * k + inner[None, :]), tl.load(b + inner[:, None] * n + columns))
+        a += BK * SPLIT
+        b += BK * SPLIT * n
+    tl.atomic_add(c + rows[:, None] * n + columns[None, :], total)
+
+
+@triton.jit
+def persistent(x, y, n, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
+    for tile in range(tl.program_id(0), tl.cdiv(n, BLOCK), PROGRAMS):
+        at = tile * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def softmax(y, x, stride, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * stride + at, mask=at < n, other=-float("inf"))
+    top = tl.exp(row - tl.max(row, axis=0))
+    tl.store(y + tl.program_id(0) * stride + at, top / tl.sum(top, axis=0), mask=at < n)
+
+
+@triton.jit
+def heads(x, y, rows, HEADS: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr, SCALE: tl.constexpr):
+    row, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    at, across = row * B + tl.arange(0, B), tl.arange(0, WIDTH)
+    places = at[:, None] * HEADS * WIDTH + head * WIDTH + across[None, :]
+    block = tl.load(x + places, mask=at[:, None] < rows)
+    tl.store(y + places, block * SCALE, mask=at[:, None] < rows)
+
+
+@triton.jit
+def quantized(x, q, scales, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.load(x + at, mask=at < n)
+    scale = tl.max(tl.abs(block), axis=0)
+    tl.store(q + at, block / scale, mask=at < n)
+    tl.store(scales + tl.program_id(0), scale)
+
+
+@triton.jit
+def grouped(x, scales, y, n, BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * tl.load(scales + at // GROUP), mask=at < n)
+
+
+@triton.jit
+def summed(x, y, n, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.float32)
+    for at in range(tl.program_id(0) * 0, n, BLOCK):
+        total += tl.load(x + at + tl.arange(0, BLOCK), mask=at + tl.arange(0, BLOCK) < n)
+    tl.store(y, tl.sum(total, axis=0))
+
+
+@triton.jit
+def described(a, y, k, BM: tl.constexpr, BK: tl.constexpr):
+    total = tl.zeros((BM,), tl.float32)
+    for step in range(tl.cdiv(k, BK)):
+        total += tl.sum(a.load([tl.program_id(0) * BM, step * BK]), axis=1)
+    tl.store(y + tl.program_id(0) * BM + tl.arange(0, BM), total)
+
+
+@triton.jit
+def advanced(x, y, m, k, BM: tl.constexpr, BK: tl.constexpr):
+    block = tl.make_block_ptr(x, (m, k), (k, 1), (tl.program_id(0) * BM, 0), (BM, BK), (1, 0))
+    total = tl.zeros((BM, BK), tl.float32)
+    for _ in range(tl.cdiv(k, BK)):
+        total += tl.load(block)
+        block = tl.advance(block, (0, BK))
+    tl.store(y + tl.program_id(0) * BM + tl.arange(0, BM), tl.sum(total, axis=1))
+
+
+@triton.jit
+def causal(q, k, y, n, BM: tl.constexpr, BN: tl.constexpr):
+    first = tl.program_id(0) * BM
+    rows = first + tl.arange(0, BM)
+    total = tl.zeros((BM,), tl.float32)
+    for start in range(0, first + BM, BN):
+        total += tl.sum(tl.load(q + rows)[:, None] * tl.load(k + start + tl.arange(0, BN))[None, :], axis=1)
+    tl.store(y + rows, total)
+
+
+@triton.autotune([triton.Config({"B": B}) for B in SIZES], key=["n"])
+@triton.jit
+def listed(x, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + at, 0, mask=at < n)
+
+
+@triton.heuristics({"EVEN": lambda values: values["n"] % 2 == 0})
+@triton.jit
+def computed(x, n, B: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + at, EVEN, mask=at < n)
+
+
+def test_a_product_has_tiles_and_a_group_and_all_else_has_a_meaning():
+    read = ReadSpace.of(
+        product, {"m": 512, "n": 100, "k": 4096, "a": TensorSpec((512, 4096), "float16")}, fixed={"FLAG"}
+    )
+    assert set(read.tunables) == {"BM", "BN", "BK", "GROUP", "STAGES"}
+    assert read.tunables["BM"].values == (16, 32, 64, 128, 256)
+    assert read.tunables["BN"].values == (16, 32, 64, 128)  # no wider than the padded extent
+    assert read.tunables["GROUP"].values == (1, 2, 4, 6, 8, 12, 16)
+    assert "rounded" in read.meaning["PRECISION"]
+    assert "branches" in read.meaning["ACT"]
+    assert "what is computed" in read.meaning["FLAG"]
+    assert read.options["num_stages"].values == (2, 3, 4, 5)
+    assert read.space.default_config["num_warps"] == 4
+
+
+def test_rules_say_what_the_kernel_asserts_and_what_the_device_holds():
+    read = ReadSpace.of(product, {"a": TensorSpec((512, 4096), "float32")}, Target.named("sm_90"))
+    rules = {rule.name: rule for rule in read.constraints}
+    config = {"BM": 64, "BN": 128, "BK": 32, "num_warps": 4, "num_stages": 3}
+    assert not rules["assert_1"].kept_by(config)
+    assert "BM >= BN" in rules["assert_1"].reason
+    assert rules["limits"].kept_by(config)
+    assert not rules["limits"].kept_by({**config, "BM": 256, "BN": 256})
+    assert rules["shared"].kept_by(config)
+    assert not rules["shared"].kept_by({**config, "BM": 256, "BK": 256})
+    assert read.space.why_not(read.space.default_config) is None
+
+
+def test_a_flag_that_no_call_gives_is_a_tunable_whose_results_must_agree():
+    read = ReadSpace.of(product, {})
+    assert read.tunables["FLAG"].values == (False, True)
+    assert "results must agree" in read.reasons["FLAG"]
+
+
+def test_a_split_takes_other_numbers_than_powers_of_two():
+    read = ReadSpace.of(split, {"k": 4096})
+    assert set(read.tunables) == {"B", "BK", "SPLIT"}
+    assert 3 in read.tunables["SPLIT"]
+    assert "among programs" in read.reasons["SPLIT"]
+
+
+def test_the_number_of_programs_is_told_from_a_tile():
+    read = ReadSpace.of(persistent, {"n": 10**6}, grid=(132,), fixed={"PROGRAMS"})
+    assert set(read.tunables) == {"BLOCK"}
+    assert "number of programs" in read.meaning["PROGRAMS"]
+    assert read.grid == ()
+
+
+def test_one_block_that_covers_a_row_is_derived():
+    read = ReadSpace.of(softmax, {"n": 1000})
+    assert read.derived == {"BLOCK": 1024}
+    assert not read.tunables
+    assert read.space.tunables["BLOCK"].values == (1024,)
+    assert "covers n" in read.reasons["BLOCK"]
+    assert "no loop loads" in read.meaning["num_stages"]
+    assert ReadSpace.of(softmax, {}).derived == {"BLOCK": None}
+
+
+def test_widths_heads_and_scales_have_a_meaning():
+    read = ReadSpace.of(heads, {"rows": 4096})
+    assert set(read.tunables) == {"B"}
+    assert {name: read.meaning[name].partition(":")[0] for name in ("HEADS", "WIDTH", "SCALE")} == {
+        "HEADS": "it is a stride", "WIDTH": "it is a stride", "SCALE": "it enters the arithmetic on data"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "name", "why"), [(quantized, "BLOCK", "numbered"), (grouped, "GROUP", "groups")])
+def test_a_constant_that_is_part_of_the_result_is_left_alone(kernel, name, why):
+    read = ReadSpace.of(kernel, {"n": 4096, name: 128})
+    assert name not in read.tunables
+    assert why in read.meaning[name]
+
+
+def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it():
+    assert "results must agree" in ReadSpace.of(quantized, {"n": 4096}).reasons["BLOCK"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names"), [(summed, {"BLOCK"}), (described, {"BM", "BK"}), (advanced, {"BM", "BK"})]
+)
+def test_every_way_to_step_makes_a_tile(kernel, names):
+    assert set(ReadSpace.of(kernel, {}).tunables) == names
+
+
+def test_a_loop_that_ends_at_a_tile_ties_its_step_to_it():
+    read = ReadSpace.of(causal, {"n": 4096})
+    assert [rule.names for rule in read.constraints if rule.name == "BM_by_BN"] == [("BM", "BN")]
+    assert all(config["BM"] % config["BN"] == 0 for config in read.space.take(200))
+    assert read.tunables["BM"].values == (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def test_names_in_a_list_of_configs_are_none_of_the_kernels_own():
+    assert set(ReadSpace.of(listed, {}).tunables) == {"B"}
+
+
+def test_what_heuristics_compute_is_left_alone():
+    assert ReadSpace.of(computed, {}).meaning["EVEN"] == "the kernel's heuristics compute it"
+
+
+@pytest.mark.parametrize(("grid", "word"), [((4,), "fixed numbers"), (lambda values: (values["n"],), "ignores it")])
+def test_a_grid_that_does_not_follow_a_tile_is_told(grid, word):
+    read = ReadSpace.of(listed, {"n": 4096}, grid=grid)
+    assert not read.tunables
+    assert word in read.grid[0]
+    assert word in read.meaning["B"]
+
+
+def test_a_grid_that_follows_a_tile_is_asked_with_its_values():
+    read = ReadSpace.of(listed, {"n": 4096}, grid=lambda values: (triton.cdiv(values["n"], values["B"]),))
+    assert set(read.tunables) == {"B"}
+    assert read.grid == ()
+
+
+def test_a_kernel_without_source_is_refused():
+    made = {}
+    exec(compile("def built(x, B: 'tl.constexpr'):\n    pass", "<built>", "exec"), {"tl": tl}, made)
+    with pytest.raises((KernelTypeError, OSError, ValueError)):
+        ReadSpace.of(triton.jit(made["built"]), {})

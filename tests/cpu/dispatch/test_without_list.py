@@ -1,0 +1,121 @@
+"""Decorated kernels without a list: what is tuned, from what, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import meaning_kernels, tuned_kernels
+from triton_ops import autotune
+from triton_ops.exceptions import SpaceError, UntunedError
+from triton_ops.space import Config
+from triton_ops.tuner.tile_proof import TileProof
+from triton_ops.values import Measurement, Status, Trial
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+pytestmark = pytest.mark.triton
+
+X = torch.zeros(1000)
+
+
+def grid(meta):
+    return (triton.cdiv(1000, meta["BLOCK"]),)
+
+
+def space_of(kernel, *args, grid=grid, **kwargs):
+    return kernel.call_of(grid, args, kwargs).space
+
+
+def test_tiles_and_launch_options_are_tuned_as_far_as_a_call_does_not_give_them(tmp_path):
+    add = autotune(key=["n"], cache_dir=tmp_path)(tuned_kernels.add)
+    space = space_of(add, X, X, X, 1000)
+    assert ({*space.tunables}, space.tiles) == ({"BLOCK", "num_warps"}, ("BLOCK",))
+    assert 256 in space.tunables["BLOCK"].values
+    assert space.made_up, "nobody has said which BLOCK is right"
+    assert {*space_of(add, X, X, X, 1000, BLOCK=64).tunables} == {"num_warps"}
+
+
+def test_defaults_of_the_signature_are_the_default_of_the_space(tmp_path):
+    scale = autotune(key=["n"], cache_dir=tmp_path)(tuned_kernels.scale)
+    space = space_of(scale, X, X, 1000, 2)
+    assert {*space.tunables} == {"BLOCK", "num_warps"}, "flags have values already, and stay"
+    assert space.default_config == Config(BLOCK=64, num_warps=4)
+    assert not space.made_up
+
+
+def test_a_constant_that_is_no_tile_must_be_given(tmp_path):
+    windows = autotune(key=["n"], cache_dir=tmp_path)(meaning_kernels.windows)
+    with pytest.raises(SpaceError, match=r"windows is called without WINDOW \(its blocks begin at each number"):
+        windows[(4,)](X, X, 1000)
+    assert {*space_of(windows, X, X, 1000, WINDOW=16, grid=(4,)).tunables} == {"num_warps"}
+
+
+def test_a_tile_that_a_grid_of_fixed_numbers_needs_must_be_given(tmp_path):
+    add = autotune(key=["n"], cache_dir=tmp_path)(tuned_kernels.add)
+    with pytest.raises(SpaceError, match=r"BLOCK decides how many programs there must be, and the grid is fixed"):
+        add[(8,)](X, X, X, 1000)
+
+
+def test_a_default_that_was_made_up_is_run_by_no_launch_that_may_not_tune(tmp_path):
+    add = autotune(key=["n"], cache_dir=tmp_path, on_miss="default")(tuned_kernels.add)
+    with pytest.raises(UntunedError, match="its tiles have no values but those that were made up"):
+        add[grid](X, X, X, 1000)
+    with pytest.raises(UntunedError, match="made up"):
+        add.known(X, X, X, 1000, grid=grid)
+    assert add.why(X, X, X, 1000, grid=grid).missed
+    scale = autotune(key=["n"], cache_dir=tmp_path, on_miss="default")(tuned_kernels.scale)
+    assert scale.known(X, X, 1000, 2, grid=grid).config.kwargs["BLOCK"] == 64
+
+
+def test_a_list_is_the_beginning_of_a_wider_space(tmp_path):
+    listed = [{"BLOCK": 96, "num_warps": 2}, {"BLOCK": 128, "num_warps": 8}]
+    add = autotune(listed, key=["n"], widen=True, cache_dir=tmp_path)(tuned_kernels.add)
+    space = space_of(add, X, X, X, 1000)
+    assert space.default_config == space.seeds[0]
+    assert {**space.default_config, **listed[0]} == dict(space.default_config)
+    assert {96, 128, 256} <= {*space.tunables["BLOCK"].values}
+    assert [one["BLOCK"] for one in TileProof(space).first[:2]] == [96, 128], "the list is tried first"
+    with pytest.raises(SpaceError, match="there are no configs to be widened"):
+        autotune(key=["n"], widen=True)
+
+
+def refused(planted):
+    """The reason why a constant is no tile: of the reading, or of launches with other values of it."""
+    grid, values = meaning_kernels.call(planted)
+    kernel = autotune(key=["n"])(planted.kernel)
+    try:
+        space = kernel.call_of(grid, (), values).space
+    except SpaceError as error:
+        return str(error)
+    if planted.constant not in space.tunables:
+        return planted.constant
+    proof, results = TileProof(space), {}
+    for config in (space.default_config, *proof.first):
+        copies = {name: each.clone() if hasattr(each, "clone") else each for name, each in values.items()}
+        planted.kernel[grid](**copies, **config)
+        results[config] = copies["out"]
+        same = torch.allclose(results[space.default_config], copies["out"], equal_nan=True)
+        times = Measurement((1.0,), "wall") if same else None
+        proof.tried(Trial(config, Status.OK if same else Status.WRONG, times, error="" if same else "it differs"))
+    return proof.dispute
+
+
+def refusals():
+    return [(planted.constant, refused(planted)) for planted in meaning_kernels.PLANTED]
+
+
+def tuned_without_a_list(folder):
+    """The result of a launch that tunes a kernel without a list, run as Python."""
+    out, kernel = torch.zeros(100), autotune(key=["n"], on_miss="race", cache_dir=folder)(tuned_kernels.add)
+    kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](torch.ones(100), torch.ones(100), out, 100)
+    return out.sum().item(), kernel.decisions[0].found.rung
+
+
+def test_a_constant_that_is_part_of_the_result_is_refused_or_left_alone(interpreted):
+    reasons = interpreted(refusals)
+    assert len(reasons) == 10
+    assert all(constant in reason for constant, reason in reasons), reasons
+
+
+def test_a_kernel_without_a_list_is_tuned_at_its_first_call(interpreted, tmp_path):
+    assert interpreted(tuned_without_a_list, tmp_path) == (200.0, "tuned")

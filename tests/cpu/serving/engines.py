@@ -1,0 +1,132 @@
+"""Stand-ins of vLLM and SGLang: packages with the names, look-ups and signatures of theirs, and code of our own."""
+
+from pathlib import Path
+
+MOE_MODULE = "vllm/model_executor/layers/fused_moe/fused_moe.py"
+_LOOK_UP = """
+import functools, json, os
+
+FOLDER = os.path.join(os.path.dirname(__file__), "configs")
+ASKED = []
+
+
+def get_device_name_as_file_name():
+    return "NVIDIA_H200"
+
+
+get_device_name = get_device_name_as_file_name
+
+
+class envs:
+    VLLM_BATCH_INVARIANT = False
+
+
+def table(name):
+    ASKED.append(name)
+    path = os.path.join(FOLDER, name)
+    if not os.path.exists(path):
+        return None
+    with open(path) as file:
+        rows = json.load(file)
+    rows.pop("triton_version", None)
+    return {int(size): config for size, config in rows.items()}
+
+
+@functools.lru_cache
+def get_moe_configs(E, N, dtype, block_n=None, block_k=None, per_channel_quant=False, down_moe=False):
+    if envs.VLLM_BATCH_INVARIANT:
+        return None
+    return table(f"E={E},N={N},device_name=NVIDIA_H200{',dtype=' + dtype if dtype else ''}.json")
+
+
+def config_for(E, N, dtype, M):
+    rows = get_moe_configs(E, N, dtype)
+    return rows and rows[min(rows, key=lambda size: abs(size - M))]
+"""
+_HOOKS = """
+import enum, importlib
+
+
+class HookType(enum.Enum):
+    AROUND = "around"
+
+
+class HookRegistry:
+    hooks = []
+
+    @classmethod
+    def register(cls, target, hook, kind):
+        cls.hooks.append((target, hook, kind))
+
+    @classmethod
+    def apply_hooks(cls):
+        for target, hook, _ in cls.hooks:
+            path, _, name = target.rpartition(".")
+            module = importlib.import_module(path)
+            original = getattr(module, name)
+            setattr(module, name, lambda *args, **named: hook(original, *args, **named))
+"""
+FILES = {
+    MOE_MODULE: _LOOK_UP,
+    "sglang/srt/layers/moe/moe_runner/triton_utils/fused_moe_triton_config.py": _LOOK_UP,
+    "sglang/srt/plugins/hook_registry.py": _HOOKS,
+}
+
+
+def write_engines(folder: Path, **more: str) -> Path:
+    """Write the packages below a folder, which is then one for `sys.path`; `more` is code at the end of vLLM's."""
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + (more.get("vllm", "") if name == MOE_MODULE else ""), encoding="utf-8")
+        for parent in path.parents:
+            if parent == folder:
+                break
+            (parent / "__init__.py").touch()
+    return folder
+
+
+KERNEL = """
+import torch, triton, triton.language as tl
+
+
+@triton.jit
+def product(a, b, c, weights, ids, groups, count, N, K, numel, top_k: tl.constexpr, WEIGHTED: tl.constexpr,
+            NAIVE: tl.constexpr, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, BLOCK_SIZE_K: tl.constexpr,
+            GROUP_SIZE_M: tl.constexpr):
+    tile, part = tl.program_id(0), tl.program_id(1)
+    rows = tl.arange(0, BLOCK_SIZE_M)
+    if tile * BLOCK_SIZE_M >= tl.load(count):
+        return
+    if NAIVE:
+        at = tl.where(rows == 0, tile, numel)
+    else:
+        at = tl.load(ids + tile * BLOCK_SIZE_M + rows)
+    mine, expert = at < numel, tl.load(groups + tile)
+    columns = part * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    total = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), tl.float32)
+    for start in range(0, K, BLOCK_SIZE_K):
+        depth = start + tl.arange(0, BLOCK_SIZE_K)
+        left = tl.load(a + (at // top_k)[:, None] * K + depth[None, :],
+                       mask=mine[:, None] & (depth < K)[None, :], other=0)
+        right = tl.load(b + expert * N * K + columns[None, :] * K + depth[:, None],
+                        mask=(columns < N)[None, :] & (depth < K)[:, None], other=0)
+        total += tl.dot(left, right)
+    if WEIGHTED:
+        total *= tl.load(weights + at, mask=mine, other=0)[:, None]
+    tl.store(c + at[:, None] * N + columns[None, :], total.to(c.dtype.element_ty),
+             mask=mine[:, None] & (columns < N)[None, :])
+
+
+def invoke_fused_moe_triton_kernel(a, b, c, a_scale, b_scale, weights, ids, groups, count, weighted, top_k, config,
+                                   compute_type, fp8, *flags):
+    config = dict(config)
+    tiles = groups.shape[0]
+    product[(tiles, triton.cdiv(b.shape[1], config["BLOCK_SIZE_N"]))](
+        a, b, c, weights, ids, groups, count, b.shape[1], b.shape[2], c.shape[0] * c.shape[1], top_k, weighted,
+        ids is None, **config)
+
+
+def get_default_config(M, E, N, K, topk, dtype, block_shape=None):
+    return {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "SPLIT_K": 1}
+"""

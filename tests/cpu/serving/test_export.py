@@ -1,0 +1,59 @@
+"""Tables written from a lockfile: what changes, found by the engine's own rule, and put back."""
+
+import json
+
+import pytest
+
+from tests.cpu.serving.engines import MOE_MODULE
+from tests.cpu.serving.test_model import MIXTRAL, QWEN
+from tests.cpu.serving.test_tables import H200, ROW, engines, model_file, write_table
+
+__all__ = ["engines"]
+NAME = "E=8,N=14336,device_name=NVIDIA_H200.json"
+OTHER = {**ROW, "BLOCK_SIZE_M": 64}
+
+
+@pytest.fixture
+def pinned(tmp_path, cli):
+    """A lockfile with rows for 16 and 64 tokens, the second of which is as the engine's own."""
+    table, lock = write_table(tmp_path / NAME, [16, 64]), tmp_path / "lock.json"
+    table.write_text(json.dumps({"16": OTHER, "64": ROW}))
+    assert cli("exchange", "import", "vllm-moe", table, "--kernel", "vllm-moe", "--lockfile", lock).code == 0
+    return lock
+
+
+def export(cli, folder, model, lock, *words):
+    return cli("engine", "export", "vllm", folder, "--model", model, *H200, "--lockfile", lock, *words)
+
+
+def test_rows_are_written_beside_those_of_the_engine_and_put_back(engines, pinned, tmp_path, cli, monkeypatch):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    write_table(engines / MOE_MODULE.replace("fused_moe.py", f"configs/{NAME}"), [1, 16, 64])
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    shown = export(cli, own, model, pinned, "--dry-run", "--markdown")
+    assert not own.exists()
+    ran = export(cli, own, model, pinned, "--markdown")
+    assert (ran.code, ran.out) == (0, shown.out)
+    assert ran.out.count("\n| ") == 2  # the heads, and the one row that changes
+    assert "| 16 |" in ran.out
+    assert json.loads((own / NAME).read_text()) == {"1": ROW, "16": OTHER, "64": ROW}
+    assert export(cli, own, model, pinned, "--undo").code == 0
+    assert list(own.iterdir()) == []
+    assert export(cli, own, model, pinned, "--undo").code == 4
+
+
+def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path, cli, monkeypatch):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    before = write_table(own / NAME, [16], triton_version="3.4.0").read_bytes()
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    document = json.loads(export(cli, own, model, pinned, "--json").out)
+    assert [(each["row"], bool(each["was"])) for each in document["changes"]] == [(16, True), (64, False)]
+    assert (own / NAME).read_bytes() != before
+    assert export(cli, own, model, pinned, "--undo").code == 0
+    assert (own / NAME).read_bytes() == before
+
+
+def test_a_lockfile_without_rows_for_the_model_is_an_error(engines, pinned, tmp_path, cli):
+    ran = export(cli, tmp_path / "own", model_file(tmp_path, QWEN), pinned)
+    assert (ran.code, (tmp_path / "own").exists()) == (4, False)
+    assert "has no row for this model on NVIDIA H200" in ran.err
