@@ -35,7 +35,7 @@ _OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
 """The operands of Triton's language, by what they say of parameters, with their places and names."""
 _ALIKE = {"reshape": ("tile", 1), "view": ("tile", 1), "static_range": ("range", 0)}
 """Functions of which all operands from a place on say the same."""
-_COUNTED = ("range", "cdiv", "static_range", "program_id")
+_COUNTED = ("range", "cdiv", "program_id")
 _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier": "", "eviction_policy": "",
           "sem": "relaxed"}  # fmt: skip
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
@@ -123,17 +123,19 @@ class _UsageReader:
 
     def _take(self, kind: str, node: ast.expr | None, name: str) -> None:
         """Take what an operand of this function says of the parameters that it is made of."""
+        if node is None:
+            return
         if kind == "number":
             self._number(node)
-        elif kind == "pointer" and node is not None:
+        elif kind == "pointer":
             self._accesses.append((node, "atomic" if name.startswith("atomic") else "float"))
-        elif kind == "type" and node is not None:
+        elif kind == "type":
             self._uses.types.update(self._names(node))
-        for reached in self._reached(node) if kind in ("tile", "range") and node is not None else ():
-            if kind == "range":
-                self._uses.ranges.add(reached)
-            else:
-                self._uses.tiles.setdefault(reached, node.lineno)
+        elif kind == "range":
+            self._number(node)
+            self._uses.ranges.update(self._reached(node))
+        else:
+            self._uses.tiles.update({one: node.lineno for one in self._reached(node) if one not in self._uses.tiles})
 
     def _loaded_by(self, node: ast.Call, name: str) -> None:
         """Take what is loaded for addresses or whole numbers, by what stands for it elsewhere or is made of it."""
