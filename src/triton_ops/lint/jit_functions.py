@@ -438,9 +438,11 @@ class _LaunchReader:
         values: list[ast.expr] = []
         for one in call.args:
             parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
-            if parts is None:
-                break
-            values += parts
+            values += parts or ()
+            if parts is None or (
+                isinstance(one, ast.Starred) and ast.unparse(scope.resolved(one.value))[-9:] == ".stride()"
+            ):
+                break  # how many more there are is not seen
         arguments = dict(zip(self._parameters, values, strict=False))
         for keyword in call.keywords:
             arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
@@ -532,11 +534,11 @@ def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | No
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
-    count = ast.unparse(node.slice) if isinstance(node, ast.Subscript) else ""
+    count = ast.unparse(node.slice).removeprefix(":") if isinstance(node, ast.Subscript) else "2"  # or more
     call = node.value if isinstance(node, ast.Subscript) else node
-    if not count.removeprefix(":").isdecimal() or not isinstance(call, ast.Call) or last_name(call) != "stride":
+    if not count.isdecimal() or not isinstance(call, ast.Call) or last_name(call) != "stride" or call.args:
         return None
-    return [ast.Call(call.func, [ast.Constant(axis)], []) for axis in range(int(count.removeprefix(":")))]
+    return [ast.Call(call.func, [ast.Constant(axis)], []) for axis in range(int(count))]
 
 
 def _part(value: ast.expr, at: int, count: int) -> ast.expr:

@@ -359,12 +359,13 @@ def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
 
 
 def _is_smaller(facts: KernelFacts, product: Term, others: Iterable[Term]) -> bool:
-    """Check whether its counter steps through a tensor with whole rows too, for each of which this one has an element.
+    """Check whether its counter, or what it loads, steps through whole rows, for each of which this one has an element.
 
     That tensor is as large as all memory before this product overflows.
     """
     counters = set(product.named(*STEPPING))
-    alike = [one for one in others if counters.intersection(one.named(*STEPPING))]
+    stepping = (one for one in others if counters.intersection(one.named(*STEPPING)))
+    alike = [one for one in stepping if all(_has(load.operands[2], product) for load in one.named("load"))]
     mine, *sizes = (
         max((prod(access.type.shape) for access in facts.accesses if _has(access.offset, one)), default=1)
         for one in (product, *alike)
