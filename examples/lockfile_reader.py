@@ -102,9 +102,7 @@ class Lockfile:
             mine, theirs = _extents(entry["problem"]), _extents(arguments)
             names = [each["extents"][0] for each in entry.get("ranges", [])]
             distance = sum(abs(math.log2(max(mine[name], 1) / max(theirs[name], 1))) for name in names)
-            expected = str(entry.get("origin", {}).get("source")).startswith(
-                "expected: "
-            )  # not measured: it comes last
+            expected = str(entry.get("origin", {}).get("source")).startswith("expected: ")  # not measured
             return expected, bool(_outside(entry, arguments, [], None)), distance, not _source(entry)
 
         # What each source that may be the kernel's would get; with an identity the entries that fit are for one source.

@@ -1,11 +1,11 @@
-"""What do winners of one draw, of several contents, and of several configs lose on draws that nobody tuned for?
+"""What do winners of one draw and of several contents lose on draws that nobody tuned for?
 
     python -m benchmarks.tuning.contents_gpu --out benchmarks/results/nvidia-h100-80gb-hbm3/contents.json
 
 `grouped_matmul` is tuned on its one draw, as a tune does without contents, and over `CONTENTS`. The finalists of both
 tunes then run side by side on draws of the same kinds with other seeds. The regret of a config on a draw is the share
-by which it is slower than the fastest of them there; `over_default` is the largest of its times over the default's.
-`bodies` are at most four configs, each for a range of the rows of the largest group, found on the contents of the tune.
+by which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is
+the largest of its times over the default's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def largest(arguments: Mapping[str, Any]) -> int:
     return max(1, int(ends.diff(prepend=ends[:1] * 0).max()))
 
 
-CONTENTS = Contents([(1, {"ends": draw}) for draw in KINDS.values()], statistics={"largest": largest})
+CONTENTS = Contents([(1, {"ends": draw}) for draw in KINDS.values()])
 
 
 def tuned(name: str, contents: Contents | None, seconds: float, folder: str) -> TuningResult:
@@ -74,15 +74,12 @@ def times_on_draws(name: str, configs: Sequence[Config]) -> list[tuple[str, int,
     return rows
 
 
-def regrets(rows: Sequence[tuple[str, int, dict[Config, float]]], bodies: Sequence[Any], default: Config) -> Any:
-    """Mean and largest regret, and the largest time over the default's, of what `bodies` choose on each draw."""
-    shares, over = [], []
-    for _, rows_of_largest, times in rows:
-        config = next(one for one, _, span in bodies if span.low <= rows_of_largest <= span.high)
-        shares.append(times[config] / min(times.values()) - 1)
-        over.append(times[config] / times[default])
+def regrets(rows: Sequence[tuple[str, int, dict[Config, float]]], config: Config, default: Config) -> dict[str, Any]:
+    """Mean and largest regret of a config on the draws, and the largest time over the default's."""
+    shares = [times[config] / min(times.values()) - 1 for _, _, times in rows]
     return {
-        "mean": statistics.fmean(shares), "worst": max(shares), "over_default": max(over),
+        "mean": statistics.fmean(shares), "worst": max(shares),
+        "over_default": max(times[config] / times[default] for _, _, times in rows),
         "by_draw": [[kind, each, share] for (kind, each, _), share in zip(rows, shares, strict=True)],
     }  # fmt: skip
 
@@ -92,22 +89,16 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
         plain = tuned(name, None, seconds, one)
         over = tuned(name, CONTENTS, 2 * seconds, many)
-    rows_of_tune = [each for each in over.contents if each.weight]
-    bodies = {f"bodies {most}": Contents.ranges(rows_of_tune, "largest", most, 0.0) for most in (1, 2, 4)}
     default = over.default.config if over.default is not None else Config(over.best_config)
     finalists = [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
     finalists += [config for config, _ in over.contents[0].times_ms]
     rows = times_on_draws(name, list(dict.fromkeys([*finalists, default])))
-    whole = bodies["bodies 1"][0][2]
-    single = {
-        "default": default, "one draw": Config(plain.best_config), "contents": Config(over.best_config)
-    }  # fmt: skip
-    choices = {what: [(config, 1, whole)] for what, config in single.items()} | bodies
+    winners = {"default": default, "one draw": Config(plain.best_config), "contents": Config(over.best_config)}
     return {
         "problem": name, "configs": len(finalists), "note": list(over.notes),
         "seconds": [plain.elapsed_s, over.elapsed_s], "trials": [len(plain.trials), len(over.trials)],
-        "winners": {what: [[str(config), str(span)] for config, _, span in each] for what, each in choices.items()},
-        "regrets": {what: regrets(rows, each, default) for what, each in choices.items()},
+        "winners": {what: str(config) for what, config in winners.items()},
+        "regrets": {what: regrets(rows, config, default) for what, config in winners.items()},
     }  # fmt: skip
 
 

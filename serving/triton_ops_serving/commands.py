@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import TuneProblem, tune_many
-from triton_ops.base import Folder, NamedFile, gain_text, installed_version
+from triton_ops.base import Folder, NamedFile, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -20,7 +20,7 @@ from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TuneOptions
 from triton_ops.ship import Names, Table, TableRow, format_named
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Gpu, option, with_options
+from triton_ops.terminal import ExitCode, Facts, Gpu, only_data_on_stdout, option, with_options
 from triton_ops_serving.experts import engine_module, operation_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of
@@ -119,7 +119,10 @@ def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, 
     return {**item, "pinned": len(pinned), "says": says}
 
 
-@with_options(TuneOptions, "effort", "trials", "budget_s", "seed", "force", "cache_dir")
+_LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
+
+
+@with_options(TuneOptions, *_LIMITS)
 def tune_command(
     engine: Engine,
     model: ModelFile,
@@ -149,22 +152,27 @@ def tune_command(
     read.remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
     if not mine:
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
-    place, module = Place(device=probe().name, triton=installed_version("triton") or ""), engine_module()
-    jobs = [
-        (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
-        for problem in mine
-        for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
-        for tokens in size or problem.sizes
-    ]
-    limits = {name: getattr(options, name) for name in ("effort", "trials", "budget_s", "seed", "force", "cache_dir")}
-    found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
+    place = Place(device=probe().name, triton=installed_version("triton") or "")
+    with only_data_on_stdout():
+        module = engine_module()
+        jobs = [
+            (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
+            for problem in mine
+            for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
+            for tokens in size or problem.sizes
+        ]
+        limits = {name: getattr(options, name) for name in _LIMITS}
+        if each_s is None and options.budget_s is not None:
+            each_s = 1.5 * options.budget_s / len(jobs)  # else the first rows would leave the last ones nothing
+        found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
     rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, found.outcomes, strict=True)]
     version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
     for problem in mine:
         _pin(problem, place, rows, f"{engine} {version}, routing {routing}", lockfile)
     columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
     facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
-    facts.code = ExitCode.DONE if all(row["config"] for row in rows) else ExitCode.NONE_RAN
+    failed = ExitCode.INTERRUPTED if found.stopped == "interrupted" else ExitCode.NONE_RAN
+    facts.code = ExitCode.DONE if all(row["config"] for row in rows) else failed
     facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {found.elapsed_s:.0f} s")
     return facts.as_markdown if markdown else facts
 
@@ -175,14 +183,16 @@ def _tuned(problem: EngineProblem, tokens: int, outcome: ProblemOutcome) -> dict
     row = {"problem": problem.label, "row": tokens, "status": outcome.status, **dict.fromkeys(_OF_TUNED)}
     if result is None or result.default is None:
         return {**row, "verdict": str(outcome.error or "it was not begun")}
-    now, unproven = result.default, bool(result.unproven)
-    config = now.config if unproven else Config(result.best_config)
-    stays = config == now.config
+    now, interval = result.default, result.gain_interval
+    config = now.config if result.unproven else Config(result.best_config)
+    if stays := config == now.config or not result.gain:
+        config, interval = now.config, None
+    between = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
     return {
         **row, "was": dict(now.config), "was_ms": now.median_ms, "config": dict(config),
         "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
-        "interval": None if stays else result.gain_interval, "tried": len(result.trials), "seconds": result.elapsed_s,
-        "verdict": "stays" if stays else gain_text(result.gain, result.gain_interval),
+        "interval": interval, "tried": len(result.trials), "seconds": result.elapsed_s,
+        "verdict": "stays" if stays else f"{result.gain:.3f}x{between}",
     }  # fmt: skip
 
 
@@ -192,6 +202,8 @@ _OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seco
 def _pin(problem: EngineProblem, place: Place, rows: Sequence[Mapping[str, Any]], source: str, lockfile: Path) -> None:
     """Add rows to a lockfile, in the place of those that it has for the same problems."""
     mine = [row for row in rows if row["problem"] == problem.label and row["config"]]
+    if not mine:
+        return
     table = Table(
         {"device_name": place.device},
         tuple(TableRow((row["row"],), Config(row["config"]), median_ms=row["ms"]) for row in mine),
@@ -252,8 +264,9 @@ def _written(
             if found is None or dict(found[1].config) != config:
                 raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
     return [
-        {"file": path.name, "row": size, "was": own.get(size), "now": dict(entry.config),
-         "ms": entry.measured and entry.measured.median_ms, "source": entry.origin.source}
+        {"file": path.name, "row": size, "was": own.get(size) and dict(sorted(own[size].items())),
+         "now": dict(sorted(entry.config.items())), "ms": entry.measured and entry.measured.median_ms,
+         "source": entry.origin.source}
         for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import Config, ConfigSpace, LauncherKernel, Operation, TensorSpec
-from triton_ops.base import NamedFile, require
+from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.ship import OPTIONS
 from triton_ops_serving.model import EngineProblem
@@ -128,7 +128,7 @@ def _scaled(values: Any, scale: Any) -> Any:
 
 
 def engine_module() -> Any:
-    """VLLM's module of experts; TargetError where it cannot be imported."""
+    """The module of vLLM's experts; TargetError where it cannot be imported."""
     try:
         return importlib.import_module(MODULE)
     except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
@@ -139,9 +139,13 @@ def engine_module() -> Any:
 def operation_of(problem: EngineProblem, module: Any, routing: str, table: FoundTable | None, dtype: str) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
-    depth, top_k, loads = problem.extents["K"], problem.extents["top_k"], routing_named(routing, problem.facts["E"])
-    if (quantised := problem.facts.get("dtype")) and (quantised != "fp8_w8a8" or not block):
-        raise SettingsError(f"experts of {quantised} without blocks cannot be tuned here", hint="leave them out")
+    depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
+    loads = routing_named(routing, experts)
+    quantised = problem.facts.get("dtype")
+    if quantised and (
+        quantised != "fp8_w8a8" or not block or depth % block[1] or width % block[1] or columns % block[0]
+    ):
+        raise SettingsError(f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out")
     held = "float8_e4m3fn" if block else dtype
     parts_n, parts_k = block or (1, 1)
 
@@ -152,15 +156,15 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
         count, chosen = M * top_k, chosen_experts(M, top_k, loads)
         order = sorted_tokens(chosen, experts)
         return {
-            "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, 2 * width, depth), held),
-            "up": TensorSpec((M, top_k, 2 * width), dtype, fill="empty"),
+            "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, columns, depth), held),
+            "up": TensorSpec((M, top_k, columns), dtype, fill="empty"),
             "inner": TensorSpec((count, width), held), "w2": TensorSpec((experts, depth, width), held),
             "out": TensorSpec((M, top_k, depth), dtype, fill="empty"),
             "weights": TensorSpec((M, top_k), "float32", fill="positive"),
             "chosen": TensorSpec((M, top_k), "int32", fill=chosen),
-            "tokens": TensorSpec(tuple(order.shape), "int32", fill=order), "_routing": routing,
+            "tokens": TensorSpec(tuple(order.shape), "int32", fill=order), "_routing": fingerprint(str(loads)),
             "x_scale": scale(M, -(-depth // parts_k)),
-            "w1_scale": scale(experts, -(-2 * width // parts_n), -(-depth // parts_k)),
+            "w1_scale": scale(experts, -(-columns // parts_n), -(-depth // parts_k)),
             "inner_scale": scale(count, -(-width // parts_k)),
             "w2_scale": scale(experts, -(-depth // parts_n), -(-width // parts_k)),
         }  # fmt: skip
@@ -186,7 +190,7 @@ def _space(row: Mapping[str, Any], block: list[int] | None) -> ConfigSpace:
 
 def _row_now(problem: EngineProblem, module: Any, table: FoundTable | None, tokens: int) -> Mapping[str, Any]:
     """The row that the engine takes: the nearest one of its table, else its default."""
-    if table is not None:
+    if table is not None and table.rows:
         return table.rows[min(table.rows, key=lambda size: abs(size - tokens))]
     facts, extents = problem.facts, problem.extents
     sizes = tokens, facts["E"], facts["N"], extents["K"], extents["top_k"]

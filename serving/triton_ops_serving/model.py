@@ -1,10 +1,10 @@
 """The problems of a model's Triton kernels in a serving engine, from the `config.json` that the model comes with.
 
 Facts used, of vLLM 0.33 and SGLang 0.5.23. A rank of T has a T-th of the width of each expert, or with expert
-parallelism a T-th of the experts. The tables' `N` is that width: the first product makes twice as many columns. A table
-of a state space is looked up by the dimension of a head, and its rows by sequences times the heads of a rank; the first
-Mamba is one head, as wide as the layer. SGLang may take DeepSeek's shared expert for one more expert. The sizes are
-those of nearly all tables that the engines ship.
+parallelism a T-th of the experts. The tables' `N` is that width: with a gate the first product makes twice as many
+columns. A table of a state space is looked up by the dimension of a head, and its rows by sequences times the heads of
+a rank; the first Mamba is one head, as wide as the layer. SGLang may take DeepSeek's shared expert for one more expert.
+The sizes are those of nearly all tables that the engines ship.
 """
 
 from __future__ import annotations
@@ -114,19 +114,20 @@ class Model:
         held = self._values.get("quantization_config") or self._values.get("compression_config")
         if not isinstance(held, Mapping):
             return {"dtype": "float32"} if self.dtype == "float32" else {}
-        kept = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers") or ()
-        if others := [str(each) for each in kept if not any(word in str(each) for word in _EVERYWHERE)]:
+        kept = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers")
+        names = map(str, kept if isinstance(kept, list) else ())
+        if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
             self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
         method, groups = str(held.get("quant_method") or held.get("quant_algo")).lower(), held.get("config_groups")
         block, strategy, known = held.get("weight_block_size"), None, method == "fp8"
         if method == "compressed-tensors" and isinstance(groups, Mapping) and len(groups) == 1:
-            (group,) = groups.values()
-            weights = group.get("weights") or {}
-            known = (weights.get("type"), weights.get("num_bits")) == ("float", 8) and bool(
-                group.get("input_activations")
-            )
+            group = next(iter(groups.values()))
+            weights = group.get("weights") if isinstance(group, Mapping) else None
+            weights = weights if isinstance(weights, Mapping) else {}
+            known = weights.get("type") == "float" and weights.get("num_bits") == 8 and "input_activations" in group
             block, strategy = weights.get("block_structure"), weights.get("strategy")
-        if not known or held.get("expert_dtype") not in (None, "fp8"):
+        usable = not block or (isinstance(block, list) and len(block) == 2 and all(type(one) is int for one in block))
+        if not known or not usable or held.get("expert_dtype") not in (None, "fp8"):
             self.remarks.append(f"quantisation by {method} is not understood: what it quantises is left out")
             return None
         facts = {"block_shape": block, "per_channel_quant": engine == "sglang" and strategy == "channel"}
@@ -149,7 +150,10 @@ class Model:
             layer = f"experts{' with the shared one' * more}{', second product' * down}"
             facts = {"E": count + more, "N": width, **weights, **({"down": down} if engine == "sglang" else {})}
             if count and width:
-                extents = {"K": hidden, "top_k": top_k + more}
+                columns = (
+                    width if self._values.get("mlp_hidden_act") == "relu2" else 2 * width
+                )  # without a gate, or with
+                extents = {"K": hidden, "columns": columns, "top_k": top_k + more}
                 yield EngineProblem(form=f"{engine}-moe", layer=layer, facts=facts, extents=extents)
 
     def _linear(self, engine: str, weights: Mapping[str, Any]) -> Iterator[EngineProblem]:

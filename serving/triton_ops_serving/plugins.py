@@ -16,6 +16,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -124,7 +125,7 @@ class Answers:
 class _AfterImport(MetaPathFinder):
     """A finder that finds modules as those behind it do, and calls a function with each of some, once it is there."""
 
-    def __init__(self, acts: dict[str, Callable[[ModuleType], None]]) -> None:
+    def __init__(self, acts: Mapping[str, Callable[[ModuleType], None]]) -> None:
         self._acts = acts
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -172,23 +173,18 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
 
 def vllm() -> None:
     """The plug-in of vLLM's group `vllm.general_plugins`: replace look-ups when their modules are imported."""
-    acts = {look_up.module: _replacing(look_up, answers) for look_up, answers in _ready("vllm")}
+    acts = {look_up.module: partial(_replace, look_up, answers) for look_up, answers in _ready("vllm")}
     for name in acts.keys() & sys.modules.keys():
         acts[name](sys.modules[name])
     if acts:
         sys.meta_path.insert(0, _AfterImport(acts))
 
 
-def _replacing(look_up: LookUp, answers: Answers) -> Callable[[ModuleType], None]:
-    def replace(module: ModuleType) -> None:
-        original = getattr(module, look_up.function)
-
-        def answered(*args: Any, **named: Any) -> Rows | None:
-            return answers(original, *args, **named)
-
-        setattr(module, look_up.function, answered)
-
-    return replace
+def _replace(look_up: LookUp, answers: Answers, module: ModuleType) -> None:
+    if hasattr(module, look_up.function):
+        setattr(module, look_up.function, partial(answers, getattr(module, look_up.function)))
+    else:
+        logging.getLogger("vllm.triton_ops").warning("triton_ops: this vLLM has no %s.%s", module, look_up.function)
 
 
 def sglang() -> None:

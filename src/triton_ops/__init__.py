@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from triton_ops.ship import Prepared as Prepared
     from triton_ops.ship import choose_portfolio as choose_portfolio
     from triton_ops.ship import prepare as prepare
+    from triton_ops.ship import serve_idle as serve_idle
     from triton_ops.space import Choice as Choice
     from triton_ops.space import Config as Config
     from triton_ops.space import ConfigSpace as ConfigSpace
@@ -151,6 +152,6 @@ else:
 
     register("call an operation", "triton_ops.dispatch.operations", "called")
     register("time a call", "triton_ops.benchmark.timing", "time_ms")
-    register("expect winners", "triton_ops.ship.expecting", "expect_winners")
+    register("expect winners", "triton_ops.ship.command_loading", "expect_winners")
     register("time a product", "triton_ops.benchmark.timing", "own_ms")
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

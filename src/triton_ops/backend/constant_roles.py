@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -19,16 +19,12 @@ from typing import Any, NamedTuple, TypeAlias
 from triton_ops.backend.kernel_source import KernelSource, last_name
 
 Names: TypeAlias = "frozenset[str]"
-Shape: TypeAlias = "tuple[Names, ...] | None"  # for each axis the constants that size it; None if it is not known
 
 _NONE: Names = frozenset()
 _MOST_TERMS, _DEEPEST, _MOST_CALLS = 64, 24, 6
 _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
 _SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
-_REDUCTIONS = {"sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce"}
-_SCANS = {"cumsum", "cumprod", "associative_scan", "sort", "topk"}
-_FACTORS = {"dot": (0, 1), "dot_scaled": (0, 3)}  # the places of both in a product of tiles
 _RANGES = ("range", "static_range")
 _LAID_OUT = ((1, "shape", "layout"), (2, "strides", "layout"))
 _OPERANDS: dict[str, tuple[tuple[int, str, str], ...]] = {
@@ -75,7 +71,7 @@ _ROLES = (
 """The uses that make a role, of which the first counts, with the role and the reason."""
 _DOUBTS = {
     "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
-    "partial": "it decides which elements one program combines, and each program's result is kept for itself",
+    "unbounded": "no mask and no extent bounds it: it may be a width that each program has",
     "flag": "it may choose what is computed",
 }
 
@@ -86,9 +82,9 @@ class ConstantRole:
 
     Attributes:
         extents: The parameters that its tiles cover, or of a derived constant the one that it must cover.
-        sides: Whether it is a row (`m`), a column (`n`) or the inner extent (`k`) of a product of tiles.
         option: Of an option, the argument of a loop that it is given as, such as `num_stages`.
         masked: Whether a mask or a descriptor guards the end of what it steps through.
+        in_loop: Whether it is a tile by which turns of a loop step.
         by_grid: Whether the grid must have a program for each of its tiles.
         doubt: Why it may be a part of the meaning nevertheless, which only runs with other values tell.
     """
@@ -97,9 +93,9 @@ class ConstantRole:
     kind: str
     reason: str
     extents: tuple[str, ...] = ()
-    sides: Names = _NONE
     option: str = ""
     masked: bool = True
+    in_loop: bool = False
     by_grid: bool = False
     doubt: str = ""
 
@@ -117,22 +113,34 @@ _Terms: TypeAlias = "list[tuple[_Atom, ...]]"
 
 
 @dataclass
-class _Uses:
-    """The uses of the kernel's constants, and what is found beside them."""
+class SourceRoles:
+    """The roles of a kernel's constants, with the uses that make them, and what else of the source counts for a space.
 
+    Of `ties` the first is a multiple of the second. `products` is whether tiles are multiplied, `loops` whether a loop
+    loads; `numbers` has for a constant the names that number or count tiles of its size.
+    """
+
+    roles: dict[str, ConstantRole] = field(default_factory=dict)
     kinds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     extents: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    sides: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # names that number or count tiles
+    numbers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     options: dict[str, str] = field(default_factory=dict)
     addresses: _Terms = field(default_factory=list)
-    ties: set[tuple[str, str]] = field(default_factory=set)  # the first is a multiple of the second
+    ties: set[tuple[str, str]] = field(default_factory=set)
     asserts: list[ast.expr] = field(default_factory=list)
-    products: list[tuple[Shape, Shape]] = field(default_factory=list)
-    atomics: bool = False
-    loops: bool = False  # whether a loop loads
+    products: bool = False
+    loops: bool = False
+
+    @classmethod
+    def of(cls, source: KernelSource) -> SourceRoles:
+        """Read the source of a kernel; some milliseconds."""
+        uses = cls()
+        _Frame(source, uses).visit()
+        uses.roles.update((name, _role(name, uses)) for name in source.parameters if name in source.constants)
+        return uses
 
     def note(self, kind: str, constants: Names | None) -> None:
+        """Note a use of constants."""
         for name in constants or ():
             self.kinds[name].add(kind)
 
@@ -140,12 +148,11 @@ class _Uses:
 class _Frame:
     """One call of a function, with what its parameters are given in the frame of the caller."""
 
-    def __init__(self, source: KernelSource, uses: _Uses, caller: tuple[ast.Call, _Frame] | None = None) -> None:
+    def __init__(self, source: KernelSource, uses: SourceRoles, caller: tuple[ast.Call, _Frame] | None = None) -> None:
         self.source, self.uses = source, uses
         self.depth: int = 0 if caller is None else caller[1].depth + 1
         self._given = None if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
         self._helpers: dict[int, _Frame | None] = {}
-        self._shapes: dict[str, Shape] = {}
         self._terms: dict[str, _Terms] = {}
         self._made_of: dict[int, tuple[ast.expr, Names]] = {}  # with the node, so that no identity returns
 
@@ -209,7 +216,9 @@ class _Frame:
                 visited.add(key)
                 begins = value.left if isinstance(value, ast.BinOp) else None
                 goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
-                marks |= frame._marks_within(value, visited) | ({"loop"} if goes_on else set())
+                marks |= {"loop"} if goes_on else set()
+                parts = value.args[:-1][:1] if _is_loop(value) else [value]  # type: ignore[attr-defined]  # the begin
+                marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks
 
     @cached_property
@@ -233,13 +242,13 @@ class _Frame:
         named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
         return operands[place] if named is None and place < len(operands) else named
 
-    def _sized_by(self, call: ast.Call) -> tuple[Names, ...] | None:
-        """The constants that size each axis of a block that a call makes, or that a descriptor of the host loads."""
+    def _sizes(self, call: ast.Call) -> Names:
+        """The constants that size a block that a call makes, or that a descriptor of the host loads or stores."""
         for place, name, kind in _OPERANDS.get(last_name(call), ()):
             node = self._operand(call, place, name) if kind in ("range", "block") else None
             if node is not None and (name != "offsets" or isinstance(node, (ast.List, ast.Tuple))):
-                return tuple(map(self._within, _items(node)))
-        return None
+                return self._within(node)
+        return _NONE
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
@@ -249,14 +258,14 @@ class _Frame:
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            pairs = ((a, b) for a in self.terms(node.left) for b in self.terms(node.right))
-            return [(*a, *b) for a, b in pairs][:_MOST_TERMS]
+            left, right = self.terms(node.left), self.terms(node.right)
+            return [(*a, *b) for a in left for b in right][:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
             return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
-            return [(_Atom("range", ast.unparse(node), _NONE.union(*self._sized_by(node) or ())),)]
+            return [(_Atom("range", ast.unparse(node), self._sizes(node)),)]
         if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
             operands = self._operands(node)[1 if last_name(node) == "where" else 0 :]
             return self.terms(operands[0]) if operands else []
@@ -276,61 +285,6 @@ class _Frame:
     def _within(self, node: ast.expr) -> Names:
         """The constants in an index, or in one of several."""
         return _NONE.union(*(atom.constants for item in _items(node) for term in self.terms(item) for atom in term))
-
-    def shape(self, node: ast.expr) -> Shape:
-        """The constants that size each axis of a block; an empty tuple for a number."""
-        if isinstance(node, ast.Name):
-            if node.id not in self._shapes:
-                self._shapes[node.id] = None  # where it is made of itself
-                shapes = (frame.shape(value) for value, frame in self._values_of(node.id) if not _is_loop(value))
-                longest = max((each for each in shapes if each is not None), key=len, default=None)
-                self._shapes[node.id] = () if longest is None and node.id in self.source.own_names else longest
-            return self._shapes[node.id]
-        if isinstance(node, ast.Subscript):
-            inner, parts = self.shape(node.value), _items(node.slice)
-            axes = iter(inner or ())
-            is_known = inner is not None and all(_is_none(one) or isinstance(one, ast.Slice) for one in parts)
-            return tuple(_NONE if _is_none(one) else next(axes, _NONE) for one in parts) if is_known else None
-        if isinstance(node, ast.Call):
-            return self._shape_of_call(node)
-        if isinstance(node, ast.Attribute) and node.attr == "T":
-            return (self.shape(node.value) or ())[::-1]
-        if isinstance(node, (ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp)):
-            return self._broadcast([one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)])
-        return () if isinstance(node, ast.Constant) else None
-
-    def _shape_of_call(self, call: ast.Call) -> Shape:
-        name, operands = last_name(call), self._operands(call)
-        if (frame := self._helper(call)) is not None:
-            return next((shape for value in frame.returned if (shape := frame.shape(value)) is not None), None)
-        if name in _FACTORS and len(operands) > _FACTORS[name][1]:
-            left, right = (self.shape(operands[place]) for place in _FACTORS[name])
-            return (left[-2], right[-1]) if left and right and len(left) > 1 and len(right) > 1 else None
-        inner = self.shape(operands[0]) if operands else None
-        if not (name == "load" and inner) and (sizes := self._sized_by(call)) is not None:
-            return sizes
-        if name in ("trans", "advance"):
-            return inner[::-1] if inner and name == "trans" and len(operands) == 1 else inner
-        axis = self._axis(call)
-        if name in _REDUCTIONS and inner:
-            return () if axis is None else tuple(each for at, each in enumerate(inner) if at != axis % len(inner))
-        if name == "expand_dims" and inner is not None and axis is not None:
-            return (*inner[:axis], _NONE, *inner[axis:])
-        return self._broadcast(operands) if isinstance(call.func, ast.Attribute) else None
-
-    def _axis(self, call: ast.Call) -> int | None:
-        """The axis that a call names; -1 for any from the end, None where it names none."""
-        axis = self._operand(call, 1, "axis")
-        if isinstance(axis, ast.UnaryOp):
-            return -1
-        return axis.value if isinstance(axis, ast.Constant) and isinstance(axis.value, int) else None
-
-    def _broadcast(self, nodes: list[ast.expr]) -> Shape:
-        shapes = [shape for node in nodes if (shape := self.shape(node)) is not None]
-        rank = max(map(len, shapes), default=0)
-        padded = [(_NONE,) * (rank - len(shape)) + shape for shape in shapes]
-        whole = tuple(next(filter(None, axes), _NONE) for axes in zip(*padded, strict=True))
-        return whole if shapes else None
 
     def visit(self) -> None:
         """Note the uses of constants in this function, and in those that it calls."""
@@ -353,9 +307,8 @@ class _Frame:
             frame.visit()
             return
         self._visit_operands(call, name)
-        if name.startswith("atomic"):
-            uses.atomics = True
-        elif name == "static_assert" and self._given is None:
+        uses.products |= name in ("dot", "dot_scaled")
+        if name == "static_assert" and self._given is None:
             uses.asserts += operands[:1]
         elif name in ("min", "minimum", "swizzle2d"):  # of a constant and a number of programs: the size of a group
             others = [each for each in operands if self.constants(each) is None]
@@ -363,7 +316,6 @@ class _Frame:
             for each in operands[-1:] if name == "swizzle2d" else operands:
                 uses.note("group", self.constants(each) if is_group else None)
         self._visit_quotient(call)
-        self._visit_combination(call, name, operands)
 
     def _visit_operands(self, call: ast.Call, name: str) -> None:
         uses = self.uses
@@ -377,23 +329,7 @@ class _Frame:
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
             elif node is not None and kind not in ("range", "block"):
                 uses.note(kind, self._within(node))
-        for axis in self._sized_by(call) or ():
-            uses.note("range" if name == "arange" else "block", axis)
-
-    def _visit_combination(self, call: ast.Call, name: str, operands: list[ast.expr]) -> None:
-        """Note what a product of tiles, a reduction or a scan combines."""
-        uses = self.uses
-        if name in _FACTORS and len(operands) > _FACTORS[name][1]:
-            left, right = (self.shape(operands[place]) for place in _FACTORS[name])
-            uses.products.append((left, right))
-            for shape, at, side in ((left, -2, "m"), (left, -1, "k"), (right, -2, "k"), (right, -1, "n")):
-                for constant in shape[at] if shape and len(shape) > 1 else ():
-                    uses.sides[constant].add(side)
-                    uses.kinds[constant] |= {"combined"} if side == "k" else set()
-        elif name in _REDUCTIONS | _SCANS and operands and "load" in self._marks(operands[0]):
-            shape, axis = self.shape(operands[0]) or (), self._axis(call)
-            for constants in shape if axis is None and name in _REDUCTIONS else shape[axis or 0 :][:1]:
-                uses.note("combined", constants)
+        uses.note("range" if name == "arange" else "block", self._sizes(call))
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -403,12 +339,11 @@ class _Frame:
         if (left is None) == (right is None):
             return
         other = node.right if left is not None else node.left
-        marks, shape = self._marks(other), self.shape(other)
+        marks = self._marks(other)
         if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
-            by_element = "range" in marks or (shape and "load" in marks)
-            kind = "parts" if by_element else "heads" if marks & {"program", "loop"} else ""
+            kind = "parts" if "range" in marks else "heads" if marks & {"program", "loop"} else ""
             self.uses.note(kind, right if kind else None)
-        elif shape and "load" in marks and not any(one.kind == "range" for term in self.terms(other) for one in term):
+        elif {"load", "range"} <= marks and not any(one.kind == "range" for term in self.terms(other) for one in term):
             self.uses.note("value", left or right)
 
     def _visit_product(self, node: ast.BinOp) -> None:
@@ -490,10 +425,6 @@ def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
 
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _is_loop(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node) in _RANGES and bool(node.args)
 
@@ -514,44 +445,26 @@ def _quotient(node: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
     return (node.left, node.right) if is_whole else (None, None)  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class SourceRoles:
-    """The roles of a kernel's constants, with ties between them and what else of the source counts for a space."""
-
-    roles: Mapping[str, ConstantRole]
-    ties: frozenset[tuple[str, str]]
-    asserts: tuple[ast.expr, ...]
-    products: tuple[tuple[Shape, Shape], ...]
-    loops: bool
-
-    @classmethod
-    def of(cls, source: KernelSource) -> SourceRoles:
-        """Read the source of a kernel; some milliseconds."""
-        uses = _Uses()
-        _Frame(source, uses).visit()
-        roles = {name: _role(name, uses) for name in source.parameters if name in source.constants}
-        return cls(roles, frozenset(uses.ties), tuple(uses.asserts), tuple(uses.products), uses.loops)
-
-
-def _role(name: str, uses: _Uses) -> ConstantRole:
+def _role(name: str, uses: SourceRoles) -> ConstantRole:
     kinds, extents, option = {*uses.kinds[name]}, tuple(uses.extents[name]), uses.options.get(name, "")
     goes_on = bool(kinds & {"stepped", "programs"})
     kinds |= {"sized"} if kinds & {"range", "block"} else set()
     kinds |= {"bounded"} if extents else set()
     kinds |= {"numbering"} if any(_numbered(name, uses)) else set()
-    kinds |= {"partial"} if {"sized", "combined", "placed"} <= kinds and not (goes_on or uses.atomics) else set()
+    is_bounded = goes_on or kinds & {"masked", "block", "bounded"}
+    kinds |= {"unbounded"} if {"sized", "placed"} <= kinds and not is_bounded else set()
     kinds -= {"flag"} if kinds & {"branch", "range"} else set()
     kind, reason = next((kind, text) for needed, kind, text in _ROLES if kinds.issuperset(needed.split()))
-    is_doubted = kind in ("tile", "flag")
+    is_doubted, is_persistent = kind in ("tile", "flag"), "programs" in _NONE.union(*uses.kinds.values())
     return ConstantRole(
         name=name, kind=kind, reason=reason.format(extents=" and ".join(extents), option=option), extents=extents,
-        sides=frozenset(uses.sides[name]), option=option, masked=bool(kinds & {"masked", "block"}),
-        by_grid=kind == "tile" and not (goes_on or "looped" in kinds or "programs" in set().union(*uses.kinds.values())),
+        option=option, masked=bool(kinds & {"masked", "block"}), in_loop=kind == "tile" and goes_on,
+        by_grid=kind == "tile" and not (goes_on or "looped" in kinds or is_persistent),
         doubt=next((text for doubt, text in _DOUBTS.items() if doubt in kinds and is_doubted), ""),
     )  # fmt: skip
 
 
-def _numbered(name: str, uses: _Uses) -> Iterator[bool]:
+def _numbered(name: str, uses: SourceRoles) -> Iterator[bool]:
     """Tell of each address whether it has the number or the count of tiles, without a size of such tiles."""
     for term in uses.addresses:
         sizes = _NONE.union(*(atom.constants for atom in term))

@@ -13,13 +13,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
-import operator
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from types import CodeType
+from typing import Any, Literal
 
 from triton_ops.backend.origins import Layers
 
@@ -57,6 +57,7 @@ class KernelSource:
         self.node = node
         self.outside: Mapping[str, Any] = getattr(self._plain, "__globals__", {})
         self._returned: tuple[str, ...] | None = None
+        self._codes: dict[ast.expr, CodeType] = {}
 
     @classmethod
     def of(cls, function: Any) -> KernelSource | None:
@@ -245,7 +246,14 @@ class KernelSource:
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """Its content, as far as it decides about blocks."""
-        return tuple(_ItemReader(self).items(self.node.body))
+        reader = _ItemReader(self, frozenset(_accumulator_calls(self)))
+        return tuple(item for node in self.node.body for item in reader.items(node))
+
+    def compiled(self, node: ast.expr) -> CodeType:
+        """The code of an expression in it."""
+        if node not in self._codes:
+            self._codes[node] = compile(ast.Expression(node), "<expression>", "eval")
+        return self._codes[node]
 
     @cached_property
     def locals(self) -> Mapping[str, ast.expr]:
@@ -283,116 +291,93 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _pairs(inner, parts[at] if parts else value)
 
 
-class Measure(NamedTuple):
-    """A size that the source tells, by what it is of.
+@dataclass(frozen=True)
+class Item:
+    """A part of the source that decides about blocks, with the conditions under which it is compiled.
 
     An `extent` is that of a `tl.arange` that begins at 0. An `accumulator` is the shape of a block that a `tl.dot` adds
     to, here or in a helper that the block is given to. A `tile` is a dimension and its tile, of a `cdiv` or a stepped
-    `range`. `specialized` is the value that a loop is given as `warp_specialize`.
+    `range`. `specialized` is the value that a loop is given as `warp_specialize`. A `call` is of the JIT function
+    `helper` with `arguments` by parameter; None are those of a call with stars, where defaults say nothing. After a
+    `return` nothing is compiled.
     """
 
-    kind: Literal["extent", "accumulator", "tile", "specialized"]
-    parts: tuple[ast.expr, ...]
+    kind: Literal["extent", "accumulator", "tile", "specialized", "call", "return"]
+    conditions: tuple[tuple[ast.expr, bool], ...]
+    parts: tuple[ast.expr, ...] = ()
+    helper: KernelSource | None = None
+    arguments: Mapping[str, ast.expr] | None = None
 
 
 @dataclass(frozen=True)
-class Condition:
-    """An `if`, as a statement or in an expression."""
-
-    test: ast.expr
-    then: tuple[Item, ...]
-    otherwise: tuple[Item, ...]
-
-
-@dataclass(frozen=True)
-class HelperCall:
-    """A call of another JIT function.
-
-    `arguments` are by parameter; without those of a call with stars they are not `known`, and defaults say nothing.
-    """
-
-    function: KernelSource
-    arguments: Mapping[str, ast.expr]
-    known: bool
-
-
-class Return:
-    """A `return`: nothing after it is compiled."""
-
-
-Item: TypeAlias = "Measure | Condition | HelperCall | Return"
-
-
 class _ItemReader:
-    """Reads the items of one function."""
+    """Reads the items of one function under the conditions of the way to them."""
 
-    def __init__(self, source: KernelSource) -> None:
-        self._source = source
-        self._accumulators = set(self._accumulator_calls())
+    source: KernelSource
+    accumulators: frozenset[ast.Call]
+    conditions: tuple[tuple[ast.expr, bool], ...] = ()
 
-    def items(self, nodes: list[Any]) -> Iterator[Item]:
-        for node in nodes:
-            yield from self._of(node)
-
-    def _of(self, node: ast.AST) -> Iterator[Item]:
+    def items(self, node: ast.AST) -> Iterator[Item]:
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
             return
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and last_name(node.iter) == "static_range":
             return
-        if isinstance(node, ast.If):
-            yield Condition(node.test, tuple(self.items(node.body)), tuple(self.items(node.orelse)))
-            return
-        if isinstance(node, ast.IfExp):
-            yield Condition(node.test, tuple(self._of(node.body)), tuple(self._of(node.orelse)))
+        if isinstance(node, (ast.If, ast.IfExp)):
+            for branch, holds in ((node.body, True), (node.orelse, False)):
+                inside = replace(self, conditions=(*self.conditions, (node.test, holds)))
+                for one in branch if isinstance(branch, list) else [branch]:
+                    yield from inside.items(one)
             return
         if isinstance(node, ast.Call):
             yield from self._of_call(node)
-        yield from self.items(list(ast.iter_child_nodes(node)))
+        for child in ast.iter_child_nodes(node):
+            yield from self.items(child)
         if isinstance(node, ast.Return):
-            yield Return()
+            yield Item("return", self.conditions)
 
     def _of_call(self, call: ast.Call) -> Iterator[Item]:
-        name = last_name(call)
-        if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
-            if first.value == 0:
-                yield Measure("extent", (call.args[1],))
-        elif name == "cdiv" and len(call.args) == 2:
-            yield Measure("tile", (call.args[0], call.args[1]))
-        elif name == "range" and len(call.args) == 3:
-            yield Measure("tile", (call.args[1], call.args[2]))
-        elif call in self._accumulators:
-            yield Measure("accumulator", tuple(_extents(call)))
-        elif (helper := self._source.callee(call)) is not None:
-            yield _helper_call(helper, call)
+        name, arguments = last_name(call), tuple(call.args)
+        if name == "arange" and len(arguments) == 2 and isinstance(arguments[0], ast.Constant):
+            if arguments[0].value == 0:
+                yield Item("extent", self.conditions, arguments[1:])
+        elif name == "cdiv" and len(arguments) == 2:
+            yield Item("tile", self.conditions, arguments)
+        elif name == "range" and len(arguments) == 3:
+            yield Item("tile", self.conditions, arguments[1:])
+        elif call in self.accumulators:
+            yield Item("accumulator", self.conditions, tuple(_extents(call)))
+        elif (helper := self.source.callee(call)) is not None:
+            starred = [one for one in arguments if isinstance(one, ast.Starred)] + [
+                each for each in call.keywords if each.arg is None
+            ]
+            bound = None if starred else dict(helper.bound(call))
+            yield Item("call", self.conditions, helper=helper, arguments=bound)
         for keyword in call.keywords:
             if keyword.arg == "warp_specialize":
-                yield Measure("specialized", (keyword.value,))
-
-    def _accumulator_calls(self) -> Iterator[ast.Call]:
-        """Calls of `zeros` or `full` under a name that also gets the result of a `dot`.
-
-        A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
-        """
-        for name, values in self._source.assignments.items():
-            calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
-            blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
-            if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(self._adds(name, v) for v in values):
-                yield from blocks
-
-    def _adds(self, name: str, value: ast.expr) -> bool:
-        for node in (one for one in ast.walk(value) if isinstance(one, ast.Call)):
-            if last_name(node) == "dot":
-                return True
-            helper = self._source.callee(node)
-            is_given = any(isinstance(one, ast.Name) and one.id == name for one in node.args)
-            if helper is not None and is_given and any(last_name(call) == "dot" for call in helper.calls):
-                return True
-        return False
+                yield Item("specialized", self.conditions, (keyword.value,))
 
 
-def _helper_call(source: KernelSource, call: ast.Call) -> HelperCall:
-    starred = any(isinstance(one, ast.Starred) for one in call.args) or any(each.arg is None for each in call.keywords)
-    return HelperCall(source, {} if starred else dict(source.bound(call)), known=not starred)
+def _accumulator_calls(source: KernelSource) -> Iterator[ast.Call]:
+    """Calls of `zeros` or `full` under a name that also gets the result of a `dot`.
+
+    A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
+    """
+    for name, values in source.assignments.items():
+        calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
+        blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
+        if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(_adds(source, name, v) for v in values):
+            yield from blocks
+
+
+def _adds(source: KernelSource, name: str, value: ast.expr) -> bool:
+    for node in (one for one in ast.walk(value) if isinstance(one, ast.Call)):
+        if last_name(node) == "dot":
+            return True
+        helper = source.callee(node)
+        is_given = any(isinstance(one, ast.Name) and one.id == name for one in node.args)
+        if helper is not None and is_given and any(last_name(call) == "dot" for call in helper.calls):
+            return True
+    return False
 
 
 def _extents(call: ast.Call) -> list[ast.expr]:
@@ -400,15 +385,7 @@ def _extents(call: ast.Call) -> list[ast.expr]:
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.LShift: operator.lshift,
-}  # fmt: skip
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}  # fmt: skip
-_PLAIN = (bool, int, float, str)
+_PLAIN = (bool, int, float, str, type(None))
 _DEPTH = 16  # most names that are followed from name to name
 _CALLS = 8  # most helpers that are followed from helper to helper
 _UNKNOWN = object()
@@ -443,75 +420,101 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     source = KernelSource.of(function)
     if source is None:
         return Blocks()
-    blocks = _BlocksSoFar()
-    blocks.take(source.items, _CallScope(source, {**source.defaults, **values}), 0)
-    return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
+    sizes: dict[str, dict[Any, None]] = {"extent": {}, "accumulator": {}, "tile": {}, "specialized": {}}
+    _Scope(source, {**source.defaults, **values}).measure(sizes)
+    ranges, accumulators, stepped, specialized = map(tuple, sizes.values())
+    return Blocks(ranges, accumulators, stepped, bool(specialized))
 
 
 def is_false(source: KernelSource, node: ast.expr, values: Mapping[str, Any]) -> bool:
     """Tell whether a condition in a function is false with these values, as far as they decide it."""
-    return _truth(_CallScope(source, {**source.defaults, **values}).value(node)) is False
+    return _Scope(source, {**source.defaults, **values}).truth(node) is False
 
 
-@dataclass
-class _BlocksSoFar:
-    """The blocks so far; dictionaries, since a helper that is called twice has each block once."""
+class _Scope(dict[str, Any]):
+    """The names inside one call of a function, with their values where these are plain; others raise KeyError.
 
-    ranges: dict[tuple[str, int], None] = field(default_factory=dict)
-    accumulators: dict[tuple[int, ...], None] = field(default_factory=dict)
-    stepped: dict[SteppedDimension, None] = field(default_factory=dict)
-    warp_specialized: bool = False
-
-    def take(self, items: Iterable[Item], scope: _CallScope, depth: int) -> bool:
-        """Add what items say; returns whether a `return` has ended the function."""
-        for item in items:
-            if isinstance(item, Return):
-                return True
-            if isinstance(item, Condition):
-                truth = _truth(scope.value(item.test))
-                if truth is not None and self.take(item.then if truth else item.otherwise, scope, depth):
-                    return True
-            elif isinstance(item, HelperCall):
-                if depth < _CALLS:
-                    self.take(item.function.items, scope.inside(item), depth + 1)
-            else:
-                self._add(item, scope)
-        return False
-
-    def _add(self, measure: Measure, scope: _CallScope) -> None:
-        first, sizes = measure.parts[0], tuple(map(scope.whole, measure.parts))
-        if measure.kind == "specialized":
-            self.warp_specialized |= _truth(scope.value(first)) is not False
-            return
-        known_sizes = tuple(size for size in sizes if size is not None)
-        if len(known_sizes) < len(sizes):
-            return
-        if measure.kind == "extent":
-            self.ranges[scope.name(first), known_sizes[0]] = None
-        elif measure.kind == "accumulator":
-            self.accumulators[known_sizes] = None
-        elif tile := known_sizes[1]:
-            self.stepped[SteppedDimension(scope.name(first), known_sizes[0], scope.name(measure.parts[1]), tile)] = None
-
-
-class _CallScope:
-    """The names inside one call of a function, with their values as far as they are known.
-
-    `call` is of a helper: what it is called with, and the scope in which it is called; `values` then has what the call
-    leaves out.
+    Of a helper, `arguments` are what it is called with by `caller`, and `values` has what the call leaves out.
     """
 
     def __init__(
-        self,
-        source: KernelSource,
-        values: Mapping[str, Any],
-        call: tuple[Mapping[str, ast.expr], _CallScope] | None = None,
-    ) -> None:
-        self.source, self._values = source, values
-        self._arguments, self._caller = call if call is not None else ({}, self)
+        self, source: KernelSource, values: Mapping[str, Any], arguments: Mapping[str, ast.expr] | None = None,
+        caller: _Scope | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(__builtins__={})
+        self.source, self._values, self._arguments = source, values, arguments or {}
+        self._caller = self if caller is None else caller
+        self.calls: int = 0 if caller is None else caller.calls + 1
+        self._depth = 0
 
-    def inside(self, call: HelperCall) -> _CallScope:
-        return _CallScope(call.function, call.function.defaults if call.known else {}, (call.arguments, self))
+    def __missing__(self, name: str) -> Any:
+        source = self.source
+        if name in source.locals or name in source.stores:
+            value = self.value(source.locals[name]) if name in source.locals else _UNKNOWN
+        elif name in self._arguments:
+            value = self._caller.value(self._arguments[name])
+        else:
+            value = (self._values if name in source.own_names else source.outside).get(name, _UNKNOWN)
+            value = value.value if type(value).__name__ == "constexpr" else value
+        if not isinstance(value, _PLAIN):
+            raise KeyError(name)
+        self[name] = value
+        return value
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression over plain ones; `_UNKNOWN` if it has another."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if self._depth > _DEPTH:
+            return _UNKNOWN
+        self._depth += 1
+        try:
+            if isinstance(node, ast.Name):
+                return self[node.id]
+            return eval(self.source.compiled(node), self)  # nothing is called, and all names are plain values
+        except Exception:  # noqa: BLE001 - a name is not known, or plain values do not go together
+            return _UNKNOWN
+        finally:
+            self._depth -= 1
+
+    def truth(self, node: ast.expr) -> bool | None:
+        """Whether a condition holds; `and` is false, and `or` true, as soon as one part is, whatever the others are."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ast.BoolOp):
+            truths, decisive = [self.truth(part) for part in node.values], isinstance(node.op, ast.Or)
+            return decisive if decisive in truths else None if None in truths else not decisive
+        value = self.value(node)
+        return None if value is _UNKNOWN else bool(value)
+
+    def measure(self, sizes: dict[str, dict[Any, None]]) -> None:
+        """Add what the items say, up to a `return`; dictionaries, since a helper may be called twice."""
+        for item in self.source.items:
+            if not all(self.truth(test) is holds for test, holds in item.conditions):
+                continue
+            if item.kind == "return":
+                return
+            if item.helper is not None:
+                values = {} if item.arguments is None else item.helper.defaults
+                inside = _Scope(item.helper, values, item.arguments, self)
+                if inside.calls <= _CALLS:
+                    inside.measure(sizes)
+            elif item.kind == "specialized":
+                sizes[item.kind].update({} if self.truth(item.parts[0]) is False else {True: None})
+            elif (size := self._size(item)) is not None:
+                sizes[item.kind][size] = None
+
+    def _size(self, item: Item) -> Any:
+        numbers = tuple(map(self.value, item.parts))
+        if not all(type(number) is int for number in numbers):
+            return None
+        if item.kind == "accumulator":
+            return numbers
+        names = tuple(map(self.name, item.parts))
+        if item.kind == "extent":
+            return names[0], numbers[0]
+        return SteppedDimension(names[0], numbers[0], names[1], numbers[1]) if numbers[1] else None
 
     def name(self, node: ast.expr) -> str:
         """The name of an expression: of a parameter that of its value, where it comes from."""
@@ -519,72 +522,3 @@ class _CallScope:
             return ast.unparse(node)
         argument = self._arguments.get(node.id)
         return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
-
-    def whole(self, node: ast.expr) -> int | None:
-        value = self.value(node)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def value(self, node: ast.expr, depth: int = 0) -> Any:
-        if depth > _DEPTH:
-            return _UNKNOWN
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._value_of_name(node.id, depth)
-        if isinstance(node, ast.BinOp):
-            return self._calculate(node, depth)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return _compare(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            truth = _truth(self.value(node.operand, depth + 1))
-            return _UNKNOWN if truth is None else not truth
-        if isinstance(node, ast.BoolOp):
-            return self._join(node, depth)
-        if isinstance(node, ast.IfExp):
-            truth = _truth(self.value(node.test, depth + 1))
-            return _UNKNOWN if truth is None else self.value(node.body if truth else node.orelse, depth + 1)
-        return _UNKNOWN
-
-    def _value_of_name(self, name: str, depth: int) -> Any:
-        source = self.source
-        if name in source.locals:
-            return self.value(source.locals[name], depth + 1)
-        if name in source.stores:
-            return _UNKNOWN
-        if name in self._arguments:
-            return self._caller.value(self._arguments[name], depth + 1)
-        values = self._values if name in source.own_names else source.outside
-        value = values.get(name, _UNKNOWN)
-        return value.value if type(value).__name__ == "constexpr" else value
-
-    def _calculate(self, node: ast.BinOp, depth: int) -> Any:
-        first, second = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-        if type(node.op) not in _OPERATORS or type(first) is not int or type(second) is not int:
-            return _UNKNOWN
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and second == 0:
-            return _UNKNOWN
-        return _OPERATORS[type(node.op)](first, second)
-
-    def _join(self, node: ast.BoolOp, depth: int) -> Any:
-        """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
-        truths = [_truth(self.value(part, depth + 1)) for part in node.values]
-        decisive = isinstance(node.op, ast.Or)
-        if decisive in truths:
-            return decisive
-        return _UNKNOWN if None in truths else not decisive
-
-
-def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
-    if first is _UNKNOWN or second is _UNKNOWN:
-        return _UNKNOWN
-    if isinstance(how, (ast.Is, ast.IsNot)):
-        return (first is second) == isinstance(how, ast.Is) if first is None or second is None else _UNKNOWN
-    if isinstance(how, (ast.Eq, ast.NotEq)):
-        comparable = isinstance(first, _PLAIN) and isinstance(second, _PLAIN)
-    else:
-        comparable = type(first) is int and type(second) is int
-    return _COMPARISONS[type(how)](first, second) if comparable and type(how) in _COMPARISONS else _UNKNOWN
-
-
-def _truth(value: Any) -> bool | None:
-    return bool(value) if value is None or isinstance(value, _PLAIN) else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, Shape, SourceRoles
+from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers, heuristics
 from triton_ops.backend.roles import Arguments
@@ -25,7 +25,7 @@ from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable
 from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _STAND_IN = "sm_90"  # where no device is named
-_SIDES = {"m": (16, 256, 64), "n": (16, 256, 64), "k": (16, 128, 32)}  # least, largest, and where to begin
+_SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
 _LONE, _AMONG = (64, 16384, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _MOST_ELEMENTS = 32768  # of a block that no product makes
 _COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
@@ -36,8 +36,8 @@ _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
 }  # fmt: skip
 """The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
-    "num_ctas": "programs of one cluster share nothing that this kernel loads",
-    "maxnreg": "num_warps divides the same registers",
+    "num_ctas": "a kernel must be written for clusters of programs; who knows it to be names it",
+    "maxnreg": "num_warps divides the same registers; who wants a limit names it",
 }
 _USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch has none
 _WIDE = 8192  # elements of a row, above which one warp has too many
@@ -173,8 +173,7 @@ class _Reading:
             values, first = _VALUES.get(role.option) or _VALUES[role.kind]
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
         sized = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
-        ranges = [_SIDES[side] for side in sorted(role.sides)] or [_AMONG if len(sized) > 1 else _LONE]
-        least, most, first = (max(column) for column in zip(*ranges, strict=True))
+        least, most, first = _SIDES if self.roles.products else _AMONG if len(sized) > 1 else _LONE
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -232,8 +231,8 @@ class _Reading:
         if tiles:
             limited = (*tiles, *({"num_warps"} & options.keys()))
             yield _constraint("limits", limited, self._is_within_limits, "a block is over the limits of the device")
-        if sides := sorted({name for pair in self.roles.products for name in _sides_of(pair)} & names):
-            staged = (*sides, *({"num_stages"} & options.keys()))
+        if tiles and self.roles.products:
+            staged = (*tiles, *({"num_stages"} & options.keys()))
             limit = f"{self.target.shared_bytes_per_block:,} bytes of shared memory"
             yield _constraint("shared", staged, self._fits_shared, f"the operands of a product take over {limit}")
         elif len(tiles) > 1 or (tiles and self.derived):
@@ -255,14 +254,13 @@ class _Reading:
         return all(rule(facts) is None for rule in RULES)
 
     def _fits_shared(self, values: Mapping[str, Any]) -> bool:
-        """Compare the operands of the largest product, in as many stages as are loaded ahead."""
-        known = {**self._known, **values}
-        largest = max(
-            sum(math.prod(known.get(name, 1) for axis in shape or () for name in axis) for shape in pair)
-            for pair in self.roles.products
-        )
+        """Compare what a product loads ahead: both operands where it is the only one, else at least the smaller."""
+        sums = blocks_of(self.source.function, {**self._known, **values}).accumulators
+        inner = [values[name] for name in values if name in self.tunables and self.roles.roles[name].in_loop]
+        widths = [sum(shape) if len(sums) == 1 else min(shape) for shape in sums]
         stages = max(values.get("num_stages", 2) - 1, 1)
-        return bool(largest * stages * self._item_bytes <= self.target.shared_bytes_per_block)
+        elements: int = min(widths, default=0) * min(inner, default=0) * stages
+        return elements * self._item_bytes <= self.target.shared_bytes_per_block
 
     @cached_property
     def _item_bytes(self) -> int:
@@ -277,10 +275,6 @@ class _Reading:
 
 def _padded(extent: int) -> int:
     return 1 << max(extent - 1, 0).bit_length()
-
-
-def _sides_of(pair: tuple[Shape, Shape]) -> Iterator[str]:
-    yield from (name for shape in pair for axis in shape or () for name in axis)
 
 
 def _divides(values: Mapping[str, Any]) -> bool:

@@ -242,12 +242,10 @@ def bench_command(
     dtype: Dtype = None,
     arg: Arg = None,
     config: Annotated[
-        list[str] | None,
-        option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V"),
+        list[str] | None, option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V")
     ] = None,
     config_b: Annotated[
-        list[str] | None,
-        option("--config-b", "Config of B; default as for A, of A its default.", "NAME=V"),
+        list[str] | None, option("--config-b", "Config of B; default as for A, of A its default.", "NAME=V")
     ] = None,
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,

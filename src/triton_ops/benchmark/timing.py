@@ -34,16 +34,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.timing import (
-    CaptureError,
-    EmptyCaptureError,
-    GuardSummary,
-    Launch,
-    Rounds,
-    Sampler,
-    SharedTimer,
-    Timer,
-)
+from triton_ops.timing import CaptureError, EmptyCaptureError, GuardSummary, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import Measurement
 
 MakeArguments: TypeAlias = Callable[[], Arguments]

@@ -23,7 +23,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -272,8 +272,8 @@ class SharedCpus:
     def _next(self) -> CompilePool | None:
         """Whose turn it is: pools that are first before others, those with proposals before others.
 
-        Of pools that are first it is the one that has the fewest CPUs. Of others it is the one that has compiled most,
-        so that their problems are ready one after the other, and those that compile quickly do not wait for the rest.
+        Of the first ones the one with the fewest CPUs comes; of others the one that has compiled most, so that their
+        problems are ready one after the other, and those that compile quickly do not wait for the rest.
         """
         free = self.most + self._lent - self._running.total()
         able = [each for each in self._waiting if free > (0 if each.first else self._spared)]
@@ -347,7 +347,7 @@ _SPARE_PART = 2  # previews take at most half of a pool: what imports, measures 
 _STARTS = 3  # of a process or its fork server, where others end it
 
 
-class CompilePool:
+class CompilePool(AbstractContextManager["CompilePool"]):
     """Compiles configs of one kernel for one target onto the disk; for use in a `with` statement.
 
     The compiling processes get the kernel's code, so that they import no module of the user's and run no script again.
@@ -390,7 +390,8 @@ class CompilePool:
         self._lock = threading.Lock()
         self.closed = False
         self._launch_due = launches
-        self._reuse = reuse
+        self._reuse, self._ending = reuse, threading.Lock()
+        self._part_with: Callable[[ForkServer], None] = fork_servers.give_back if reuse else lambda it: it.close()
         self._shared_cpus = shared_cpus or SharedCpus(self.workers)
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
 
@@ -437,15 +438,19 @@ class CompilePool:
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
         self.stop()
-        self._threads.shutdown(wait=True)
-        while self._processes:
-            self._processes.pop().close()
-        server, self._fork_server = self._fork_server, None
-        if server is not None:
-            self._part_with(server)
+        with self._ending:  # whoever comes second waits for the first
+            self._threads.shutdown(wait=True)
+            while self._processes:
+                self._processes.pop().close()
+            server, self._fork_server = self._fork_server, None
+            if server is not None:
+                self._part_with(server)
 
-    def __enter__(self) -> CompilePool:
-        return self
+    def end(self) -> None:
+        """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
+        self.stop()
+        with suppress(RuntimeError):  # the system has no thread left: `close` does it
+            threading.Thread(target=self.close, name="triton-ops end of compilers").start()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -576,12 +581,6 @@ class CompilePool:
                 make = partial(compiler_server, needs)
                 self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
-
-    def _part_with(self, server: ForkServer) -> None:
-        if self._reuse:
-            fork_servers.give_back(server)
-        else:
-            server.close()
 
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""

@@ -173,8 +173,7 @@ def compile_modes_command(
         str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
     ],
     mode: Annotated[
-        list[str] | None,
-        option("--mode", "A mode of torch.compile or an option set; repeat it.", "NAME"),
+        list[str] | None, option("--mode", "A mode of torch.compile or an option set; repeat it.", "NAME")
     ] = None,
     option_sets: Annotated[
         list[str] | None,
@@ -189,8 +188,7 @@ def compile_modes_command(
     fresh: Annotated[bool, option("--fresh", "Do not go on with an interrupted comparison.")] = False,
     collect: Annotated[Path | None, option("--collect", "Keep each mode's log and traces here.", "DIR")] = None,
     log: Annotated[
-        list[str] | None,
-        option("--log", "Switch on a further log of torch, such as autotuning; repeat it.", "NAME"),
+        list[str] | None, option("--log", "Switch on a further log of torch, such as autotuning; repeat it.", "NAME")
     ] = None,
     details: Annotated[bool, option("--details", "With --json, add all that was found.")] = False,
     *,
@@ -300,8 +298,7 @@ def advise_command(
         str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
     ],
     tried: Annotated[
-        list[str] | None,
-        option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY"),
+        list[str] | None, option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY")
     ] = None,
     training: Annotated[bool, option("--training", "A call is forward and backward.")] = False,
 ) -> Facts:

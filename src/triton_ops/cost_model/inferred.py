@@ -18,14 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
-from triton_ops.cost_model.inferred_rows import (
-    dram_bytes,
-    least_bytes,
-    main_loops,
-    passes_of,
-    walk_of,
-    why_silent,
-)
+from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
 from triton_ops.cost_model.prediction import Model, ModelPrior
 from triton_ops.cost_model.product_tiles import (
     TileBlock,

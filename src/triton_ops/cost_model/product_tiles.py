@@ -158,7 +158,8 @@ class GemmTiles:
         def schedule(footprint: Footprint) -> Schedule:
             return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
 
-        return TilePlan(block.warps, _guess(block, warp_groups(machine, block.rows, block.warps)), schedule)
+        sums = _sums(block, 1, promoted=False, scaled=False)
+        return TilePlan(block.warps, _form_guess(block, sums, _form({}), machine, 0), schedule)
 
 
 def check_matrix_units(machine: Machine, dtype: str) -> None:
@@ -268,13 +269,6 @@ def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: F
         store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
         lockstep=lockstep(machine, block, footprint.serialised),
     )
-
-
-def _guess(block: TileBlock, grouped: bool) -> Footprint:
-    threads = 32 * block.warps
-    buffers = block.stages if grouped else max(block.stages - 1, 1)
-    copies = block.load_bytes / _COPY_BYTES / threads
-    return tile_footprint(block.rows * block.columns / threads, copies, grouped, buffers * block.load_bytes)
 
 
 def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> float:

@@ -157,6 +157,7 @@ def _read(text: bytes) -> Found | str:
 
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
+_UNLISTED_S = 15.0  # for a tune of a kernel without a list that a launch waits for
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
 
@@ -314,7 +315,7 @@ class KernelCall:
         tune = self.options.tune
         if tune.effort is not None or tune.budget_s is not None or self.device == "cpu":
             return Effort.of(tune)
-        return Effort.of(tune).for_a_launch(self.space.size.total)
+        return Effort.of(tune).for_a_launch(self.space.size.total).within(None if self.options.listed else _UNLISTED_S)
 
     @cached_property
     def key(self) -> Key:
@@ -355,7 +356,7 @@ class KernelCall:
         place = {"listener": self.listener, "asked": self.key, **place}
         try:
             return tune_request(request, options, call=self.noted, **place)
-        except TuningFailedError:
+        except (SpaceError, TuningFailedError):
             if self.options.outputs or not self._outputs:
                 raise
             _writes_a_part.add(Layers.unwrap(self.function))  # so that its other problems are tuned once

@@ -25,13 +25,7 @@ from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
-from triton_ops.exceptions import (
-    ConfigCollisionError,
-    KernelTypeError,
-    SettingsError,
-    SpaceError,
-    UnknownTunableError,
-)
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SettingsError, SpaceError, UnknownTunableError
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Tolerance
@@ -42,9 +36,14 @@ def named(module: str, name: str) -> Any:
     kernel: Any = importlib.import_module(module)
     for part in name.split("."):
         kernel = getattr(kernel, part, None)
-    while kernel is not None and not hasattr(kernel, "configs"):
-        kernel = getattr(kernel, "fn", None)
-    return kernel
+    return decorated_in(kernel)
+
+
+def decorated_in(target: Any) -> Any:
+    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    return next(
+        (each for each in Layers.of(target) if hasattr(each, "configs") and hasattr(each, "prune_configs")), None
+    )
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
@@ -305,11 +304,8 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     if widen and not configs:
-        raise SpaceError(
-            "there are no configs to be widened", hint="leave widen out: all values are read from the kernel"
-        )
+        raise SpaceError("there are no configs to be widened", hint="leave widen out: values are read anyway")
     _check_pruning(prune_configs_by)
-    over = None if contents is None else values.Contents.of(contents)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
@@ -317,7 +313,8 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, listed=configs is not None, widen=widen, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, contents=over, on_miss=on_miss,
+            tolerance=tolerance, check=check, on_miss=on_miss,
+            contents=None if contents is None else values.Contents.of(contents, parameters),
             mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip

@@ -29,7 +29,7 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
             hint="give it in the call: what is found by measuring are tiles and launch options alone",
         )
     signed = [{name: defaults[name] for name in read.tunables}] if read.tunables.keys() <= defaults.keys() else []
-    return UnlistedSpace.around(read.space, _with_usual(signed, read), read.tunables)
+    return UnlistedSpace.around(read.space, signed, read.tunables)
 
 
 def space_around(
@@ -42,10 +42,5 @@ def space_around(
     read = ReadSpace.of(function, values, grid=grid)
     tunables = {**names, **{name: tile for name, tile in read.tunables.items() if name in names}, **read.options}
     rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
-    return UnlistedSpace.around(ConfigSpace(tunables, rules), _with_usual(seeds, read), read.tunables)
-
-
-def _with_usual(seeds: Sequence[Mapping[str, Any]], read: ReadSpace) -> list[dict[str, Any]]:
-    """Configs with the launch options that Triton takes where a launch has none."""
-    usual = {"num_warps": 4, "num_stages": 3}
-    return [{**{name: usual[name] for name in read.options if name in usual}, **seed} for seed in seeds]
+    usual = {name: value for name, value in read.first.items() if name in read.options}
+    return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)

@@ -13,7 +13,7 @@ from triton_ops.device import Target
 from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, taken_apart
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
-from triton_ops.dispatch.decorator import Tuned, autotune
+from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
 from triton_ops.dispatch.kernel_space import space_around
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
@@ -60,9 +60,9 @@ def _grid(noted: NotedCall) -> GridByConfig:
 
 
 def operation_of(target: Any) -> Operation | None:
-    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
-    kernel = _decorated_in(target)
-    return None if kernel is None else launches_of(kernel).operation
+    """The operation of a decorated kernel with its configs, of Triton's too, without grid and problems; else None."""
+    launches = None if decorated_in(target) is None else launches_of(target)
+    return launches.operation if launches is not None and launches.options.listed else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class NotedOperation(Operation):
         cls, kernel: Any, space: Mapping[str, Any] | None, widen: bool | None, grid: Any,
         args: Sequence[Any], kwargs: Mapping[str, Any],
     ) -> NotedOperation:  # fmt: skip
-        if _decorated_in(kernel) is None:
+        if decorated_in(kernel) is None:
             around = grid if widen is not None and not space else None
             kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs, around)
         call = launches_of(kernel).call_of(grid, args, kwargs)
@@ -274,19 +274,10 @@ def _example(value: Any) -> Any:
 
 def launches_of(decorated: Any) -> Launches:
     """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
-    kernel = _decorated_in(decorated)
+    kernel = decorated_in(decorated)
     if kernel is None:
         raise TargetError(
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",
         )
     return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options())
-
-
-def _decorated_in(target: Any) -> Any:
-    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
-    while hasattr(target, "fn"):
-        if hasattr(target, "configs") and hasattr(target, "prune_configs"):
-            return target
-        target = target.fn
-    return None

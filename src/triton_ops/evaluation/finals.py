@@ -23,17 +23,7 @@ from triton_ops.evaluation.verify import StationStep
 from triton_ops.records import Record
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import (
-    Arm,
-    DuelPolicy,
-    GuardSummary,
-    HostTimer,
-    Interval,
-    RacePolicy,
-    Rounds,
-    Sampler,
-    Standing,
-)
+from triton_ops.timing import Arm, DuelPolicy, GuardSummary, HostTimer, Interval, RacePolicy, Rounds, Sampler, Standing
 from triton_ops.values import Resources, Status, Trial
 
 if TYPE_CHECKING:

@@ -57,15 +57,15 @@ class Subject:
     `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
     is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
     there is a single set. Launches are timed in turn on the subjects of the problem's other `contents`, which share
-    with their `base` all arguments but those named in `own`; `labelled` are such a content's label, weight
-    and statistics. `value` is what the times on all of them count as; the first are the units of later ones.
+    with their `base` all arguments but those named in `own`; `labelled` are such a content's label
+    and weight. `value` is what the times on all of them count as; the first are the units of later ones.
     """
 
     first: ArgumentSet
     sets: _Sets = lambda _: 1
     restores: bool = False
     contents: Sequence[Subject] = ()
-    labelled: Sequence[Any] = ("", 0.0, {})
+    labelled: Sequence[Any] = ("", 0.0)
     base: Subject | None = None
     own: Collection[str] = ()
     value: Callable[[Sequence[float]], float] = lambda times_ms: times_ms[0]
@@ -209,7 +209,7 @@ class Verifier:
 
     def __post_init__(self) -> None:
         contents = [(each.first, *each.labelled) for each in self.subject.contents]
-        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight, _ in contents if weight]
+        timed = [Case(first, 0, f"on {label}, ", timed=True) for first, label, weight in contents if weight]
         self.cases = [Case(self.subject.first, 0), *self.others, *timed]
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:

@@ -11,12 +11,7 @@ from typing import Any
 from triton_ops.base import base_class, require
 from triton_ops.dispatch import Gradient, capturing, compilable
 from triton_ops.kernels import call
-from triton_ops.kernels.call import (
-    check_activation,
-    validate_eps,
-    validate_head_dim,
-    validate_positive_dimensions,
-)
+from triton_ops.kernels.call import check_activation, validate_eps, validate_head_dim, validate_positive_dimensions
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.fp8_quantize.problems import DTYPES

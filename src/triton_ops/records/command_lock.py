@@ -14,16 +14,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from triton_ops import values
 from triton_ops._faces import REGISTERED
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
-from triton_ops.records.lock_entry import RECORDED, SOURCE, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.misses import Misses
-from triton_ops.records.record import Record
+from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell
@@ -84,7 +83,8 @@ def _comparison(entry: LockEntry) -> Mapping[str, Any]:
     fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
     ranges = [str(each) for each in entry.ranges]
-    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+    compared = {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+    return {**compared, "expected": entry.origin.expected}
 
 
 def _in_order(config: Config) -> str:
@@ -93,9 +93,6 @@ def _in_order(config: Config) -> str:
 
 
 MEASURED = "measured"  # the rule whose points are the problems that were measured
-CONTENTS = "contents"  # the rule whose ranges follow from the contents of one tune
-_SEVERAL = "one config of "  # the source of an entry that is one of several of a tune
-_BODIES, _REGRET = 4, 0.01  # of a tune: at most, and as few as lose at most this share in the mean
 _CAP = 2.0
 
 
@@ -113,8 +110,7 @@ class LockPlan:
 
     The `buckets` give names of extents, separated by commas, the rule by which a winner also holds for other values: a
     text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record. A single
-    name stands for every extent that has its value in all records of the kernel. `contents@K` is about a record of
-    a tune over several contents: at most K configs, each for a range of a statistic of that name.
+    name stands for every extent that has its value in all records of the kernel.
     """
 
     buckets: Mapping[str, str] = field(default_factory=dict)
@@ -128,28 +124,8 @@ class LockPlan:
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
         """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
-        plain = {names: text for names, text in self.buckets.items() if _most_bodies(text) is None}
-        rules = {names: _rule(text, points.get(names, (1,))) for names, text in plain.items()}
+        rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
         return Mapper.of(rules, self.ignored)
-
-    def with_bodies(self, entry: LockEntry, record: Record) -> list[LockEntry]:
-        """An entry for each range of a statistic in which another raced config is best; else the entry alone."""
-        entries = [entry]
-        for name, rule in self.buckets.items():
-            most, rows = _most_bodies(rule), [row for row in record.by_content if row.weight and name in row.statistics]
-            if most is None or not rows or name not in entry.problem:
-                continue
-            bodies = values.Contents.ranges(rows, name, most, _REGRET)
-            source = f"{_SEVERAL}{len(bodies)} by {name}" if len(bodies) > 1 else entry.origin.source
-            entries = [
-                replace(
-                    entry, config=config, problem={**entry.problem, name: value}, ranges=(*entry.ranges, span),
-                    label=f"{entry.label}, {span}", measured=entry.measured if config == entry.config else None,
-                    origin=replace(entry.origin, source=source),
-                )
-                for config, value, span in bodies
-            ]  # fmt: skip
-        return entries
 
     def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
         """The entries with ranges by the plan's rules; its other parts are not used."""
@@ -177,7 +153,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         entry = _entry(record, devices, plan)
         reason = _why_left(record, entry, sources, by_place, plan)
         if reason is None:
-            by_place |= {each.place: each for each in plan.with_bodies(entry, record)}
+            by_place[entry.place] = entry
         else:
             left_out.append(LeftOut(record, reason))
     pinned = list(by_place.values())
@@ -202,7 +178,6 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
     unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
-    several = {entry.origin.tune for entry in new.entries if entry.origin.source.startswith(_SEVERAL)}
     stays = [
         _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
@@ -211,7 +186,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     raced = {_problem_of(entry): entry for entry in stays}
     new = replace(new, entries=tuple(_newer(entry, raced.get(_problem_of(entry))) for entry in new.entries))
     places = {_problem_of(entry) for entry in new.entries}
-    stays = [entry for entry in stays if _problem_of(entry) not in places and entry.origin.tune not in several]
+    stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
     used_aliases = {entry.device for entry in (*stays, *new.entries)}
     both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
@@ -325,16 +300,15 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [Mapper.extents_of(entry.problem) for entry in alike]
-    plain = [text for text, rule in plan.buckets.items() if _most_bodies(rule) is None]
-    tied = {text: names for text in plain if (names := _tied_extents(text, extents))}
+    tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
-    for entry, sizes in zip(alike, extents, strict=True):
+    for entry, values in zip(alike, extents, strict=True):
         for text, names in tied.items():
-            points.setdefault((text, _rest(entry, names)), set()).add(sizes[names[0]])
+            points.setdefault((text, _rest(entry, names)), set()).add(values[names[0]])
     entries = []
     for entry in alike:
         own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
-        rules = dict(zip(plain, plan.rules(own).buckets, strict=True))
+        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
         mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
         entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
     return entries
@@ -369,28 +343,16 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
         raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error
 
 
-def _most_bodies(text: str) -> int | None:
-    """How many configs a rule `contents@K` allows; None for another rule."""
-    kind, at, most = text.strip().partition("@")
-    if kind != CONTENTS:
-        return None
-    if at and not (most.isdecimal() and int(most)):
-        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {CONTENTS}@4")
-    return int(most) if at else _BODIES
-
-
 def lock_command(
     which: Which = None,
     lockfile: Annotated[Path, option("--lockfile", "The lockfile.", "FILE")] = Path(Lockfile.DEFAULT_NAME),
     gpu: Annotated[str | None, option("--gpu", "Only records of this GPU, or of the CPU of this name.", "NAME")] = None,
     bucket: Annotated[
-        list[str] | None,
-        option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE"),
+        list[str] | None, option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE")
     ] = None,
     ignore: Annotated[list[str] | None, option("--ignore", "An argument that makes no difference.", "NAME")] = None,
     alias: Annotated[
-        list[str] | None,
-        option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER"),
+        list[str] | None, option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER")
     ] = None,
     all_sources: Annotated[bool, option("--all-sources", "Take records of earlier sources of a kernel, too.")] = False,
     allow_unproven: Annotated[
@@ -446,7 +408,7 @@ def lock_command(
             if (check or measured_only) and not matching(None, cache_dir)
             else _from_records(which, gpu, plan, kept, cache_dir)
         )
-        after = after.measured if measured_only else after
+        after = after.without(lambda entry: measured_only and entry.origin.expected)
         if not check:
             after.write(lockfile)
     differences = changes(before, after)

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
-from triton_ops.records.record import NotedCall, time_now
+from triton_ops.records.record import SOURCE, NotedCall, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
-SOURCE = ("source", "grid")
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
 RACED = "race"  # of a config that was expected before

@@ -232,11 +232,6 @@ class Lockfile:
         """The text of the file: one entry per few lines, so that changes can be read and merged."""
         return text_of(_contents(self))
 
-    @property
-    def measured(self) -> Lockfile:
-        """The lockfile without entries that are only expected; itself if it has none."""
-        return self.without(lambda entry: entry.origin.expected)
-
     def without(self, leaves: Callable[[LockEntry], bool]) -> Lockfile:
         """The lockfile without the entries that leave it, and without devices of which none stays; itself for none."""
         entries = tuple(entry for entry in self.entries if not leaves(entry))

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 
 from triton_ops import settings, values
-from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
+from triton_ops.base import Count, Extent, Host, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Resources
 
 if TYPE_CHECKING:
     from triton_ops.request import Effort
-    from triton_ops.values import Trial
+    from triton_ops.values import Measurement, Trial
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ _MOST_FAILURES = 32  # that are kept
 _MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
 _AT_END = ("complete", "settled")  # searches that no budget has cut off
 
+SOURCE = ("source", "grid")  # the parts of an identity that are the kernel's, and no version
 KIND = "triton-ops record"
 SCHEMA_VERSION = 2
 
@@ -57,6 +58,11 @@ class Timing(msgspec.Struct, frozen=True):
     p20_ms: NotNegative
     p80_ms: NotNegative
     samples: Count
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Timing:
+        """The times of a measurement."""
+        return cls(measurement.median_ms, measurement.p20_ms, measurement.p80_ms, len(measurement.samples_ms))
 
 
 class BudgetLimits(msgspec.Struct, frozen=True):
@@ -78,7 +84,6 @@ class TimesOnContent(msgspec.Struct, frozen=True):
 
     label: str
     weight: float
-    statistics: dict[str, int]
     times_ms: tuple[tuple[Config, float], ...]
 
     def regret(self, config: Config) -> float:
@@ -160,9 +165,9 @@ class Record:
             return self
         rows, words = tuple(TimesOnContent(*each) for each in times), []
         for what, held_out in (("contents", False), ("draws held out", True)):
-            if regrets := {row.label: row.regret(self.winner) for row in rows if held_out is not bool(row.weight)}:
-                worst, mean = max(regrets, key=regrets.__getitem__), sum(regrets.values()) / len(regrets)
-                words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {regrets[worst]:.1%} on {worst}")
+            if regrets := [(row.regret(self.winner), row.label) for row in rows if held_out is not bool(row.weight)]:
+                (worst, label), mean = max(regrets), sum(regret for regret, _ in regrets) / len(regrets)
+                words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {worst:.1%} on {label}")
         note = f"regret beside the fastest raced config of each: {'; '.join(words)}"
         return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *([note] if words else [])))
 
@@ -213,6 +218,24 @@ class Record:
             self, effort=effort.name, search=effort.search_name,
             budget=BudgetLimits(effort.budget.trials, effort.budget.seconds), totals=values.Trial.totals(trials),
             failures=tuple(islice(failures, _MOST_FAILURES)), verified=Verified(against, reference),
+        )  # fmt: skip
+
+    def after_race(
+        self, identity: Mapping[str, str], driver: Plain, winner: Config, trial: Trial, default: Trial | None
+    ) -> Record:
+        """The record for other versions and another driver, with the config that a race has proven there, by `trial`.
+
+        The kernel and the grid are those of this record.
+        """
+        own = {name: text for name, text in self.key.identity.items() if name in SOURCE}
+        key = replace(self.key, identity={**identity, **own}, device={**self.key.device, "driver": driver})
+        beside = None if default is None or not default.ok else default
+        return replace(
+            self, key=key, winner=winner, timing=Timing.of(trial.best_measurement),
+            mode=trial.best_measurement.mode, resources=trial.resources, ties=(), confidence="ok", gain_interval=None,
+            default_timing=None if beside is None else Timing.of(beside.best_measurement),
+            created=time_now(),
+            versions=Host.versions(), notes=(*self.notes, f"it raced again under other versions, {time_now()}"),
         )  # fmt: skip
 
     def covers(self, effort: Effort) -> bool:

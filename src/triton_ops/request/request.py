@@ -115,9 +115,8 @@ class KernelProblem:
         """The fingerprint of contents, with the values of their tensors; None without any, an empty text if unknown."""
         if self.contents is None:
             return None
-        items = Arguments.mapped(list(self.contents.items), lambda tensor: tensor.detach().cpu().tolist())
-        contents = self.contents
-        source = backend.Source.of((items, contents.worst, contents.held_out, dict(contents.statistics)))
+        plain = Arguments.mapped(vars(self.contents), lambda tensor: tensor.detach().cpu().tolist())
+        source = backend.Source.of(plain)
         return source.fingerprint if source.unknown is None else ""
 
     @property
@@ -361,19 +360,14 @@ class TuneProblem:
             )
         parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
         kernel, problem, name, maker = parts
-        contents = None if self.contents is None else values.Contents.of(self.contents)
-        if contents is not None and (strange := sorted(contents.names - problem.specs.keys())):
-            raise SettingsError(
-                f"contents replace {', '.join(strange)}, which is no tensor argument of {kernel.name}",
-                hint=f"it has {', '.join(problem.specs)}",
-            )
         if operation is not None:
             reference = reference or operation.reference
             tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
         return TuneRequest(
             kernel=kernel, problem=problem, device=spec or probe(name), device_name=name, arguments=maker,
             reference=reference, tolerance=Tolerance.of(tolerance), check=as_callable("check", check),
-            operation=operation, named=named, cold=self.cold, chosen=space, contents=contents,
+            operation=operation, named=named, cold=self.cold, chosen=space,
+            contents=None if self.contents is None else values.Contents.of(self.contents, problem.specs),
         )  # fmt: skip
 
 

@@ -261,8 +261,7 @@ def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
 def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
     if unknown := [tunable for tunable in values if tunable not in space.tunables]:
         raise UnknownTunableError(
-            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}",
-            hint="correct the name",
+            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}", hint="correct the name"
         )
     return space.with_values(values)
 

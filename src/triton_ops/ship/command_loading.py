@@ -1,4 +1,8 @@
-"""Commands on problems that files name: their kernels are loaded, then a lockfile is verified, or misses are tuned."""
+"""Commands on problems that files name: kernels are loaded, then a lockfile is verified or added to, or misses tuned.
+
+What is added is expected for a GPU that need not be here: a config is chosen as by the effort `expected`, with what the
+compiler makes of it and of the default for that GPU. Where the model is not sure, a launch runs the default.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,49 @@ import msgspec
 import typer
 
 from triton_ops import dispatch
-from triton_ops.backend import Packed
-from triton_ops.base import counted, gain_text
-from triton_ops.device import TorchDevice, gpu_missing, probe
-from triton_ops.exceptions import DeviceError, NotLoadedError, SettingsError, TargetError, TritonKernelError
+from triton_ops.backend import Operation, Packed
+from triton_ops.base import canonical_json, counted, gain_text
+from triton_ops.device import DeviceSpec, Machine, TorchDevice, gpu_missing, probe
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    NotLoadedError,
+    SettingsError,
+    SpaceError,
+    TargetError,
+    TritonKernelError,
+)
 from triton_ops.kernels import TypedTarget
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
-from triton_ops.records import Lockfile, Miss, Misses, cache_folder, store_in
-from triton_ops.request import TuneOptions, TuneProblem, module_at
-from triton_ops.ship.repair import repair
-from triton_ops.ship.targets import Targets, as_target, check_named, is_declared, kernel_in, made_on, specs_of
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
+from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
+from triton_ops.ship.repair import repaired
+from triton_ops.ship.targets import (
+    BoundEntry,
+    Targets,
+    as_target,
+    bound,
+    check_named,
+    is_declared,
+    kernel_in,
+    made_on,
+    specs_of,
+)
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import Device, ExitCode, Facts, Json, folder_of, only_data_on_stdout, option, with_options
-from triton_ops.tuner import ProgressBar
+from triton_ops.terminal import (
+    Device,
+    ExitCode,
+    Facts,
+    Json,
+    folder_of,
+    only_data_on_stdout,
+    option,
+    tell,
+    with_options,
+)
+from triton_ops.tuner import ProgressBar, RequestedTune
 from triton_ops.values import Mapper, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -35,7 +67,6 @@ _NOTHING = (
     "no entry could be measured, for the reasons above "
     "(hint: run it where the device is and has room, or with --static)"
 )
-_CHANGED = "it was changed in the file while it raced, and stays as it is there"
 _MISS_HEADER = ("count", "kernel", "problem", "median ms", "vs default", "what became of it")
 _MISS_NUMBERS = ("count", "median ms", "vs default")
 
@@ -76,6 +107,9 @@ def verify_command(
     repairs: Annotated[
         bool, option("--repair", "Race each entry; confirm it in LOCKFILE, or pin what is proven faster.")
     ] = False,
+    records: Annotated[
+        bool, option("--records", "With --repair, race the records of the cache folder in place of LOCKFILE.")
+    ] = False,
     seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
     device: Device = None,
@@ -84,9 +118,13 @@ def verify_command(
     as_json: Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
-    if (repairs and (static or held_out)) or (seconds is not None and not repairs) or (markdown and as_json):
-        why = "--repair excludes --static and --held-out, --seconds is for --repair, and --markdown excludes --json"
-        raise SettingsError(why, hint="leave one of them out")
+    if (
+        (repairs and (static or held_out))
+        or ((seconds is not None or records) and not repairs)
+        or (markdown and as_json)
+    ):
+        why = "--repair excludes --static and --held-out, --seconds and --records are for --repair, and --markdown "
+        raise SettingsError(f"{why}excludes --json", hint="leave one of them out")
     for name, value, hint in (
         ("--neighbours", most_neighbours, "0 measures the default only"),
         ("--held-out", held_out, "leave it out for none"), ("--bound", bound, "leave it out for none"),
@@ -94,19 +132,21 @@ def verify_command(
     ):  # fmt: skip
         if not value >= 0:
             raise SettingsError(f"{name} is {value}; it must be 0 or more", hint=hint)
-    lock = Lockfile.read(lockfile)
+    lock = Lockfile() if records else Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
-        check: Any = partial(verify, held_out=held_out, most_loss=bound / 100)
+        check: Any = partial(
+            verify, lock, targets, None if static else probe(device), held_out=held_out, most_loss=bound / 100
+        )
         if repairs:
-            check = partial(repair, folder=folder_of(options.cache_dir), seconds=seconds)
-        results = check(
-            lock, targets, None if static else probe(device), device=device, kernel=kernel,
-            most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar(),
-        )  # fmt: skip
-        verdicts = [_kept(verdict, lock, lockfile) for verdict in results]
+            folder = folder_of(options.cache_dir)
+            check = partial(repaired, None if records else lockfile, folder, targets, seconds=seconds)
+        verdicts = list(check(
+            device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
+        ))  # fmt: skip
     if kernel is not None and not verdicts:
-        raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
+        where = folder_of(options.cache_dir) if records else lockfile
+        raise SettingsError(f"{where} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
     if any(verdict.failed or verdict.outcome == "repaired" for verdict in verdicts):
         facts.code = ExitCode.CHECK_FAILED
@@ -116,18 +156,6 @@ def verify_command(
         facts.code = ExitCode.NO_DEVICE
         facts.tell(_NOTHING, "error", "red")
     return facts.as_markdown if markdown else facts
-
-
-def _kept(verdict: Verdict, lock: Lockfile, path: Path) -> Verdict:
-    """The verdict on an entry that is what it has become in the file from now on, unless somebody has changed it."""
-    if verdict.becomes is None:
-        return verdict
-    with Lockfile.editing(path):
-        now = Lockfile.read(path)
-        if verdict.entry not in now.entries:
-            return replace(verdict, outcome="not measured", reason=_CHANGED, becomes=None)
-        Lockfile.merged([replace(lock, entries=(verdict.becomes,)), now]).write(path)
-    return verdict
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
@@ -319,3 +347,72 @@ def _here(miss: Miss, kind: str) -> str:
     if device.name != name:
         raise DeviceError(f"it is of {name}, and this machine has {device.name}")
     return TorchDevice.current_name() if kind == "cuda" else kind
+
+
+_AS_TORCH = "cuda"  # the name of a GPU of any vendor
+
+
+def expect_winners(
+    device: LockedDevice, spec: DeviceSpec, wanted: Iterable[LockEntry], measured: Lockfile, kernels: Sequence[str]
+) -> list[LockEntry]:
+    """The entries of what is expected to be fast on a device; what the model is not sure of is told, with the reason.
+
+    The problems are those of the `wanted` entries, whatever their device and config, and the named ones of KERNELS.
+    None is looked at that a measured entry answers. Raises DeviceError if the model does not know the device.
+    """
+    Machine.known(spec)
+    entries: list[LockEntry] = []
+    with only_data_on_stdout():
+        targets = Targets(loaded := list(load_kernels(kernels).values()))
+        named = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
+        unique: dict[tuple[str, str], LockEntry] = {}
+        for each in (*wanted, *named):
+            problem = each.kernel, canonical_json(dict(each.problem))
+            unique.setdefault(problem, replace(each, device=device.alias, identity={}))
+        for _, answer in bound(Lockfile((device,), tuple(unique.values())), targets):
+            winner = answer if isinstance(answer, TritonKernelError) else _expected(answer, targets, spec, measured)
+            if isinstance(winner, TritonKernelError):
+                tell(winner.message, "note", "yellow")
+            elif winner is not None:
+                entries.append(winner)
+    return entries
+
+
+def _named(operation: Operation, spec: DeviceSpec) -> Iterable[LockEntry]:
+    """The named problems of an operation, as entries without a config."""
+    for shape, dtype in operation.problems.values():
+        problem = TuneProblem(target=operation, shape=shape, dtype=dtype if operation.dtypes else None)
+        yield LockEntry.asked(problem.request(_AS_TORCH, spec=spec).key)
+
+
+def _expected(
+    case: BoundEntry, targets: Targets, spec: DeviceSpec, measured: Lockfile
+) -> LockEntry | TritonKernelError | None:
+    """The entry, or the reason why there is none; None where a measured one answers."""
+    pinned = measured.find(case.key_on(spec))
+    if pinned is not None and not pinned.entry.origin.expected:
+        return None
+    try:
+        options = TuneOptions(effort="expected", keep=False)
+        expectation = RequestedTune(request=_request(case, targets, spec), options=options).expectation()
+    except TritonKernelError as error:
+        return error
+    default, pick = expectation.pair
+    entry = case.entry.expecting(pick, default, expectation.text, case.kernel.identity)
+    refused = replace(case, entry=entry).why_invalid(Lockfile((case.device,), (entry,)))
+    return entry if refused is None else SpaceError(refused)
+
+
+def _request(case: BoundEntry, targets: Targets, spec: DeviceSpec) -> TuneRequest:
+    """The request of a tune for an entry's problem, whose tensors are specs."""
+    entry, operation, specs = case.entry, case.target, case.specs
+    if isinstance(entry.call, NotedCall):
+        problem = TuneProblem(target=dispatch.NotedOperation.at(targets.decorated(entry.kernel), entry.call))
+    elif specs is not None and isinstance(operation, Operation):
+        here = replace(operation, arguments=lambda: specs, dtypes=(), problems={})
+        problem = TuneProblem(target=here, space=case.space)
+    else:
+        why = f"{entry.kernel} {entry.label}: its space is not known, nor its call: {entry.call or 'none was noted'}"
+        raise KernelTypeError(why)
+    request = problem.request(_AS_TORCH, spec=spec)
+    return replace(request, problem=replace(request.problem, label=entry.label))

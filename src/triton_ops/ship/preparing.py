@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from triton_ops.backend import CandidateError, Compiler, CompilesAhead, Executable
 from triton_ops.base import Host
-from triton_ops.compilation import CompilePool, SharedCpus
+from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
@@ -58,31 +55,15 @@ def checked(
 def compiled(
     programs: Iterable[EntryProgram], jobs: int | None, timeout_s: float
 ) -> Iterator[tuple[EntryProgram, Compiled]]:
-    """Compile each program once, several at a time; one pool compiles those of one kernel and kind of arguments."""
+    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
     groups: dict[str, list[EntryProgram]] = {}
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
-    cpus, begun = SharedCpus(jobs or Host.usable_cpus()), deque[tuple[CompilePool, list[_Begun]]]()
-    with ExitStack() as stack:
-        for group in groups.values():
-            pool = CompilePool(
-                group[0].compiler, workers=min(len(group), cpus.most), timeout_s=timeout_s, reuse=True, shared_cpus=cpus
-            )
-            stack.enter_context(pool)
-            begun.append((pool, [(program, pool.submit(program.config, anyway=True)) for program in group]))
-            if len(begun) >= cpus.most:
-                yield from _ended(*begun.popleft())
-        while begun:
-            yield from _ended(*begun.popleft())
-
-
-_Begun: TypeAlias = tuple[EntryProgram, "Future[Compiled]"]
-
-
-def _ended(pool: CompilePool, begun: Sequence[_Begun]) -> Iterator[tuple[EntryProgram, Compiled]]:
-    for program, future in begun:
-        yield program, future.result()
-    pool.close()
+    for group in groups.values():
+        workers = min(len(group), jobs or Host.usable_cpus())
+        with CompilePool(group[0].compiler, workers=workers, timeout_s=timeout_s, reuse=True) as pool:
+            futures = [pool.submit(program.config, anyway=True) for program in group]
+            yield from ((program, future.result()) for program, future in zip(group, futures, strict=True))
 
 
 @dataclass(frozen=True)

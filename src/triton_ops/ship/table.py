@@ -86,14 +86,15 @@ class Table:
         facts: Mapping[str, Any],
         tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
-        """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
+        """The measured entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
         The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
         those which entries were imported from, by the entries' source: facts that are not given are taken from there.
         SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
         `names`, or two for one row.
         """
-        entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
+        measured = [entry for entry in lock.entries if entry.kernel == kernel and not entry.origin.expected]
+        entries = [entry for entry in measured if device in (None, entry.device)]
         if not entries:
             words = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
             where = "" if device is None else f" on {device}"
@@ -191,7 +192,7 @@ class Format(Protocol):
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
-        content, path = self.content(table), self.places(folder, table.facts)[0]
+        path, content = self.places(folder, table.facts)[0], self.content(table)
         if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
             raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
         try:

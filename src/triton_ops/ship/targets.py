@@ -20,6 +20,7 @@ from typing import Any
 
 from triton_ops import dispatch, kernels
 from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, HasOperation, Kernel, Operation, StandIn
+from triton_ops.base import canonical_json
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
@@ -242,6 +243,19 @@ class BoundEntry:
     def specs(self) -> dict[str, Any] | None:
         """The arguments with specs for tensors; None where the entry has only their classes."""
         return None if has_classes(self.entry.problem) else specs_of(self.entry.problem)
+
+    @cached_property
+    def by_shape(self) -> dict[str, Any] | None:
+        """Shape and dtype by which an operation makes the problem itself, with its values; None where it does not."""
+        try:
+            extents, *dtypes = self.entry.label.split()
+            shape, dtype = tuple(map(int, extents.split("x"))), next(iter(dtypes), None)
+            problem = self.target.problem(shape, dtype) if isinstance(self.target, Operation) else Problem("")
+        except (ValueError, TritonKernelError):  # the label is for people, and may be anything
+            return None
+        plain = {name: Problem.plain(argument) for name, argument in problem.arguments}
+        same = canonical_json(plain) == canonical_json(dict(self.entry.problem))
+        return {"shape": shape, "dtype": dtype} if same else None
 
     @cached_property
     def space(self) -> ConfigSpace | None:

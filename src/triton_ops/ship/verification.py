@@ -26,7 +26,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
-from triton_ops.ship.preparing import checked, compiled
+from triton_ops.ship.preparing import EntryProgram, checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
@@ -53,13 +53,16 @@ def neighbours(space: ConfigSpace | None, config: Config) -> Iterable[Config]:
 
 
 def unknown_values(case: BoundEntry) -> list[str]:
-    """The tensors of integers in a noted call, such as offsets and tables: the kernel may need other values than these.
+    """The tensors of integers, such as offsets and tables, of a call whose values are made up: it may need others.
 
-    Their values are not kept, and those that are made up may lead it outside of other tensors.
+    Their values are not kept, and those that are made up may lead a kernel outside of other tensors. An operation makes
+    the values of its own problems.
     """
-    if not isinstance(case.entry.call, NotedCall):
-        return []
-    specs = {name: Problem.from_plain(value) for name, value in case.entry.call.arguments.items()}
+    call = case.entry.call
+    if isinstance(call, NotedCall):
+        specs = {name: Problem.from_plain(value) for name, value in call.arguments.items()}
+    else:
+        specs = {} if case.by_shape is not None else case.specs or {}
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]
@@ -107,7 +110,7 @@ def verify(
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
-    measure: Callable[[Measuring, BoundEntry], Iterable[Verdict]] | None = None,
+    measure: Callable[[Measuring, BoundEntry, Sequence[EntryProgram]], Iterable[Verdict]] | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -117,7 +120,7 @@ def verify(
     remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
     many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
     relative. Further options are those of `tune`, such as `effort` and `seed`. Where `measure` is given, it is called
-    in the place of a measurement, and nothing is compiled ahead.
+    in the place of a measurement, with the programs that the entry selects, and nothing is compiled ahead.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for *_, (_, _, own) in entries for program in own] if measure is None else []
@@ -128,7 +131,7 @@ def verify(
         if isinstance(answer, TritonKernelError) or outcome != "ok":
             yield Verdict(entry=entry, outcome=outcome, reason=reason)
         elif (elsewhere := _why_not_measured(answer, here)) is None and measure is not None:
-            yield from measure(measuring, answer)
+            yield from measure(measuring, answer, own)
         elif refusals:
             arch, result = refusals[0]
             yield Verdict(entry=entry, outcome="invalid", reason=f"{result.status} for {arch}: {result.reason}")
@@ -215,8 +218,8 @@ class Measuring:
             result: TuningResult = call.tuned(options, choose(call.space), **how)
             return result
         cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
-        space, kwargs = choose(case.space), made_on(case.specs, device)
-        problem = TuneProblem(target=case.target, kwargs=kwargs, space=space, cold=cold)
+        arguments: dict[str, Any] = case.by_shape or {"kwargs": made_on(case.specs, device)}
+        problem = TuneProblem(target=case.target, space=choose(case.space), cold=cold, **arguments)
         return RequestedTune(request=problem.measurable(device, options.seed), options=options, **how).result()
 
     def _call(self, case: BoundEntry, device: str) -> Any:

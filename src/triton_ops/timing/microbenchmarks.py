@@ -166,8 +166,7 @@ def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
 
 
 def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
-    cache_dir: CacheDir = None,
+    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None, cache_dir: CacheDir = None
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 

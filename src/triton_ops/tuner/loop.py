@@ -341,7 +341,6 @@ class TuningLoop:
         """
         for trial in earlier:
             self._count(trial)
-            self._follow(trial)
         self.best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
@@ -498,14 +497,7 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _follow(self, trial: Trial) -> None:
-        self.doubts.tried(trial)
-        self.proof.tried(trial)
-        if self.proof.dispute:
-            self.stopped = "disputed"
-
     def _keep(self, trial: Trial) -> None:
-        self._follow(trial)
         again = trial.config in self.trials
         self._count(trial)
         if again:  # a repeated measurement may have changed the best trial
@@ -517,6 +509,10 @@ class TuningLoop:
         before = self.trials.get(trial.config)
         self._failed += trial.failed - (before is not None and before.failed)
         self.trials[trial.config] = trial
+        self.doubts.tried(trial)
+        self.proof.tried(trial)
+        if self.proof.dispute:
+            self.stopped = "disputed"
         if trial.measurement is not None:
             self._modes.add(trial.measurement.mode)
 

@@ -50,8 +50,8 @@ def record_of(
     guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
     untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)
     return Record(
-        key=key, winner=winner.config, timing=timing(winner.best_measurement), mode=winner.best_measurement.mode,
-        default=default, default_timing=timing(untuned.best_measurement) if untuned else None, ties=outcome.ties,
+        key=key, winner=winner.config, timing=Timing.of(winner.best_measurement), mode=winner.best_measurement.mode,
+        default=default, default_timing=Timing.of(untuned.best_measurement) if untuned else None, ties=outcome.ties,
         noise=outcome.noise, raced_gain=outcome.gain.centre if outcome.gain else None,
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
         confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
@@ -103,11 +103,6 @@ def _recalled(
         return None
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
-
-
-def timing(measurement: Measurement) -> Timing:
-    """The part of a measurement that a record keeps."""
-    return Timing(measurement.median_ms, measurement.p20_ms, measurement.p80_ms, len(measurement.samples_ms))
 
 
 def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:

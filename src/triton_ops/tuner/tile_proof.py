@@ -65,11 +65,9 @@ class TileProof:
             raise SpaceError(self.dispute, hint=f"{hint}, or more seconds")
 
     def _conclude(self, name: str, wrong: list[Trial]) -> None:
-        values = " and ".join(repr(each.config[name]) for each in wrong)
-        reason = (
-            f"{name} is part of the result: with {values} in place of {self._default[name]!r} it is another one, "
-            f"{wrong[0].error}"
-        )
+        others = " and ".join(repr(each.config[name]) for each in wrong)
+        reason = f"{name} is part of the result: with {others} in place of {self._default[name]!r} it is another one"
+        reason = f"{reason}, {wrong[0].error}"
         if self._made_up:
             self.dispute = reason
         else:

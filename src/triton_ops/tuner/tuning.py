@@ -43,14 +43,7 @@ from triton_ops.tuner.expectation import Expectation
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import Survey, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import (
-    CompiledFeed,
-    Compiles,
-    FirstConfigs,
-    Gate,
-    Leave,
-    wait_for_one,
-)
+from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
 from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
@@ -413,9 +406,10 @@ class Tuning:
         record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
-        unfinished = runs.unfinished(space.fingerprint)
+        plain = self.task.contents is None  # else no log says over which contents its trials were
+        unfinished = runs.unfinished(space.fingerprint) if plain else None
         run = unfinished or own
-        if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
+        if run is None and plain and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
             first = other.trials.get(self.default)
             run = other if first is not None and first.ok else None
         allowed = [] if run is None else [it for it in run.trials.values() if space.why_not(it.config) is None]
@@ -460,7 +454,7 @@ class Tuning:
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
-                pool.close() if process is None else pool.stop()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
@@ -511,7 +505,7 @@ class Tuning:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
         if stopped == "device lost":
             raise device_error(findings.loop.trials)
-        if not findings.cut_short:
+        if not findings.cut_short and (self._proof.dispute or outcome.winner is not None):
             self._proof.end()
         if outcome.winner is None:
             if findings.cut_short:

@@ -7,16 +7,13 @@ compiled code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, pairwise
 from typing import Any, get_args
 
 from triton_ops.base import is_positive, require
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
-from triton_ops.space import Config
-from triton_ops.values.buckets import LARGEST, Range
 from triton_ops.values.tensors import Fill, TensorSpec
 
 _FORM = "a content is a mapping from names of arguments to values, or a function of the arguments and a seed"
@@ -69,29 +66,30 @@ class Contents:
             the default; else by the weighted mean of its times.
         held_out: Further draws of each content that is drawn. They are timed beside, decide nothing, and tell how much
             the winner loses on contents that nobody has tuned for.
-        statistics: Functions of the arguments by name, each of which gives a whole number that the host knows at a
-            call, such as the rows of the largest group. A lockfile can have a config for each range of one.
     """
 
     items: Sequence[tuple[float, Any]]
     worst: bool = False
     held_out: int = 1
-    statistics: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        items, statistics = [*self.items] if isinstance(self.items, (list, tuple)) else [], dict(self.statistics)
+        items = [*self.items] if isinstance(self.items, (list, tuple)) else []
         fit = [isinstance(each, (list, tuple)) and len(each) == 2 and is_positive(each[0]) for each in items]
         if not items or not all(fit) or not all(callable(it[1]) or isinstance(it[1], Mapping) for it in items):
             raise SettingsError(f"contents are {self.items!r}; they are pairs of a positive weight and a content",
                                 hint=_FORM)  # fmt: skip
-        if type(self.held_out) is not int or self.held_out < 0 or not all(map(callable, statistics.values())):
-            given = f"held_out is {self.held_out!r} and statistics {statistics!r}"
-            raise SettingsError(f"{given}; they are a whole number, and functions of the arguments by name")
+        if type(self.held_out) is not int or self.held_out < 0:
+            raise SettingsError(f"held_out is {self.held_out!r}; it must be a whole number of 0 or more")
 
     @classmethod
-    def of(cls, contents: Contents | Sequence[tuple[float, Any]]) -> Contents:
-        """Contents as a caller gives them."""
-        return contents if isinstance(contents, Contents) else cls(contents)
+    def of(cls, contents: Contents | Sequence[tuple[float, Any]], names: Collection[str]) -> Contents:
+        """Contents as a caller gives them, of arguments that are among these names."""
+        own = contents if isinstance(contents, Contents) else cls(contents)
+        named = {name for _, each in own.items if isinstance(each, Mapping) for name in each}
+        if strange := sorted(named - set(names)):
+            what = f"contents replace {', '.join(strange)}, which is no tensor argument"
+            raise SettingsError(what, hint=f"there are {', '.join(names)}")
+        return own
 
     @staticmethod
     def draw(kind: str, amount: float = 0.0, form: str = "ends") -> Callable[[Any, int], Any]:
@@ -110,21 +108,16 @@ class Contents:
             SettingsError: There is no such kind or form, or the number does not fit.
         """
         least, most = _LIMITS.get(kind, (0, math.inf))
-        given: object = amount
-        if not isinstance(given, (int, float)) or not least <= given <= most or given == math.inf:
-            raise SettingsError(f"{kind} of {given!r}: it must be a number from {least} to {most}")
+        number: object = amount
+        if not isinstance(number, (int, float)) or not least <= number <= most or number == math.inf:
+            raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
         if kind not in (*_SHARES, "sparse") or form not in _FORMS:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
             raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
         return partial(_drawn, kind, float(amount), form)
 
-    @property
-    def names(self) -> set[str]:
-        """The arguments that contents replace, as far as they are named."""
-        return {name for _, content in self.items if isinstance(content, Mapping) for name in content}
-
-    def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, int], Any]]:
-        """Label, weight, statistics and tensors by name of each content, then of the draws held out, of weight 0.
+    def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:
+        """Label, weight and tensors by name of each content, then of the draws held out, of weight 0.
 
         Raises:
             SettingsError, ShapeMismatchError: The values of a content do not fit the arguments.
@@ -135,9 +128,7 @@ class Contents:
             further = seed + turn * _HELD_OUT_SEED
             draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in made]
         for label, weight, content, own_seed in draws:
-            tensors = _values(content, arguments, own_seed)
-            numbers = {name: int(function({**arguments, **tensors})) for name, function in self.statistics.items()}
-            yield label, weight, numbers, tensors
+            yield label, weight, _values(content, arguments, own_seed)
 
     def value(self, units_ms: list[float], times_ms: Sequence[float]) -> float:
         """What a config's times on each content count as; those of the default, the first, fill the `units_ms`."""
@@ -148,40 +139,12 @@ class Contents:
         pairs = list(zip(units_ms[: len(weights)], times_ms, strict=False))
         return max(time / max(unit, 1e-9) for unit, time in pairs) * sum(unit for unit, _ in pairs)
 
-    @staticmethod
-    def ranges(rows: Sequence[Any], name: str, most: int, regret: float) -> list[tuple[Config, int, Range]]:
-        """Configs for ranges of a statistic that lie side by side, each with a value of it: at most so many.
-
-        As few as lose at most `regret` in the weighted mean, beside the best raced config of each content of `rows`.
-        """
-        values = sorted({row.statistics[name] for row in rows})
-        configs = [config for config, _ in rows[0].times_ms]
-        costs = {
-            (config, value): math.fsum(r.weight * r.regret(config) for r in rows if r.statistics[name] == value)
-            for config in configs for value in values
-        }  # fmt: skip
-
-        def best(first: int, last: int) -> tuple[float, int]:
-            part = values[first:last]
-            return min((math.fsum(costs[config, value] for value in part), at) for at, config in enumerate(configs))
-
-        for count in range(1, min(most, len(values)) + 1):
-            cuts = [(0, *inner, len(values)) for inner in combinations(range(1, len(values)), count - 1)]
-            cost, cut = min((math.fsum(best(*pair)[0] for pair in pairwise(each)), each) for each in cuts)
-            if cost <= regret * math.fsum(row.weight for row in rows):
-                break
-        lows = [0, *(math.isqrt(values[at - 1] * values[at]) + 1 for at in cut[1:-1]), LARGEST + 1]
-        return [
-            (configs[best(first, last)[1]], values[first], Range((name,), low, high - 1))
-            for (first, last), (low, high) in zip(pairwise(cut), pairwise(lows), strict=True)
-        ]
-
 
 def _label(content: Any) -> str:
     if isinstance(content, Mapping):
         return ", ".join(f"{name} {_label(value)}".rstrip() for name, value in content.items()) or "its own"
-    if isinstance(content, partial) and content.func is _drawn:
-        return f"{content.args[0]}({content.args[1]:g})"
+    if isinstance(content, partial):
+        return "{}({:g})".format(*content.args) if content.func is _drawn else _label(content.func)
     return content if isinstance(content, str) else str(getattr(content, "__name__", ""))
 
 
@@ -205,7 +168,7 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name
         )
     word = isinstance(made, str) and made in get_args(Fill)
-    total = int(own.flatten()[-1]) if made in ("ends", "offsets") and word else 0
+    total = int(own.flatten()[-1]) if word and made in ("ends", "offsets") else 0
     spec = replace(TensorSpec.of(own), fill=made if word else "empty", total=total)
     tensor = spec.create_tensor(str(own.device), seed)
     return tensor if word else tensor.copy_(replace(spec, fill=made).own_values(own.device))

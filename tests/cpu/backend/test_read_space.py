@@ -84,6 +84,12 @@ def heads(x, y, rows, HEADS: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr,
 
 
 @triton.jit
+def widths(x, y, WIDTH: tl.constexpr):
+    at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
 def quantized(x, q, scales, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     block = tl.load(x + at, mask=at < n)
@@ -104,6 +110,26 @@ def summed(x, y, n, BLOCK: tl.constexpr):
     for at in range(tl.program_id(0) * 0, n, BLOCK):
         total += tl.load(x + at + tl.arange(0, BLOCK), mask=at + tl.arange(0, BLOCK) < n)
     tl.store(y, tl.sum(total, axis=0))
+
+
+@triton.jit
+def bounded_by_data(x, y, n, BLOCK: tl.constexpr, PART: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    count = tl.sum(tl.load(x + at, mask=at < n))
+    for part in range(tl.cdiv(count, PART)):
+        here = part * PART + tl.arange(0, PART)
+        tl.store(y + here, part, mask=here < count)
+
+
+@triton.jit
+def polynomial(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + at, mask=at < n)
+    b = (a + 1) * (a + 2) * (a + 3) * (a + 4)
+    c = (b + 1) * (b + a) * (b + 3) * (b + a)
+    d = (c + b) * (c + a) * (c + 3) * (c + b)
+    e = (d + c) * (d + b) * (d + a) * (d + c)
+    tl.store(y + at, (e + d) * (e + c) * (e + b) * (e + a), mask=at < n)
 
 
 @triton.jit
@@ -218,6 +244,12 @@ def test_a_constant_that_is_part_of_the_result_is_left_alone(kernel, name, why):
     read = ReadSpace.of(kernel, {"n": 4096, name: 128})
     assert name not in read.tunables
     assert why in read.meaning[name]
+
+
+def test_a_width_that_nothing_bounds_is_of_doubt_and_the_grid_decides():
+    assert "may be a width" in ReadSpace.of(widths, {}).reasons["WIDTH"]
+    assert "may be a width" in ReadSpace.of(widths, {"WIDTH": 64}).meaning["WIDTH"]
+    assert "ignores it" in ReadSpace.of(widths, {}, grid=lambda _: (32,)).meaning["WIDTH"]
 
 
 def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it():

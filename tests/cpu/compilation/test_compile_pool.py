@@ -442,7 +442,7 @@ def test_closing_ends_what_hangs_and_cancels_the_rest(own_fork_server, started):
     waiting = pool.submit(config("good", 256))
     eventually(started)
     left = started()
-    pool.stop()
+    pool.end()
     pool.close()
     pool.close()
     gone(left)

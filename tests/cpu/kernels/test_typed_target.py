@@ -272,3 +272,15 @@ def test_other_values_of_what_a_launch_brings_are_read_for_a_tune_and_around_a_l
     assert [*wide.seeds] == [*space("listed", None)]
     assert len(wide.tunables["BLOCK"]) > len(space("listed", None).tunables["BLOCK"])
     assert space("above", True).tunables.keys() == space("above", None).tunables.keys(), "what heuristics compute stays"
+
+
+def test_a_kernel_under_a_decorator_without_a_list_has_the_space_of_its_launch(tmp_path):
+    path = tmp_path / "unlisted.py"
+    path.write_text(
+        Path(FILE).read_text(encoding="utf-8").partition("@triton.heuristics")[0]
+        + "unlisted = triton_ops.autotune(key=['n'])(plain)\n\n\n"
+        + "def copy(x):\n    unlisted[grid_of(x)](x, torch.empty_like(x), x.numel())\n",
+        encoding="utf-8",
+    )
+    space = TypedTarget(f"{path}:unlisted", tmp_path, TypedProblem.of("1000"), gpu="H100").load().space
+    assert (space.tiles, space.made_up) == (("BLOCK",), True)

@@ -10,7 +10,8 @@ import pytest
 from tests.cpu.serving.engines import KERNEL, write_engines
 from triton_ops.cli.app import main
 from triton_ops.exceptions import SettingsError
-from triton_ops_serving.experts import chosen_experts, parts_of, routing_named, sorted_tokens
+from triton_ops_serving.experts import chosen_experts, operation_of, parts_of, routing_named, sorted_tokens
+from triton_ops_serving.model import EngineProblem
 
 TINY = {
     "model_type": "mixtral", "hidden_size": 32, "intermediate_size": 16, "num_local_experts": 4,
@@ -96,4 +97,10 @@ def test_only_what_nothing_answered_is_tuned(problem, said, tmp_path, cli):
 def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):
     model = tmp_path / "config.json"
     model.write_text(json.dumps({**TINY, "quantization_config": {"quant_method": "fp8"}}))
+    for facts in ({"dtype": "fp8_w8a8"}, {"dtype": "fp8_w8a8", "block_shape": [16, 24]}, {"dtype": "int8_w8a8"}):
+        problem = EngineProblem(
+            form="vllm-moe", layer="", facts={"E": 4, "N": 16, **facts}, extents={"K": 32, "columns": 32, "top_k": 2}
+        )
+        with pytest.raises(SettingsError, match="without whole blocks cannot be tuned here"):
+            operation_of(problem, None, "uniform", None, "bfloat16")
     assert "kernels of sglang are not tuned here" in cli("engine", "tune", "sglang", "--model", model).err

@@ -102,6 +102,12 @@ def test_a_grouping_by_channel_is_read_from_compressed_tensors():
         ({**QWEN, "num_experts": [64, 128]}, 1, r"num_experts is \[64, 128\], and no number"),
         (MIXTRAL, 5, "14336 among 5 ranks is no whole number of columns"),
         ({**DEEPSEEK, "num_attention_heads": None}, 32, "2048 among 32 ranks is no whole number of 128 columns"),
+        ({**MIXTRAL, "quantization_config": {**FP8, "weight_block_size": "128"}}, 1, "quantisation by fp8 is not"),
+        (
+            {**MIXTRAL, "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": 1}}},
+            1,
+            "quantisation by compressed-tensors is not",
+        ),
         ({"model_type": "gpt2"}, 1, "nothing of this gpt2 has a table in vllm"),
     ],
 )
@@ -145,5 +151,5 @@ def test_a_list_has_every_size_as_json(tmp_path, cli):
     path.write_text(json.dumps(MIXTRAL))
     document = json.loads(cli("engine", "list", "vllm", "--model", path, "--tp", "8", "--json").out)
     (problem,) = document["problems"]
-    assert (problem["facts"], problem["extents"]) == ({"E": 8, "N": 1792}, {"K": 4096, "top_k": 2})
+    assert (problem["facts"], problem["extents"]) == ({"E": 8, "N": 1792}, {"K": 4096, "columns": 3584, "top_k": 2})
     assert (problem["row"], len(problem["sizes"]), problem["sizes"][-1]) == ("M", 18, 4096)

@@ -127,6 +127,14 @@ def test_a_device_that_cannot_be_told_leaves_the_engine_its_own(engines, lock, c
     assert "it cannot be answered: RuntimeError: no GPU" in caplog.text
 
 
+def test_an_engine_without_the_look_up_starts(engines, lock, caplog):
+    path = engines / f"{VLLM.replace('.', '/')}.py"
+    path.write_text(path.read_text().replace("def get_moe_configs", "def other"))
+    plugins.vllm()
+    assert importlib.import_module(VLLM).other(8, 14336, None)
+    assert "this vLLM has no" in caplog.text
+
+
 def test_a_hundred_thousand_look_ups_while_the_lockfile_changes(engines, lock):
     plugins.vllm()
     module = importlib.import_module(VLLM)

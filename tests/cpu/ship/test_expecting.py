@@ -16,11 +16,12 @@ from triton_ops.cli.app import main  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.dispatch import would_run  # noqa: E402
 from triton_ops.dispatch.operations import decided  # noqa: E402
-from triton_ops.exceptions import UntunedError  # noqa: E402
+from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.records import Lockfile, Misses, Record, Timing, lock_of  # noqa: E402
-from triton_ops.records.command_lock import updated  # noqa: E402
+from triton_ops.records.command_lock import changes, updated  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
+from triton_ops.ship.table import Names, Table  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -106,6 +107,10 @@ def test_what_is_measured_takes_the_place_of_what_is_expected_and_is_left_in_its
     command(*for_h200("norm"))
     expected = Lockfile.read(path)
     lock, _ = lock_of([measured()])
+    (change,) = changes(expected, lock_of([measured(FAST)])[0])
+    assert change.fields == ("expected: True | False",)
+    with pytest.raises(SettingsError, match="the lockfile has no entry of norm"):
+        Table.of_lockfile(expected, "norm", None, Names(), {}, {})
     after = updated(expected, lock)
     assert [(each.config, each.origin.source) for each in after.entries] == [(SLOW, "record")]
     wide = replace(lock.entries[0], ignored=("eps",))
@@ -137,7 +142,7 @@ def test_a_problem_that_was_missed_is_looked_at_too_by_the_call_that_is_noted(lo
     call = decorated.launches.call_of((4096,), (), tensors())
     Misses(tmp_path).note(call.key, call=call.noted)
     flush_misses()
-    code, out, error = command(*for_h200("decorated"))
+    code, _, error = command(*for_h200("decorated"))
     assert (code, error) == (0, "")
     (entry,) = Lockfile.read(path).entries
     assert (entry.config["BLOCK"], entry.default["BLOCK"], entry.call) == (1024, 32, call.noted)

@@ -9,17 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tests.clocks import MS, Clock
-from triton_ops import Operation, operation, tune
+from triton_ops import Operation, TensorSpec, operation, recall, tune
 from triton_ops.backend import FunctionKernel
-from triton_ops.base import warn_once
+from triton_ops.base import Host, warn_once
 from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.dispatch import would_run
-from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
 from triton_ops.records.command_lock import updated
 from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
-from triton_ops.ship.command_loading import _kept
-from triton_ops.ship.repair import cause, repair
+from triton_ops.ship.repair import _written, cause, repair, serve_idle
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import Verdict
 from triton_ops.space import Config
@@ -44,6 +43,17 @@ def timed(n, tile, other):
         raise ValueError("it fails")
     clock.spend(round(abs(ms) * MS * chance.lognormvariate(0, times_ms.get("noise", 0))))
     return n if ms > 0 else -n
+
+
+@operation(
+    space={"way": [1, 2]}, device="cpu",
+    arguments=lambda n=4: {"ends": TensorSpec((3,), "int64", fill="ends", total=n), "n": n},
+)  # fmt: skip
+def sliced(ends, n, way):
+    ground()[0].spend(10 * MS)
+    if int(ends[-1]) != n:
+        raise ValueError(f"its last end is {int(ends[-1])}")
+    return ends * way // way
 
 
 @pytest.fixture
@@ -165,6 +175,18 @@ def test_a_config_that_was_only_expected_is_measured_once_a_race_has_confirmed_i
     assert verdict.becomes.measured.median_ms < 9
 
 
+def test_the_values_of_a_problem_that_an_operation_makes_are_its_own_and_others_are_none_that_fail(times_ms, tmp_path):
+    pytest.importorskip("torch")
+    for label, outcome in (("8", "ok"), ("of somebody", "not measured")):
+        entry = LockEntry.asked(Key.of(sliced.problem((8,)), sliced.kernel.identity, probe("cpu")))
+        entry = replace(entry.expecting(Config(way=1), Config(way=1), "", sliced.kernel.identity), label=label)
+        device = lock_for(record_of(2)).devices[0]
+        lock = Lockfile((device,), (replace(entry, device=device.alias),))
+        (verdict,) = repair(lock, Targets([sliced]), probe("cpu"), tmp_path, listener=Silent())
+        assert verdict.outcome == outcome, verdict.reason
+    assert "values that are made up for ends" in verdict.reason
+
+
 def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
     def space(problem):
         return {"tile": [2, 3] if problem["n"] < 16 else [2], "other": [1]}
@@ -256,13 +278,48 @@ def test_the_command_writes_what_it_finds_and_exits_by_it(times_ms, tmp_path, ca
     assert main(["lock", "verify", "lock.json", "--markdown", "--json"]) == 2
 
 
+def of_another_version(record):
+    return replace(record, key=replace(record.key, identity={**record.key.identity, "triton": "0.1"}))
+
+
+def test_records_of_other_versions_race_and_are_kept_for_these_beside_the_earlier_ones(times_ms, tmp_path, capsys):
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    slower, holds = of_another_version(record_of(2)), of_another_version(record_of(1, n=5))
+    for record in (slower, holds):
+        store_in(str(tmp_path)).put(record)
+    words = ["lock", "verify", "--repair", "--records", "--device", "cpu", "--cache-dir", str(tmp_path)]
+    assert main([*words, "--json"]) == 5
+    outcomes = {each["entry"]["label"]: each["outcome"] for each in json.loads(capsys.readouterr().out)["items"]}
+    assert outcomes == {"4": "repaired", "5": "ok"}
+    new = recall(timed, shape=(4,), device="cpu", cache_dir=tmp_path)
+    assert (new.winner["tile"], new.versions["python"], new.gain > 1.2) == (3, Host.versions()["python"], True)
+    assert recall(timed, shape=(5,), device="cpu", cache_dir=tmp_path).winner["tile"] == 1
+    assert store_in(str(tmp_path)).get(slower.id) == slower
+    assert main(["lock", "verify", "--records"]) == 2
+
+
+def test_an_engine_repairs_in_idle_time_what_is_of_other_versions_one_race_for_each_next(times_ms, tmp_path):
+    times_ms.update({(4, 2, 1): 12.0, (4, 3, 1): 8.0})
+    path, options = tmp_path / "lock.json", {"targets": [timed], "device": "cpu", "cache_dir": tmp_path}
+    old = of_other_versions(lock_for(record_of(2), record_of(1, n=5)))
+    replace(old, entries=(*old.entries, *lock_for(record_of(1, n=6)).entries)).write(path)
+    idle = serve_idle(path, **options)
+    verdict = next(idle)
+    written = {each.label: each for each in Lockfile.read(path).entries}
+    assert written[verdict.entry.label] == verdict.becomes
+    assert sum("triton" in each.identity for each in written.values()) == 1  # the other one still waits
+    assert [each.outcome for each in idle] in (["ok"], ["repaired"])
+    assert list(serve_idle(path, **options)) == []
+    assert {each.config["tile"] for each in Lockfile.read(path).entries} == {1, 3}
+
+
 def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):
     lock, path = lock_for(record_of(2), record_of(3, n=5)), tmp_path / "lock.json"
     lock.write(path)
     one = lock.entries[0]
     verdict = Verdict(entry=one, outcome="ok", becomes=replace(one, label="raced"))
-    assert _kept(verdict, lock, path) == verdict
+    assert _written(verdict, verdict.becomes, lock, path) == verdict
     assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
-    again = _kept(verdict, lock, path)
+    again = _written(verdict, verdict.becomes, lock, path)
     assert (again.outcome, again.becomes, "changed in the file" in again.reason) == ("not measured", None, True)
     assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]

@@ -1,7 +1,6 @@
 """Tunes over several contents: what wins, is verified, and is told of draws held out; which record answers."""
 
 import functools
-from dataclasses import replace
 
 import pytest
 
@@ -10,8 +9,6 @@ from triton_ops import Contents, FunctionKernel, TuneProblem, recall, tune, tune
 from triton_ops.backend import Arguments
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import LockPlan, lock_of
-from triton_ops.records.command_lock import updated
 from triton_ops.timing import HostTimer, rounds
 
 torch = pytest.importorskip("torch")
@@ -27,7 +24,7 @@ def ground():
     return Clock(), [0.0]
 
 
-def grouped(x, ends, out, largest=0, *, TILE):
+def grouped(x, ends, out, *, TILE):
     """Spend milliseconds on each tile of each group: one, and one for each 16 rows."""
     clock, wrong = ground()
     counts = ends.diff(prepend=ends[:1] * 0)
@@ -107,6 +104,15 @@ def test_a_record_answers_for_its_contents_and_for_launches_that_have_none(kerne
     assert outcome.result.best_config["TILE"] == 16
 
 
+def test_trials_of_another_run_are_no_trials_over_contents(kernel):
+    kernel, arguments, _ = kernel
+    tune(kernel, kwargs=arguments, space={"TILE": [64, 8]}, effort="race")
+    assert len(winner(kernel, arguments, None)[1].trials) == 3
+    over = winner(kernel, arguments, [(1, HOT)])[1]
+    assert over.trials[0].median_ms == 5.0  # of tile 64 over the hot content alone
+    assert over.best_config["TILE"] == 16
+
+
 def test_contents_of_a_record_stand_in_its_file_only_where_there_are_some(kernel, tmp_path):
     kernel, arguments, _ = kernel
     winner(kernel, arguments, None, cache_dir=tmp_path / "plain")
@@ -134,28 +140,3 @@ def test_further_sets_of_a_content_share_what_it_does_not_replace():
         assert own.keyword["out"].data_ptr() != base.keyword["out"].data_ptr()
         assert (own.keyword["x"].tolist(), own.keyword["ends"].tolist()) == ([0.0] * 4, ENDS.tolist())
         assert base.keyword["ends"].tolist() == HOT["ends"]
-
-
-def test_a_lockfile_has_a_config_for_each_range_of_a_statistic_of_the_contents(kernel, tmp_path):
-    kernel, arguments, _ = kernel
-    arguments["largest"] = 8
-    even, hot, uneven = {}, HOT, {"ends": [2, 4, 6, 32]}
-    contents = Contents(
-        [(1, even), (1, uneven), (1, hot)], statistics={"largest": lambda each: int(each["ends"].diff().max() or 32)}
-    )
-    assert winner(kernel, arguments, contents)[0] == 16
-    record = recall(kernel, kwargs=arguments, space=SPACE)
-    lock, _ = lock_of([record], LockPlan(buckets={"largest": "contents@2"}))
-    assert [(entry.config["TILE"], entry.ranges[0].low) for entry in lock.entries] == [(8, 0), (16, 15)]
-    assert {entry.origin.source for entry in lock.entries} == {"one config of 2 by largest"}
-
-    def answer(largest):
-        return lock.find(replace(record.key, problem={**record.key.problem, "largest": largest}))
-
-    assert [answer(largest).entry.config["TILE"] for largest in (1, 14, 15, 4_000)] == [8, 8, 16, 16]
-    assert "largest from 15 to" in str(answer(26))
-    (alone,) = lock_of([record], LockPlan(buckets={"largest": "contents@1"}))[0].entries
-    assert (alone.config, alone.origin.source) == (record.winner, "record")
-    assert len(updated(lock, lock_of([record], LockPlan(buckets={"largest": "contents@3"}))[0]).entries) == 2
-    with pytest.raises(SettingsError, match="no rule for buckets"):
-        LockPlan(buckets={"largest": "contents@0"})

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from triton_ops import Contents
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
-from triton_ops.space import Config
 
 torch = pytest.importorskip("torch")
 
@@ -58,18 +57,18 @@ def test_contents_replace_values_and_keep_shape_dtype_and_strides():
     ends = torch.tensor([2, 4], dtype=torch.int32)
     contents = Contents(
         [(2, {}), (1, {"ends": [1, 4], "x": "zeros"}), (1, lambda own, seed: {"ends": own["ends"] * 0 + 4})],
-        held_out=2, statistics={"last": lambda own: own["ends"][-1]},
+        held_out=2,
     )  # fmt: skip
     own, saved, made, *held_out = list(contents.drawn({"x": x, "ends": ends, "n": 3}, 0))
-    assert own == ("its own", 2.0, {"last": 4}, {})
-    label, weight, _, values = saved
+    assert own == ("its own", 2.0, {})
+    label, weight, values = saved
     assert (label, weight) == ("ends, x zeros", 1.0)
     assert values["x"].stride() == x.stride()
     assert not values["x"].any()
     assert values["ends"].tolist() == [1, 4]
     assert values["ends"].dtype == torch.int32
-    assert made[3]["ends"].tolist() == [4, 4]
-    assert [weight for _, weight, *_ in held_out] == [0.0, 0.0]  # of what is made alone
+    assert made[2]["ends"].tolist() == [4, 4]
+    assert [weight for _, weight, _ in held_out] == [0.0, 0.0]  # of what is made alone
     assert ends.tolist() == [2, 4]
 
 
@@ -82,7 +81,7 @@ def test_the_mean_is_weighted_and_the_worst_is_relative_to_the_first():
 @pytest.mark.parametrize("contents", [[], "zipf", {}, [{}], [(0, {})], [(1, {}, 2)], [(1, "zipf")], [(True, None)]])
 def test_contents_that_are_none(contents):
     with pytest.raises(SettingsError, match=r"content"):
-        Contents.of(contents)
+        Contents.of(contents, [])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_draws_that_are_none(draw):
         Contents.draw(*draw)
 
 
-@pytest.mark.parametrize("more", [{"held_out": -1}, {"held_out": 1.0}, {"statistics": {"largest": 3}}])
+@pytest.mark.parametrize("more", [{"held_out": -1}, {"held_out": 1.0}])
 def test_options_of_contents_that_are_none(more):
     with pytest.raises(SettingsError):
         Contents([(1, {})], **more)
@@ -107,31 +106,3 @@ def test_options_of_contents_that_are_none(more):
 def test_values_that_do_not_fit(content, error):
     with pytest.raises(error):
         list(Contents([(1, content)]).drawn({"ends": torch.tensor([2, 4]), "n": 4}, 0))
-
-
-class Row:
-    """The times of two configs on a content with a statistic."""
-
-    weight = 1.0
-
-    def __init__(self, value, first_ms, second_ms):
-        self.statistics, self.times_ms = {"largest": value}, ((FIRST, first_ms), (SECOND, second_ms))
-
-    def regret(self, config):
-        times = dict(self.times_ms)
-        return times[config] / min(times.values()) - 1
-
-
-FIRST, SECOND = Config(TILE=8), Config(TILE=64)
-
-
-def test_ranges_are_as_few_as_the_regret_allows_and_lie_side_by_side():
-    rows = [Row(4, 1.0, 2.0), Row(16, 1.0, 1.5), Row(64, 1.5, 1.0), Row(256, 3.0, 1.0)]
-    two = Contents.ranges(rows, "largest", 4, 0.01)
-    assert [(config, value) for config, value, _ in two] == [(FIRST, 4), (SECOND, 64)]
-    (first, second) = (span for _, _, span in two)
-    assert (first.low, first.high, second.low) == (0, 32, 33)
-    assert second.high >= 1 << 60
-    assert [config for config, _, _ in Contents.ranges(rows, "largest", 1, 0.01)] == [SECOND]
-    assert [config for config, _, _ in Contents.ranges(rows, "largest", 4, 0.5)] == [SECOND]
-    assert len(Contents.ranges(rows[:1], "largest", 4, 0.0)) == 1
