@@ -372,10 +372,8 @@ class SourceLaunch(_FunctionScope):
 
     def given(self, node: ast.expr) -> list[str]:
         """The parameters that are given an expression, or the one that it reads from the config."""
-        text = ast.unparse(self.resolved(node))
-        return (
-            [_config_key(node)] if _config_key(node) else [name for name in self.arguments if self.text(name) == text]
-        )
+        key, text = _config_key(node), ast.unparse(self.resolved(node))
+        return [key] if key else [name for name in self.arguments if self.text(name) == text]
 
 
 def _config_key(node: ast.expr) -> str:
@@ -439,9 +437,8 @@ class _LaunchReader:
         for one in call.args:
             parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
             values += parts or ()
-            if parts is None or (
-                isinstance(one, ast.Starred) and ast.unparse(scope.resolved(one.value))[-9:] == ".stride()"
-            ):
+            starred = ast.unparse(scope.resolved(one.value)) if isinstance(one, ast.Starred) else ""
+            if parts is None or starred.endswith(".stride()"):
                 break  # how many more there are is not seen
         arguments = dict(zip(self._parameters, values, strict=False))
         for keyword in call.keywords:
@@ -509,9 +506,7 @@ def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -
     elif isinstance(node, (ast.IfExp, ast.Dict, ast.Subscript)) or (
         isinstance(node, ast.Call) and last_name(node) in ("get", "wrap_triton", "cast")
     ):
-        inner = ast.iter_child_nodes(
-            node
-        )  # `wrap_triton` is torch.library's, of what it is to trace, `cast` that of types
+        inner = ast.iter_child_nodes(node)  # `wrap_triton` is torch.library's, and hands on what it is given
     elif isinstance(node, ast.Attribute) and node.attr == "get":
         inner = [node.value]
     names = {dotted_name(node).rpartition(".")[2]} if isinstance(node, ast.expr) else set()

@@ -291,7 +291,7 @@ def changed_global(kernel: KernelReading) -> Iterable[Statement]:
                 )  # fmt: skip
         assigned = [statement for statement in kernel.tree.body if _assigns(statement, name)]
         lines = [statement.lineno for statement in assigned]
-        if len({ast.unparse(statement) for statement in assigned}) == 1:
+        if not any(isinstance(one, ast.AugAssign) for one in assigned) and len(set(map(ast.unparse, assigned))) == 1:
             continue  # the same value again
         for line in (line for line in lines[1:] if line > kernel.line > lines[0]):
             yield Seen(

@@ -280,7 +280,7 @@ def _is_of_other(kernel: KernelReading, one: _UnmaskedIndex, launch: SourceLaunc
     if names and tiles and not set(names).intersection(tiles):
         return True
     size, number = (launch.literal(part) for part in (_rounds_up(blocks) or blocks, block))
-    if not isinstance(number, int):
+    if not isinstance(number, int) or number < 1:
         return False
     return (not names and number != one.index.extent) or (isinstance(size, int) and size % number == 0)
 

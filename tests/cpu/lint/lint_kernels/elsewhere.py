@@ -345,7 +345,7 @@ def launch_evidence(x, w, y, taps):
     n = x.shape[-1]
     sums_of_each_head_good[(triton.cdiv(n, 64), x.size(0))](x, y, n, x.stride(0), x.size(0), taps.shape[0], 64)
     one_axis_of_programs_good[(n,)](x, y, n, D=64)
-    batch, M, width = w.shape
+    batch, M, _ = w.shape
     w = w.transpose(1, 2).contiguous()
     transposed_after_its_shape_good[(triton.cdiv(M, 64), batch)](w, y, M, w.stride(0), w.stride(2), B=64)
 
