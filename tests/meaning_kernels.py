@@ -103,3 +103,9 @@ def call(planted: Planted) -> tuple[Any, dict[str, Any]]:
     values = {"x": torch.rand(N) + 0.5, "out": torch.zeros(N), "n": N, **planted.values}
     programs = {"": lambda _: (ROWS,), None: None}.get(planted.by) or (lambda meta: (triton.cdiv(N, meta[planted.by]),))
     return programs, values
+
+
+@triton.jit
+def every_second(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n), mask=(at < n) & (at % 2 == 0))

@@ -31,7 +31,7 @@ from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.values import Compiled, Key, Trial
 
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
@@ -138,11 +138,14 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
 
 
 def _space(space: ConfigSpace) -> SpaceFacts:
+    def source(predicate: Any) -> str:  # rules that were read hold the kernel, whose source is in the key
+        return "" if isinstance(space, UnlistedSpace) else Source.of(predicate).fingerprint
+
     return SpaceFacts(
         fingerprint=space.fingerprint,
         tunables={name: list(tunable.values) for name, tunable in space.tunables.items()},
         constraints=tuple(
-            ConstraintFacts(name=it.name, reason=it.reason, names=it.names, source=Source.of(it.predicate).fingerprint)
+            ConstraintFacts(name=it.name, reason=it.reason, names=it.names, source=source(it.predicate))
             for it in space.constraints
         ),
         default=space.default,

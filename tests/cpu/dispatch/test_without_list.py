@@ -104,18 +104,19 @@ def refusals():
     return [(planted.constant, refused(planted)) for planted in meaning_kernels.PLANTED]
 
 
-def tuned_without_a_list(folder):
-    """The result of a launch that tunes a kernel without a list, run as Python."""
-    out, kernel = torch.zeros(100), autotune(key=["n"], on_miss="race", cache_dir=folder)(tuned_kernels.add)
-    kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](torch.ones(100), torch.ones(100), out, 100)
-    return out.sum().item(), kernel.decisions[0].found.rung
+def tuned_though_a_part_is_not_written(folder):
+    """The elements that a launch has left as they were, of a kernel that writes every second one."""
+    out, kernel = torch.full((100,), 7.0), autotune(key=["n"], on_miss="race", cache_dir=folder)
+    every_second = kernel(meaning_kernels.every_second)
+    every_second[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](torch.ones(100), out, 100)
+    return out.sum().item(), every_second.decisions[0].found.rung
+
+
+def test_a_kernel_is_tuned_at_its_first_call_though_it_writes_a_part_of_its_outputs(interpreted, tmp_path):
+    assert interpreted(tuned_though_a_part_is_not_written, tmp_path) == (400.0, "tuned")
 
 
 def test_a_constant_that_is_part_of_the_result_is_refused_or_left_alone(interpreted):
     reasons = interpreted(refusals)
     assert len(reasons) == 10
     assert all(constant in reason for constant, reason in reasons), reasons
-
-
-def test_a_kernel_without_a_list_is_tuned_at_its_first_call(interpreted, tmp_path):
-    assert interpreted(tuned_without_a_list, tmp_path) == (200.0, "tuned")
