@@ -216,7 +216,9 @@ class _Frame:
                 visited.add(key)
                 begins = value.left if isinstance(value, ast.BinOp) else None
                 goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
-                marks |= frame._marks_within(value, visited) | ({"loop"} if goes_on else set())
+                marks |= {"loop"} if goes_on else set()
+                parts = value.args[:-1][:1] if _is_loop(value) else [value]  # type: ignore[attr-defined]  # the begin
+                marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks
 
     @cached_property
@@ -256,8 +258,8 @@ class _Frame:
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            pairs = ((a, b) for a in self.terms(node.left) for b in self.terms(node.right))
-            return [(*a, *b) for a, b in pairs][:_MOST_TERMS]
+            left, right = self.terms(node.left), self.terms(node.right)
+            return [(*a, *b) for a in left for b in right][:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
             return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
         if isinstance(node, ast.Subscript):

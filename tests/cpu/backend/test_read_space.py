@@ -113,6 +113,26 @@ def summed(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def bounded_by_data(x, y, n, BLOCK: tl.constexpr, PART: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    count = tl.sum(tl.load(x + at, mask=at < n))
+    for part in range(tl.cdiv(count, PART)):
+        here = part * PART + tl.arange(0, PART)
+        tl.store(y + here, part, mask=here < count)
+
+
+@triton.jit
+def polynomial(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + at, mask=at < n)
+    b = (a + 1) * (a + 2) * (a + 3) * (a + 4)
+    c = (b + 1) * (b + a) * (b + 3) * (b + a)
+    d = (c + b) * (c + a) * (c + 3) * (c + b)
+    e = (d + c) * (d + b) * (d + a) * (d + c)
+    tl.store(y + at, (e + d) * (e + c) * (e + b) * (e + a), mask=at < n)
+
+
+@triton.jit
 def described(a, y, k, BM: tl.constexpr, BK: tl.constexpr):
     total = tl.zeros((BM,), tl.float32)
     for step in range(tl.cdiv(k, BK)):
