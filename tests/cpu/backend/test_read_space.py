@@ -256,9 +256,16 @@ def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it()
     assert "results must agree" in ReadSpace.of(quantized, {"n": 4096}).reasons["BLOCK"]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "names"), [(summed, {"BLOCK"}), (described, {"BM", "BK"}), (advanced, {"BM", "BK"})]
-)
+STEPPED = [
+    (summed, {"BLOCK"}),
+    (bounded_by_data, {"PART"}),
+    (polynomial, {"BLOCK"}),
+    (described, {"BM", "BK"}),
+    (advanced, {"BM", "BK"}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "names"), STEPPED)
 def test_every_way_to_step_makes_a_tile(kernel, names):
     assert set(ReadSpace.of(kernel, {}).tunables) == names
 
