@@ -13,7 +13,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
@@ -203,7 +203,7 @@ class _Frame:
 
     def _marks_within(self, node: ast.expr, visited: set[tuple[int, str]]) -> set[str]:
         marks: set[str] = set()
-        for inner in ast.walk(node):
+        for inner in _parts(node):
             values: list[tuple[ast.expr, _Frame]] = []
             key = (id(self), inner.id) if isinstance(inner, ast.Name) else (id(inner), "")
             if isinstance(inner, ast.Call):
@@ -419,6 +419,12 @@ _HANDLERS: dict[type[ast.AST], Any] = {
     ast.Compare: _Frame._visit_comparison, ast.For: _Frame._visit_loop,
     **dict.fromkeys((ast.If, ast.IfExp, ast.While), _Frame._visit_branch),
 }  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def _parts(node: ast.expr) -> tuple[ast.Name | ast.Call, ...]:
+    """The names and the calls in an expression."""
+    return tuple(one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Call)))
 
 
 def _items(node: ast.expr) -> list[ast.expr]:
