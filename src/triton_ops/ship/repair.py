@@ -70,7 +70,7 @@ def repaired(
         if verdict.becomes is not None and lockfile is None:
             store_in(str(folder)).put(_record_of(verdict, verdict.becomes, by_tune[verdict.entry.origin.tune]))
         elif verdict.becomes is not None and lockfile is not None:
-            verdict = _written(verdict, verdict.becomes, lockfile)  # noqa: PLW2901
+            verdict = _written(verdict, verdict.becomes, lockfile)
         yield verdict
 
 
