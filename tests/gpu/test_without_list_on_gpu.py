@@ -1,4 +1,4 @@
-"""Kernels without a list on a GPU: tuned over what is read from them, and refused where a tile is part of the result."""
+"""Kernels without a list on a GPU: tuned over what is read of them, and refused where a tile is part of the result."""
 
 from __future__ import annotations
 

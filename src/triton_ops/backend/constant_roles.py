@@ -13,7 +13,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
@@ -203,7 +203,7 @@ class _Frame:
 
     def _marks_within(self, node: ast.expr, visited: set[tuple[int, str]]) -> set[str]:
         marks: set[str] = set()
-        for inner in ast.walk(node):
+        for inner in _parts(node):
             values: list[tuple[ast.expr, _Frame]] = []
             key = (id(self), inner.id) if isinstance(inner, ast.Name) else (id(inner), "")
             if isinstance(inner, ast.Call):
@@ -216,7 +216,9 @@ class _Frame:
                 visited.add(key)
                 begins = value.left if isinstance(value, ast.BinOp) else None
                 goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
-                marks |= frame._marks_within(value, visited) | ({"loop"} if goes_on else set())
+                marks |= {"loop"} if goes_on else set()
+                parts = value.args[:-1][:1] if _is_loop(value) else [value]  # type: ignore[attr-defined]  # the begin
+                marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks
 
     @cached_property
@@ -256,8 +258,8 @@ class _Frame:
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            pairs = ((a, b) for a in self.terms(node.left) for b in self.terms(node.right))
-            return [(*a, *b) for a, b in pairs][:_MOST_TERMS]
+            left, right = self.terms(node.left), self.terms(node.right)
+            return [(*a, *b) for a in left for b in right][:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
             return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
         if isinstance(node, ast.Subscript):
@@ -417,6 +419,12 @@ _HANDLERS: dict[type[ast.AST], Any] = {
     ast.Compare: _Frame._visit_comparison, ast.For: _Frame._visit_loop,
     **dict.fromkeys((ast.If, ast.IfExp, ast.While), _Frame._visit_branch),
 }  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def _parts(node: ast.expr) -> tuple[ast.Name | ast.Call, ...]:
+    """The names and the calls in an expression."""
+    return tuple(one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Call)))
 
 
 def _items(node: ast.expr) -> list[ast.expr]:

@@ -114,7 +114,10 @@ class Operation:
                 f"the arguments of {self.name} have values in place of specs: {', '.join(real)}",
                 hint='write TensorSpec((1024,), "float32") for a tensor',
             )
-        label = "x".join(map(str, extents)) or _tensor_list(specs)
+        tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
+        more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
+        listed = ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")
+        label = "x".join(map(str, extents)) or listed
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -177,12 +180,6 @@ class HasOperation(Protocol):
     @property
     def operation(self) -> Operation:
         """Kernel, space, reference and name."""
-
-
-def _tensor_list(specs: ArgumentSpecs) -> str:
-    tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
-    more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
-    return ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")
 
 
 def operation(

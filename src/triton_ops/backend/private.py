@@ -272,11 +272,14 @@ class Protection:
         allocated is made too, which takes milliseconds.
         """
         items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
-        return [
-            name
-            for name, value in items.items()
-            if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
-        ]
+
+        def may_be(value: Any) -> bool:
+            return Arguments.is_tensor(value) or (type(value) is int and value >= _LEAST_ADDRESS)
+
+        def is_one(value: Any) -> bool:
+            return holds_addresses(value) if Arguments.is_tensor(value) else value in _starts(allocated())
+
+        return [name for name, value in items.items() if any(map(is_one, Arguments.tensors_in([value], may_be)))]
 
     @staticmethod
     def form_of(tensor: Any) -> Form:
@@ -528,14 +531,6 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
 _LEAST_ADDRESS = 1 << 32  # no memory of a GPU begins below, and few sizes or indices are as large
 _MOST_VALUES = 4096  # of a tensor that are looked at
 _DTYPES = {"torch.int64", "torch.uint64"}
-
-
-def _may_be_address(value: Any) -> bool:
-    return Arguments.is_tensor(value) or (type(value) is int and value >= _LEAST_ADDRESS)
-
-
-def _is_address(value: Any) -> bool:
-    return holds_addresses(value) if Arguments.is_tensor(value) else value in _starts(allocated())
 
 
 def holds_addresses(tensor: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -139,9 +140,15 @@ class _Reading:
             self._take(role)
         self._ask_grid()
         options = self._launch_options()
+        named = {**self.tunables, **options}
+        # A rule that every config breaks, as of a row that no block should have whole, leaves nothing to choose from.
+        rules = tuple(rule for rule in self._constraints(options) if any(
+            rule.kept_by(dict(zip(rule.names, row, strict=True)))
+            for row in itertools.product(*(named[name] for name in rule.names))
+        ))  # fmt: skip
         return ReadSpace(
-            self.tunables, options, self.derived, self.reasons, self.meaning, tuple(self._constraints(options)),
-            Config(self.first), tuple(self.grid_says),
+            self.tunables, options, self.derived, self.reasons, self.meaning, rules, Config(self.first),
+            tuple(self.grid_says),
         )  # fmt: skip
 
     def _take(self, role: ConstantRole) -> None:
@@ -270,7 +277,10 @@ class _Reading:
         return min(sizes, default=1)
 
     def _has_few_elements(self, values: Mapping[str, Any]) -> bool:
-        return bool(math.prod(values.values()) * math.prod(n or 1 for n in self.derived.values()) <= _MOST_ELEMENTS)
+        """Compare with what spills, or with the smallest block where that is larger already."""
+        whole = math.prod(number or 1 for number in self.derived.values())
+        least = math.prod(min(self.tunables[name].values) for name in values) * whole  # type: ignore[type-var, arg-type]
+        return bool(math.prod(values.values()) * whole <= max(_MOST_ELEMENTS, least))
 
 
 def _padded(extent: int) -> int:

@@ -304,9 +304,7 @@ def autotune(
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     if widen and not configs:
-        raise SpaceError(
-            "there are no configs to be widened", hint="leave widen out: all values are read from the kernel"
-        )
+        raise SpaceError("there are no configs to be widened", hint="leave widen out: values are read anyway")
     _check_pruning(prune_configs_by)
 
     def decorate(kernel: Any) -> Tuned:

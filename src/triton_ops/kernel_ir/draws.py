@@ -98,8 +98,9 @@ class Draw:
         for one in {inner for term in operands for inner in term.inner()}:
             if one.name == INDEX and one is not axis:
                 draws &= self(self._facts.terms.whole(one)) < edge
-            elif one.name == "load" and axis.number in one.operands[3].inside:
-                draws &= (condition in one.operands[3].comparisons()) | ~padded(one.operands[3]).astype(np.bool_)
+            elif one.name == "load":
+                mask = one.operands[3]
+                draws &= (~padded(mask) if axis.number in mask.inside else self(mask)).astype(np.bool_)
             elif one.name == "choose" and axis.number in one.operands[0].inside:
                 choice, *branches = one.operands
                 along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]

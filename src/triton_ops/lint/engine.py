@@ -307,7 +307,7 @@ def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Fin
         return
     for rule in rules:
         try:
-            if rule.needs_ttir and not variants:
+            if rule.level in ("ttir", "binary") and not variants:
                 yield rule.undecided(reading.name, why)
                 continue
             STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")

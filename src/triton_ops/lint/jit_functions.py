@@ -75,6 +75,10 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
     sources = [one.kernel for one in kernels if one.kernel is not None]
     helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}
+    nested = [*_nested_functions(island)]
+    inside = (node.func for _, one in nested for node in ast.walk(one) if isinstance(node, ast.Call))
+    names = {dotted_name(func) for func in inside}
+    helpers |= {id(one.kernel.function) for one in kernels if one.kernel is not None and one.name in names}
     calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
     launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
     returning = (one for one in sources if any(isinstance(x, ast.Return) and x.value for x in ast.walk(one.node)))
@@ -82,7 +86,9 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or id(one.kernel.function) not in helpers
     ]
-    return [*launchable, *_nested_kernels(island)]
+    why = "it is defined inside of {}, and is made only when that runs"
+    inner = (DefinedKernel(node.name, why=why.format(outer)) for outer, node in nested if _has_constants(node))
+    return [*launchable, *inner]
 
 
 def _candidates(island: Island) -> Iterator[str]:
@@ -143,13 +149,12 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
         return DefinedKernel(name, why=f"its source cannot be read: {error}")
 
 
-def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
+def _nested_functions(island: Island) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of Triton's that are made inside of others, with the names of these."""
     for statement in island.tree.body:
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        why = f"it is defined inside of {statement.name}, and is made only when that runs"
-        inner = (one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef) and one is not statement)
-        yield from (DefinedKernel(one.name, why=why) for one in inner if _has_constants(one) and _has_mark(island, one))
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = (one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef) and one is not statement)
+            yield from ((statement.name, one) for one in inner if _has_mark(island, one))
 
 
 def tuned_with(decorated: Any) -> dict[str, Any]:
@@ -336,7 +341,7 @@ class SourceLaunch(_FunctionScope):
 
     def counted_by(self, axis: int) -> set[str]:
         """The parameters that are given what is the extent of the grid along an axis."""
-        several = [set(self._given(self.resolved(one))) for one in self._extents(axis)]
+        several = [set(self.given(one)) for one in self._extents(axis)]
         return set.intersection(*several) if several else set()
 
     def may_follow(self, axis: int, name: str) -> bool:
@@ -351,13 +356,13 @@ class SourceLaunch(_FunctionScope):
         """The extents that the grid may have, by the way that leads to it; empty if one of them is not seen."""
         grids = [] if self.grid is None else self.ways(self.grid)
         bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
-        extents = [one.elts[axis] for one in bodies if isinstance(one, ast.Tuple) and axis < len(one.elts)]
-        return extents if len(extents) == len(bodies) else []
+        tuples = [one.elts for one in bodies if isinstance(one, ast.Tuple)]
+        return [(*one, *[ast.Constant(1)] * 3)[axis] for one in tuples] if len(tuples) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
         node = self.resolved(extent)
-        ones = [constants.get(name) == 1 for name in (_config_key(node), *self._given(node))]
+        ones = [constants.get(name) == 1 for name in self.given(node)]
         if ast.unparse(node) == "1" or any(ones) or f"{ast.unparse(extent)} == 1" in self._assertions:
             return True
         if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
@@ -365,10 +370,10 @@ class SourceLaunch(_FunctionScope):
         size, block = (self.resolved(one) for one in node.args)
         return self.rounded(self.arguments.get(_config_key(block), block)) == ast.unparse(size)
 
-    def _given(self, node: ast.expr) -> list[str]:
-        """The parameters that are given an expression."""
-        text = ast.unparse(node)
-        return [name for name in self.arguments if self.text(name) == text]
+    def given(self, node: ast.expr) -> list[str]:
+        """The parameters that are given an expression, or the one that it reads from the config."""
+        key, text = _config_key(node), ast.unparse(self.resolved(node))
+        return [key] if key else [name for name in self.arguments if self.text(name) == text]
 
 
 def _config_key(node: ast.expr) -> str:
@@ -431,9 +436,10 @@ class _LaunchReader:
         values: list[ast.expr] = []
         for one in call.args:
             parts = _starred_parts(one.value, scope) if isinstance(one, ast.Starred) else [one]
-            if parts is None:
-                break
-            values += parts
+            values += parts or ()
+            starred = ast.unparse(scope.resolved(one.value)) if isinstance(one, ast.Starred) else ""
+            if parts is None or starred.endswith(".stride()"):
+                break  # how many more there are is not seen
         arguments = dict(zip(self._parameters, values, strict=False))
         for keyword in call.keywords:
             arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
@@ -498,9 +504,9 @@ def _named_by(node: ast.AST, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -
     if isinstance(node, ast.Name):
         inner = scope.names.get(node.id, [])
     elif isinstance(node, (ast.IfExp, ast.Dict, ast.Subscript)) or (
-        isinstance(node, ast.Call) and last_name(node) in ("get", "wrap_triton")
+        isinstance(node, ast.Call) and last_name(node) in ("get", "wrap_triton", "cast")
     ):
-        inner = ast.iter_child_nodes(node)  # `wrap_triton` is torch.library's, of what it is to trace
+        inner = ast.iter_child_nodes(node)  # `wrap_triton` is torch.library's, and hands on what it is given
     elif isinstance(node, ast.Attribute) and node.attr == "get":
         inner = [node.value]
     names = {dotted_name(node).rpartition(".")[2]} if isinstance(node, ast.expr) else set()
@@ -517,15 +523,17 @@ def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
 
 
 def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
-    """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
+    """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()[:3]` the strides."""
     node = scope.resolved(node)
     if isinstance(node, ast.IfExp):
         node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "stride":
-        return None if node.args else [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)]
-    return None
+    count = ast.unparse(node.slice).removeprefix(":") if isinstance(node, ast.Subscript) else "2"  # or more
+    call = node.value if isinstance(node, ast.Subscript) else node
+    if not count.isdecimal() or not isinstance(call, ast.Call) or last_name(call) != "stride" or call.args:
+        return None
+    return [ast.Call(call.func, [ast.Constant(axis)], []) for axis in range(int(count))]
 
 
 def _part(value: ast.expr, at: int, count: int) -> ast.expr:
@@ -565,7 +573,7 @@ def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     return None if argument is None else ast.unparse(argument)
 
 
-_RESHAPES = ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "rearrange")
+_KEEPING = ("contiguous", "to", "cuda", "detach", "clone", "half", "float", "bfloat16", "requires_grad_")
 _AXIS = re.compile(r"(?P<tensor>.+)\.(?P<attribute>stride|shape|size)(?:\(\))?[\[(](?P<axis>-?\d+)[\])]")
 
 
@@ -579,5 +587,6 @@ def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> Axis
         return None
     line = max(getattr(one, "lineno", 0) for one in ast.walk(node))
     later = (one for one in launch.names.get(match["tensor"], ()) if getattr(one, "lineno", 0) > line)
-    reshaped = any(isinstance(one, ast.Call) and last_name(one) in _RESHAPES for one in later)
+    kept = re.compile(rf"{re.escape(match['tensor'])}\.({'|'.join(_KEEPING)})\([^()]*\)")
+    reshaped = any(not kept.fullmatch(ast.unparse(one)) for one in later)
     return None if reshaped else AxisOf(match["tensor"], int(match["axis"]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,15 +20,24 @@ from triton_ops.backend import KernelSource, last_name
 from triton_ops.base import require
 from triton_ops.lint.jit_functions import SourceLaunch
 
-_ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
-             "atomic_xchg", "atomic_cas", "advance"}  # fmt: skip
-_BLOCKS = {"make_block_ptr": 4, "make_tensor_descriptor": 3}  # which operand is the block's shape
-_SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
-           "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
+_MASKED = ("store", *(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas")), "advance")
+_LAID_OUT = (("pointer", 0, "base"), ("number", 1, "shape"), ("number", 2, "strides"))
+_OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
+    "load": (("pointer", 0, "pointer"), ("number", 1, "mask")),
+    **dict.fromkeys(_MASKED, (("pointer", 0, "pointer"), ("number", 2, "mask"))),
+    "make_block_ptr": (*_LAID_OUT, ("number", 3, "offsets"), ("tile", 4, "block_shape")),
+    "make_tensor_descriptor": (*_LAID_OUT, ("tile", 3, "block_shape")),
+    "zeros": (("tile", 0, "shape"), ("type", 1, "dtype")), "full": (("tile", 0, "shape"), ("type", 2, "dtype")),
+    "arange": (("number", 0, "start"), ("number", 1, "end"), ("tile", 1, "end")),
+    "broadcast_to": (("tile", 1, "shape"),), "to": (("type", 0, "dtype"),), "cast": (("type", 1, "dtype"),),
+    **dict.fromkeys(("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"), (("number", 0, "seed"),)),
+}  # fmt: skip
+"""The operands of Triton's language, by what they say of parameters, with their places and names."""
+_ALIKE = {"reshape": ("tile", 1), "view": ("tile", 1), "static_range": ("range", 0)}
+"""Functions of which all operands from a place on say the same."""
+_COUNTED = ("range", "cdiv", "program_id")
 _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier": "", "eviction_policy": "",
           "sem": "relaxed"}  # fmt: skip
-_SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
-_COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
 _LONG = re.compile(r"(<<|\*\*) (3[2-9]|[4-6]\d)\b|\b\d{11,}\b(?!\.)")  # numbers that need 64 bits
 _DEEPEST = 8
@@ -68,15 +77,15 @@ class _UsageReader:
         self._function, self._depth = function, depth
         self._uses = Uses()
         self._parameters = set(function.parameters)
+        self._accesses: list[tuple[ast.expr, str]] = []  # pointers, each with what it must hold
         self._counted: set[str] = set()  # names that are followed as whole numbers
 
     def read(self) -> Uses:
         if self._depth > _DEEPEST:
             return self._uses
-        accesses = []
         for node in ast.walk(self._function.node):
             if isinstance(node, ast.Call):
-                accesses += self._call(node)
+                self._call(node)
             elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
                 self._switch(node.test)
             elif isinstance(node, ast.BinOp):
@@ -87,33 +96,60 @@ class _UsageReader:
                 owner = node.value.value if isinstance(node.value, ast.Attribute) else node.value
                 for base in self._function.pointers(owner):
                     self._uses.pointers.setdefault(base, "float")
-        self._settle(accesses)
+        self._settle()
         return self._uses
 
-    def _call(self, node: ast.Call) -> list[tuple[ast.expr, str]]:
+    def _call(self, node: ast.Call) -> None:
         callee = self._function.callee(node)
         if callee is not None:
-            return self._passed(node, callee)
+            self._passed(node, callee)
+            return
         name = last_name(node)
         self._uses.callables.update(self._names(node.func))
-        pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, KernelSource.argument(node, 0, "offsets"))
-        if (name in _ACCESSES or name in _BLOCKS) and self._function.is_language(node):
-            pointers += self._access(node, name)
-        if name in _COUNTED:
-            for one in node.args:
-                self._number(one)
-        elif name in _SEEDED and self._function.is_language(node):
-            self._number(KernelSource.argument(node, 0, "seed"))
-        self._shape(node, name)
-        if name == "to" and any(self._is_pointer_type(one) for one in node.args):
-            self._address(node.func)
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        is_whole = name == "to" and any(_WHOLE.fullmatch(ast.unparse(one)) for one in node.args[:1])
-        if is_whole and isinstance(owner, ast.Call) and last_name(owner) == "load":
+        if self._function.is_language(node):
+            for kind, at, word in _OPERANDS.get(name, ()):
+                self._take(kind, KernelSource.argument(node, at, word, "ptr"), name)
+        kind, first = _ALIKE.get(name, ("number", 0 if name in _COUNTED else len(node.args)))
+        for one in node.args[first:]:
+            self._take(kind, one, name)
+        for keyword in node.keywords:
+            if keyword.arg in ("dtype", "out_dtype"):
+                self._take("type", keyword.value, name)
+            for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
+                self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
+        self._loaded_by(node, name)
+
+    def _take(self, kind: str, node: ast.expr | None, name: str) -> None:
+        """Take what an operand of this function says of the parameters that it is made of."""
+        if node is None:
+            return
+        if kind == "number":
+            self._number(node)
+        elif kind == "pointer":
+            self._accesses.append((node, "atomic" if name.startswith("atomic") else "float"))
+        elif kind == "type":
+            self._uses.types.update(self._names(node))
+        elif kind == "range":
+            self._number(node)
+            self._uses.ranges.update(self._reached(node))
+        else:
+            self._uses.tiles.update({one: node.lineno for one in self._reached(node) if one not in self._uses.tiles})
+
+    def _loaded_by(self, node: ast.Call, name: str) -> None:
+        """Take what is loaded for addresses or whole numbers, by what stands for it elsewhere or is made of it."""
+        if name == "load" and _LONG.search(ast.unparse(KernelSource.argument(node, 2, "other") or node.func)):
+            self._loaded(node, "address")
+        if name != "to" or not node.args or not isinstance(node.func, ast.Attribute):
+            return
+        if any(self._is_pointer_type(one) for one in node.args):
+            for one in (part for inner in self._expressions(node.func) for part in ast.walk(inner)):
+                if isinstance(one, ast.Call) and last_name(one) == "load":
+                    self._loaded(one, "address")
+        owner = node.func.value
+        if _WHOLE.fullmatch(ast.unparse(node.args[0])) and isinstance(owner, ast.Call) and last_name(owner) == "load":
             self._loaded(owner, "int")
-        return pointers
 
     def _is_pointer_type(self, node: ast.expr) -> bool:
         """Check whether a type is that of pointers: `tl.pointer_type(…)`, or the `dtype` of a parameter."""
@@ -121,66 +157,21 @@ class _UsageReader:
             return last_name(node) == "pointer_type"
         return isinstance(node, ast.Attribute) and node.attr == "dtype" and bool(self._names(node.value))
 
-    def _address(self, node: ast.expr) -> None:
-        """Take what an expression loads for addresses."""
-        for one in (part for inner in self._expressions(node) for part in ast.walk(inner)):
-            if isinstance(one, ast.Call) and last_name(one) == "load":
-                self._loaded(one, "address")
-
-    def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
-        block = _BLOCKS.get(name)
-        if block is not None:
-            self._tile(KernelSource.argument(node, block, "block_shape"))
-            rest: list[ast.expr | None] = [*node.args[1:4], *(k.value for k in node.keywords if k.arg != "base")]
-        else:
-            rest = [KernelSource.argument(node, 1 if name == "load" else 2, "mask")]
-        for one in rest:
-            self._number(one)
-        other = KernelSource.argument(node, 2, "other") if name == "load" else None
-        if other is not None and _LONG.search(ast.unparse(other)):
-            self._loaded(node, "address")
-        pointer = KernelSource.argument(node, 0, "pointer", "base", "ptr")
-        return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
-
     def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
         for name in self._names(owner):
             expressions = self._expressions(offsets) if offsets is not None else ()
             axes = next((len(one.elts) for one in expressions if isinstance(one, (ast.List, ast.Tuple))), _AXES)
             self._uses.descriptors.setdefault(name, axes)
 
-    def _shape(self, node: ast.Call, name: str) -> None:
-        if name in _SHAPES:
-            place, names = _SHAPES[name]
-            if isinstance(node.func, ast.Attribute) and not self._function.is_language(node):
-                return
-            for at in range(place, len(node.args)) if name in ("view", "reshape") else (place,):
-                self._tile(KernelSource.argument(node, at, *names))
-        if name == "static_range":
-            for one in node.args:
-                self._uses.ranges.update(self._reached(one))
-        kinds = [KernelSource.argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")]
-        for keyword in node.keywords:
-            kinds += [keyword.value] if keyword.arg == "out_dtype" else []
-            for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
-                self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
-        self._uses.types.update(one for kind in kinds if kind is not None for one in self._names(kind))
-
-    def _tile(self, node: ast.expr | None) -> None:
-        if node is None:
-            return
-        for name in self._reached(node):
-            self._uses.tiles.setdefault(name, node.lineno)
-
-    def _passed(self, node: ast.Call, callee: KernelSource) -> list[tuple[ast.expr, str]]:
+    def _passed(self, node: ast.Call, callee: KernelSource) -> None:
         inner = uses_of(callee, self._depth + 1)
-        pointers: list[tuple[ast.expr, str]] = []
         for parameter, value in callee.bound(node):
             if parameter in inner.pointers:
-                pointers.append((value, inner.pointers[parameter]))
+                self._accesses.append((value, inner.pointers[parameter]))
             if parameter in inner.numbers:
                 self._number(value)
             if parameter in inner.tiles:
-                self._tile(value)
+                self._take("tile", value, "")
             axes = inner.descriptors.get(parameter)
             self._uses.descriptors.update(dict.fromkeys(self._names(value), axes) if axes is not None else {})
             for kind in ("ranges", "switches", "types", "callables", "optional"):
@@ -189,7 +180,6 @@ class _UsageReader:
             for text in inner.texts.get(parameter, ()):
                 for name in self._names(value):
                     self._uses.texts.setdefault(name, []).append(text)
-        return pointers
 
     def _switch(self, test: ast.expr) -> None:
         self._uses.switches.update(self._names(test))
@@ -250,12 +240,11 @@ class _UsageReader:
             if self._uses.pointers.get(base) != "address":
                 self._uses.pointers[base] = kind
 
-    def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
+    def _settle(self) -> None:
         """Choose the pointer of each access: what is used as a number elsewhere is none."""
-        pairs = list(accesses)
-        for pointer, _ in pairs:
+        for pointer, _ in self._accesses:
             self._offsets(pointer)
-        for pointer, kind in pairs:
+        for pointer, kind in self._accesses:
             bases = self._function.pointers(pointer)
             for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
                 if self._uses.pointers.get(base) not in ("int", "atomic", "address"):

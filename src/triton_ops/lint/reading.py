@@ -256,11 +256,11 @@ class KernelReading(SourceValues):
         constants = {key: value for key, value in guess.constants.items() if key != name}
         return self._variant(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
 
-    def with_values(self, values: Mapping[str, Any]) -> Variant | None:
-        """The first variant with these values of constants; None if it cannot be read."""
+    def with_values(self, values: Mapping[str, Any], variant: Variant | None = None) -> Variant | None:
+        """A variant, the first one by default, with these values of constants; None if it cannot be read."""
         if not self.variants:
             return None
-        guess = self.variants[0].guess
+        guess = (variant or self.variants[0]).guess
         constants = {name: values.get(name, value) for name, value in guess.constants.items()}
         return self._read(replace(guess, constants=constants))
 
@@ -310,7 +310,7 @@ class KernelReading(SourceValues):
 
     @cached_property
     def checks_divisibility(self) -> bool:
-        """Whether the launching functions, heuristics or the kernel ask for a remainder, or the file by a block."""
+        """Whether the launching functions or the kernel test a remainder or whole parts, or the file by a block."""
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
@@ -323,7 +323,9 @@ class KernelReading(SourceValues):
         compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
         tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
         return any(
-            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for test in tests for one in ast.walk(test)
+            isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Mod, ast.FloorDiv))
+            for test in tests
+            for one in ast.walk(test)
         )
 
 

@@ -154,11 +154,6 @@ class Record:
         """True if it answers a request with contents of this fingerprint, or with its own alone for None."""
         return contents is None or (self.contents is not msgspec.UNSET and self.contents[0] == contents)
 
-    @property
-    def by_content(self) -> tuple[TimesOnContent, ...]:
-        """The times of raced configs on each content; empty where there was one."""
-        return () if self.contents is msgspec.UNSET else self.contents[1]
-
     def with_contents(self, fingerprint: str | None, times: Iterable[tuple[Any, ...]]) -> Record:
         """The record with the times on each content that was raced over, and a note; itself for a fingerprint None."""
         if fingerprint is None:

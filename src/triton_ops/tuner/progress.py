@@ -92,7 +92,7 @@ def result_of(
         unproven=record.unproven, guard=record.guard, stopped=record.stopped, elapsed_s=elapsed_s, place=record.place,
         verified=record.verified.against, notes=record.notes, waited_s=record.waited_s, mode=record.mode,
         totals=record.totals, run=record.run, winner=winner, recalled_failures=() if trials else failures,
-        record=record.id if stored else "", contents=record.by_content,
+        record=record.id if stored else "", contents=record.contents[1] if record.contents else (),
     )  # fmt: skip
 
 

@@ -113,6 +113,34 @@ def summed(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def bounded_by_data(x, y, n, BLOCK: tl.constexpr, PART: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    count = tl.sum(tl.load(x + at, mask=at < n))
+    for part in range(tl.cdiv(count, PART)):
+        here = part * PART + tl.arange(0, PART)
+        tl.store(y + here, part, mask=here < count)
+
+
+@triton.jit
+def polynomial(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + at, mask=at < n)
+    b = (a + 1) * (a + 2) * (a + 3) * (a + 4)
+    c = (b + 1) * (b + a) * (b + 3) * (b + a)
+    d = (c + b) * (c + a) * (c + 3) * (c + b)
+    e = (d + c) * (d + b) * (d + a) * (d + c)
+    tl.store(y + at, (e + d) * (e + c) * (e + b) * (e + a), mask=at < n)
+
+
+@triton.jit
+def rows_of(x, y, m, n, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    row, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    mask = (row[:, None] < m) & (at[None, :] < n)
+    block = tl.load(x + row[:, None] * n + at[None, :], mask=mask)
+    tl.store(y + row[:, None] * n + at[None, :], block - tl.max(block, axis=1)[:, None], mask=mask)
+
+
+@triton.jit
 def described(a, y, k, BM: tl.constexpr, BK: tl.constexpr):
     total = tl.zeros((BM,), tl.float32)
     for step in range(tl.cdiv(k, BK)):
@@ -212,6 +240,14 @@ def test_one_block_that_covers_a_row_is_derived():
     assert ReadSpace.of(softmax, {}).derived == {"BLOCK": None}
 
 
+@pytest.mark.parametrize(("n", "most"), [(1000, 32), (300_000, 1)])
+def test_rows_are_as_many_as_a_block_may_hold_unless_one_is_too_many(n, most):
+    read = ReadSpace.of(rows_of, {"m": 4096, "n": n})
+    assert read.derived["WIDTH"] == 1 << (n - 1).bit_length()
+    assert max(config["ROWS"] for config in read.space.take(2000)) == most
+    assert read.space.default_config["ROWS"] == most
+
+
 def test_widths_heads_and_scales_have_a_meaning():
     read = ReadSpace.of(heads, {"rows": 4096})
     assert set(read.tunables) == {"B"}
@@ -236,9 +272,16 @@ def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it()
     assert "results must agree" in ReadSpace.of(quantized, {"n": 4096}).reasons["BLOCK"]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "names"), [(summed, {"BLOCK"}), (described, {"BM", "BK"}), (advanced, {"BM", "BK"})]
-)
+STEPPED = [
+    (summed, {"BLOCK"}),
+    (bounded_by_data, {"PART"}),
+    (polynomial, {"BLOCK"}),
+    (described, {"BM", "BK"}),
+    (advanced, {"BM", "BK"}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "names"), STEPPED)
 def test_every_way_to_step_makes_a_tile(kernel, names):
     assert set(ReadSpace.of(kernel, {}).tunables) == names
 

@@ -98,6 +98,8 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert "whose rows are chosen by data" in elsewhere["rows_of_a_table", "over-specialised"]
     assert "no launch in the file shows it" in elsewhere["reshaped_before_good", "stride-order"]
     assert "the file rounds sizes of tensors up" in elsewhere["rows_that_a_caller_rounds", "missing-mask"]
+    assert "no launch in the file shows it" in elsewhere["angles_of_all_places", "missing-mask"]
+    assert "put_squares" not in {name for name, _ in linted("elsewhere").kernels}
     assert "of sequences or of a model's experts" in elsewhere["parts_of_tokens", "over-specialised"]
     assert "whether each of them is whole" in elsewhere["largest_of_each_group", "wrong-identity"]
     assert "as probabilities are" in elsewhere["likeliest_after_noise", "wrong-identity"]
@@ -141,6 +143,13 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
     (one,) = compiled_costs.register_spill.statements(replace(reading, prunes=True))
     assert isinstance(one, Undecided)
     assert "may leave out this one" in one.why
+
+
+def test_the_last_stride_of_a_tensor_of_which_no_launch_says_any_is_1():
+    (reading,), _, _ = readings_of(f"{FOLDER / 'products.py'}:scale_good")
+    variant = reading.variants[0]
+    unsaid = replace(variant, guess=replace(variant.guess, ones=frozenset()))
+    assert compiled_costs._contiguous(unsaid).guess.ones == variant.guess.ones == {"xn", "yn"}
 
 
 def test_the_lists_that_were_judged_are_what_the_page_says_of_them():

@@ -38,15 +38,6 @@ def are_summed(arguments: Problem | Mapping[str, Any]) -> bool:
     return bool(arguments["PRECISION"] == "ieee")
 
 
-def tile(size: int) -> tuple[int, int, int, int]:
-    """BLOCK_M, BLOCK_N, num_warps and num_stages of the untuned config for heads of `size` elements.
-
-    Source: the fastest of those tried on an H200 with Triton 3.6.0, for heads of 64 and 128; for wider ones a tile that
-    spills nothing, and whose shared memory all devices have.
-    """
-    return (32, 32, 4, 2) if size <= 64 else (16, 64, 4, 2) if size <= 128 else (16, 32, 8, 2)
-
-
 def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
     """The constraint of a tile of these tunables, for heads of `size` elements, padded."""
     return Constraint(
@@ -188,9 +179,17 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
     `rows` are queries times heads that share a head of keys, `many` are heads of keys in all sequences, and `dim` is
     the larger size of a key or a value. Where `summed`, products are summed up term by term.
 
-    Source: the fastest of those tried on an H200 with Triton 3.6.0 whose shared memory most devices have.
+    Source: the fastest of those tried on an H200 with Triton 3.6.0 whose shared memory most devices have; where summed,
+    for heads of 64 and 128, and for wider ones a tile that spills nothing.
     """
-    most_rows, most_keys, warps, stages = tile(dim) if summed else _tile(rows, padded(dim, 16) * ITEM_BYTES[dtype])
+    if summed:
+        most_rows, most_keys, warps, stages = (
+            (32, 32, 4, 2) if dim <= 64 else (16, 64, 4, 2) if dim <= 128 else (16, 32, 8, 2)
+        )
+    else:
+        wide = padded(dim, 16) * ITEM_BYTES[dtype]  # bytes of a head
+        most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
+        warps, stages = 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
     programs = -(-rows // block_rows) * many
     splits = 1
@@ -200,12 +199,6 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
         num_warps=warps, num_stages=stages, FORM="triton",
     )  # fmt: skip
-
-
-def _tile(rows: int, wide: int) -> tuple[int, int, int, int]:
-    """BLOCK_M, BLOCK_N, num_warps and num_stages in matrix instructions; a padded head has `wide` bytes."""
-    most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
-    return most_rows, most_keys, 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
@@ -239,9 +232,9 @@ def gradient_space(problem: Problem) -> ConfigSpace:
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:
     """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide.
 
-    Where products are summed up term by term, its source is as that of `tile`. For heads of over 128 it then hardly
-    spills and needs no more shared memory than all devices have; on an H200 it takes 1.03 of the time of the fastest of
-    nine tiles, for heads of 256.
+    Where products are summed up term by term, its source is as that of `default_config`. For heads of over 128 it then
+    hardly spills and needs no more shared memory than all devices have; on an H200 it takes 1.03 of the time of the
+    fastest of nine tiles, for heads of 256.
     """
     if summed:
         rows, keys, warps, stages = (16, 64, 4, 2) if size <= 64 else (32, 32, 8, 1) if size <= 128 else (16, 32, 8, 1)

@@ -6,9 +6,10 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator
 from functools import partial
+from math import prod
 
 from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
-from triton_ops.lint.indices import Index, indices, root_name
+from triton_ops.lint.indices import STEPPING, Index, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
@@ -17,6 +18,7 @@ from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 _AXES = "xyz"
 _WAITING = ("exch", "tt.atomic_cas")  # atomic operations by which programs may wait for each other
 _WIDE_ROW = 64  # elements, from which on rows may be as many as make 2^31
+_ROW = 16  # elements of a row, of which no memory holds 2^31
 
 
 @rule(
@@ -215,7 +217,6 @@ outside_tensor = rule(
     "run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-    needs_ttir=False,
 )(partial(_observed, OUTSIDE))
 
 never_written = rule(
@@ -223,7 +224,6 @@ never_written = rule(
     "run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-    needs_ttir=False,
 )(partial(_observed, UNWRITTEN))
 
 
@@ -319,9 +319,14 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         orders = {_is_outer(kernel, product, term) for term in beside - heads}  # few, and not widened for their number
         widened = any(_has(term, product) for term in facts.widenings)
         counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
-        if product in wide and not counts and any(one.name == "argument" for m in product.parts for one in m):
+        if (
+            product in wide
+            and not counts
+            and not beside
+            and any(one.name == "argument" for m in product.parts for one in m)
+        ):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
-        elif product.named("load") or _is_smaller(kernel, product, products | set(wide)):
+        elif product.named("load") or _is_smaller(facts, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another
         elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
@@ -353,17 +358,19 @@ def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
     return None
 
 
-def _is_smaller(kernel: KernelReading, product: Term, others: set[Term]) -> bool:
-    """Check whether the counter of a product steps through a tensor of two axes more too, which overflows before."""
-    counters = set(product.named("program_id", "turn"))
-    alike = [one for one in others if not one.named("load") and counters.intersection(one.named("program_id", "turn"))]
-    for launch in kernel.launches:
-        tensors = [one.tensor for one in launch.strides.values()]
-        strides = {name: tensors.count(one.tensor) for name, one in launch.strides.items()}
-        axes = [max((strides.get(name, 0) for name in one.arguments), default=0) for one in (product, *alike)]
-        if 0 < axes[0] < max(axes) - 1:
-            return True
-    return False
+def _is_smaller(facts: KernelFacts, product: Term, others: Iterable[Term]) -> bool:
+    """Check whether its counter, or what it loads, steps through whole rows, for each of which this one has an element.
+
+    That tensor is as large as all memory before this product overflows.
+    """
+    counters = set(product.named(*STEPPING))
+    stepping = (one for one in others if counters.intersection(one.named(*STEPPING)))
+    alike = [one for one in stepping if all(_has(load.operands[2], product) for load in one.named("load"))]
+    mine, *sizes = (
+        max((prod(access.type.shape) for access in facts.accesses if _has(access.offset, one)), default=1)
+        for one in (product, *alike)
+    )
+    return any(size >= _ROW * mine for size in sizes)
 
 
 def _has(term: Term, product: Term) -> bool:

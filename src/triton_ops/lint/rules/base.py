@@ -31,17 +31,13 @@ Decision: TypeAlias = Callable[[KernelReading], Iterable[Statement]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One pitfall, decided by `source`, `ttir`, `binary` or `run`; its id stays.
-
-    With `needs_ttir`, a kernel that cannot be lowered stays undecided.
-    """
+    """One pitfall, decided by `source`, `ttir`, `binary` or `run`; its id stays."""
 
     id: str
     level: str
     symptom: str
     fix: str
     decide: Decision
-    needs_ttir: bool = True
 
     def statements(self, kernel: KernelReading) -> Iterator[Finding | Undecided]:
         """What the rule says of a kernel."""
@@ -60,11 +56,9 @@ class Rule:
         return Undecided(rule=self.id, kernel=kernel, why=why)
 
 
-def rule(
-    name: str, level: str = "ttir", *, symptom: str, fix: str, needs_ttir: bool = True
-) -> Callable[[Decision], Rule]:
+def rule(name: str, level: str = "ttir", *, symptom: str, fix: str) -> Callable[[Decision], Rule]:
     """A decorator that makes a rule of its decision."""
-    return lambda decide: Rule(id=name, level=level, symptom=symptom, fix=fix, decide=decide, needs_ttir=needs_ttir)
+    return lambda decide: Rule(id=name, level=level, symptom=symptom, fix=fix, decide=decide)
 
 
 def _to_the_end(decide: Decision, kernel: KernelReading) -> Iterator[Statement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from math import gcd, prod
 from typing import Any
 
@@ -40,7 +41,7 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         if elements < _HEAVY:
             return
         with _compiling(kernel, config):
-            resources = compile_variant(kernel, variant, config).resources(kernel.target)
+            resources = compile_variant(kernel, _contiguous(variant), config).resources(kernel.target)
         registers, limits = resources.registers or 0, kernel.target.limits
         if limits and not limits.residents(registers, resources.shared_bytes or 0, config["num_warps"]).blocks:
             continue  # no multiprocessor takes it: it is never launched
@@ -53,6 +54,16 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
             why = f"{spills}; a function leaves configs out by the arguments of a call, and may leave out this one"
             yield why if kernel.prunes else Seen(kernel.line, spills)
         return
+
+
+def _contiguous(variant: Variant) -> Variant:
+    """A variant with 1 for the last stride of each access of which no launch says along which axis neighbours lie."""
+    guess, names = variant.guess, [*variant.guess.types]
+    several = ([one.stride for one in indices(variant.facts, access)] for access in variant.facts.accesses)
+    unknown = (strides for strides in several if all(one.constant not in (1, -1) for one in strides))
+    arguments = ({one.lone_argument[0] for one in strides} - {""} for strides in unknown)
+    last = {max(one, key=names.index) for one in arguments if one and guess.ones.isdisjoint(one)}
+    return replace(variant, guess=replace(guess, ones=guess.ones | last))
 
 
 _FEWEST_ELEMENTS = 1 << 12

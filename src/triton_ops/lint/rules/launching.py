@@ -20,7 +20,6 @@ _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
     "source",
     symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
     fix="annotate the parameter as tl.constexpr",
-    needs_ttir=False,
 )
 def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
     """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
@@ -48,7 +47,6 @@ def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
     "source",
     symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
     fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
-    needs_ttir=False,
 )
 def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
@@ -101,23 +99,47 @@ def _doubt(kernel: KernelReading, launch: SourceLaunch, name: str, sizes: list[a
 def _is_needless(kernel: KernelReading, name: str) -> bool:
     """Check whether a plain argument would do that is work of a call: neither a width of rows nor a table's length."""
     plain = kernel.without(kernel.variants[0], name)
-    if not isinstance(plain, Variant) or not any(_has_outside_of_data(one, name) for one in _places_of(plain)):
+    if not isinstance(plain, Variant):
         return False
-    monomials = (monomial for access in plain.facts.accesses for monomial in access.offset.parts)
-    steps = (monomial for monomial in monomials if any(one.name in _PLACES for one in monomial))
-    is_pitch = any(one.name == "argument" and one.operands[0] == name for monomial in steps for one in monomial)
+    offsets, ends = [access.offset for access in plain.facts.accesses], list(_ends_of(plain))
+    if not any(_has_outside_of_data(one, name) for one in (*offsets, *ends)):
+        return False
+    pitches = [monomial for one in offsets for monomial in one.parts if any(_counts(part, name) for part in monomial)]
     ended = [one for one in all_indices(plain.facts) if any(name in bound.last.arguments for bound in one.bounds)]
     if ended and not any(one.stepping for one in ended):
         return False  # one block has all of it
-    return not (is_pitch and any(one.stride.constant is not None for one in ended))
+    if not any(_counts(term, name) and term.named("program_id", "num_programs") for term in ends):
+        return bool(pitches) and not any(one.named("index") for monomial in pitches for one in monomial)
+    steps = (monomial for monomial in pitches if any(_is_argument(one, name) for one in monomial))
+    by_rows = any(one.name in _PLACES for monomial in steps for one in monomial)
+    return not (by_rows and any(one.stride.constant is not None for one in ended)) and not _is_of_columns(plain, name)
 
 
-def _places_of(variant: Variant) -> Iterator[Term]:
-    """The sums by which a kernel chooses elements and turns."""
+def _is_argument(term: Term, name: str) -> bool:
+    return term.name == "argument" and term.operands[0] == name
+
+
+def _counts(term: Term, name: str) -> bool:
+    """Check whether an argument is part of a term, but for what is divided by it alone, as programs are by heads."""
+    divides = term.name in ("quotient", "remainder") and term.operands[1].lone_argument == (name, 1)
+    inner = term.operands[:1] if divides else term.direct()
+    return _is_argument(term, name) or any(name in one.arguments and _counts(one, name) for one in inner)
+
+
+def _is_of_columns(variant: Variant, name: str) -> bool:
+    """Check whether an argument ends nothing but the columns of blocks with rows."""
+    ends = [one for one in all_indices(variant.facts) if any(name in bound.last.arguments for bound in one.bounds)]
+    paths = (access.path.arguments for access in variant.facts.accesses)
+    last = all(0 < one.axis == len(one.access.type.shape) - 1 for one in ends)
+    return bool(ends) and last and not any(name in one for one in paths)
+
+
+def _ends_of(variant: Variant) -> Iterator[Term]:
+    """The conditions on elements and on the way to them, and each loop as the sum of its bounds and its step."""
+    terms = variant.facts.terms
     for access in variant.facts.accesses:
-        conditions = (*access.mask.comparisons(), *access.path.comparisons())
-        yield from (access.offset, *(one.operands[0] for one in conditions))
-    yield from (term for loop in variant.facts.loops for term in (loop.lower, loop.upper))
+        yield from (one.operands[0] for whole in (access.mask, access.path) for one in whole.comparisons())
+    yield from (terms.add((1, loop.lower), (1, loop.upper), (1, loop.step)) for loop in variant.facts.loops)
 
 
 def _has_outside_of_data(sums: Term, name: str) -> bool:
@@ -253,7 +275,6 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
     "source",
     symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
     fix="pass the value as a tl.constexpr parameter",
-    needs_ttir=False,
 )
 def changed_global(kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
@@ -268,7 +289,10 @@ def changed_global(kernel: KernelReading) -> Iterable[Statement]:
                     f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
                     "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
                 )  # fmt: skip
-        lines = [statement.lineno for statement in kernel.tree.body if _assigns(statement, name)]
+        assigned = [statement for statement in kernel.tree.body if _assigns(statement, name)]
+        lines = [statement.lineno for statement in assigned]
+        if not any(isinstance(one, ast.AugAssign) for one in assigned) and len(set(map(ast.unparse, assigned))) == 1:
+            continue  # the same value again
         for line in (line for line in lines[1:] if line > kernel.line > lines[0]):
             yield Seen(
                 line_read,
@@ -302,7 +326,6 @@ def _assigns(node: ast.AST, name: str) -> bool:
     "source",
     symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
     fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
-    needs_ttir=False,
 )
 def static_grid(kernel: KernelReading) -> Iterable[Statement]:
     """Grids that depend neither on the config nor on the extents that programs step through."""

@@ -78,7 +78,7 @@ def _judge(
         if tiles and all(launch.asserts_multiple(name, tiles) for launch in kernel.launches):
             continue
         evidence = evidence or _other_evidence(kernel, one, masked=bool(closed))
-        if not evidence:
+        if not evidence or _is_read_on(one.index):
             unseen = _CHECKED if kernel.checks_divisibility else _UNSEEN
             yield _BY_DATA if one.index.starts_by_data else unseen
         elif _is_of_caller(kernel, one.index):
@@ -153,7 +153,7 @@ def _describe_index(index: Index) -> str:
 
 def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> tuple[str, str]:
     """Another access of the same index has a mask: the argument at which that ends, and words that say so."""
-    tiles, (mine, root) = _tiles_of(kernel, one), (one.index.term.parts.get((), 0), one.index.access.root)
+    tiles, (mine, root) = _tile_names(kernel, one), (one.index.term.parts.get((), 0), one.index.access.root)
     alike = len(tiles) + (f"tl.arange(0, {one.index.extent})" in map(ast.unparse, kernel.function.calls))
     if alike > 1 and not one.index.stepping and not one.variant.guess.known_names.issuperset(tiles):
         return "", ""  # one block may be taken for another of the same extent
@@ -166,9 +166,21 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> tup
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
             limits = [one for one in limits if (one.last.constant or 0) < index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
-            words = f"line {kernel.place(index.access).line} ends the same index after {limits[0].last.words}"
-            return limits[0].last.lone_argument[0], words
+            last = limits[0].last
+            sizes = (name for name, size in one.variant.guess.constants.items() if size == (last.constant or 0) + 1)
+            words = f"line {kernel.place(index.access).line} ends the same index after {last.words}"
+            return last.lone_argument[0] or next(sizes, ""), words
     return "", ""
+
+
+def _is_read_on(index: Index) -> bool:
+    """Check whether other accesses go further along the axis, by an argument or by data, so that it ends elsewhere."""
+    (stride, *_), mine = index.stride.parts, index.access
+    others = (one.offset for one in index.facts.accesses if one.root is mine.root and one is not mine)
+    apart = (monomial for one in others for monomial in index.facts.terms.add((1, one), (-1, mine.offset)).parts)
+    along = ([*monomial] for monomial in apart if all(monomial.count(one) >= stride.count(one) for one in stride))
+    steps = (one for monomial in along for one in monomial if one not in stride)
+    return any(one.name == "argument" or one.named("load") for one in steps)
 
 
 def _is_of_branch(index: Index) -> bool:
@@ -205,9 +217,14 @@ def _is_own_part(index: Index) -> bool:
 def _is_local(index: Index, bound: IndexBound) -> bool:
     """Check whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
     pitches = index.access.offset.arguments - index.stride.arguments
-    limits = bound.last.arguments
-    own = bool(pitches) and not pitches & limits
-    return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
+    own = bool(pitches) and not pitches & bound.last.arguments
+    stores = [(one.root, one.offset) for one in index.facts.accesses if one.kind == "store"]
+    return (
+        (index.access.root, index.access.offset) in stores
+        and own
+        and index.stride.constant == 1
+        and len(index.access.type.shape) == 1
+    )
 
 
 def _evidence_of_loop(one: _UnmaskedIndex) -> str:
@@ -246,13 +263,26 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         constants = {ast.unparse(launch.arguments[name]) for name in names}  # the sizes that it is compiled for
         for node in _extents_of_grid(launch, one.index):
             size = _rounds_up(node)
-            if size is not None and ast.unparse(size) not in constants:
+            if size is not None and ast.unparse(size) not in constants and not _is_of_other(kernel, one, launch, node):
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
         tiles = [] if one.index.stepping else _tiles_of(kernel, one)
         block = launch.value(tiles[0]) if len(tiles) == 1 else None
         if isinstance(block, ast.Call) and last_name(block) == "next_power_of_2":
             return f"the launch in line {launch.line} rounds {tiles[0]} up: {ast.unparse(block)}"
     return ""
+
+
+def _is_of_other(kernel: KernelReading, one: _UnmaskedIndex, launch: SourceLaunch, blocks: ast.expr) -> bool:
+    """Check whether a number of blocks is rounded up by another block than the index has, or comes out whole."""
+    parts = blocks.args if isinstance(blocks, ast.Call) else [blocks.right] if isinstance(blocks, ast.BinOp) else []
+    block = parts[-1] if parts else blocks
+    names, tiles = launch.given(block), _tiles_of(kernel, one)
+    if names and tiles and not set(names).intersection(tiles):
+        return True
+    size, number = (launch.literal(part) for part in (_rounds_up(blocks) or blocks, block))
+    if not isinstance(number, int) or number < 1:
+        return False
+    return (not names and number != one.index.extent) or (isinstance(size, int) and size % number == 0)
 
 
 def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
@@ -267,8 +297,21 @@ def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
         yield from launch.inner(launch.grid)
 
 
-def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
+def _tile_names(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
     return [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+
+
+def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
+    """The tiles of the block's extent: of several those with which it grows."""
+    names = _tile_names(kernel, one)
+    return [name for name in names if len(names) == 1 or _grows_with(kernel, one, name)] or names
+
+
+def _grows_with(kernel: KernelReading, one: _UnmaskedIndex, name: str) -> bool:
+    twice, place = 2 * one.index.extent, kernel.place(one.index.access)
+    larger = kernel.with_values({name: twice}, one.variant)
+    several = [] if larger is None else [index for index in all_indices(larger.facts) if index.extent == twice]
+    return any(index.axis == one.index.axis and kernel.place(index.access) == place for index in several)
 
 
 def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:

@@ -6,11 +6,10 @@ padded lane holds follows from `other`, and from everything that is computed fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, Term, UntoldError
-from triton_ops.lint.indices import all_indices
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
@@ -137,12 +136,11 @@ def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 
 
 def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
-    """The guessed extents of blocks of a whole axis that launches give, unrounded and unseen, with the parameters."""
-    stepping = {index.extent for index in all_indices(variant.facts) if index.tiled()}
+    """The guessed extents of blocks that launches give, unrounded and unseen, with the parameters."""
     unrounded = {name for one in kernel.launches for name, node in one.arguments.items() if not one.rounded(node)}
     names = unrounded.intersection(kernel.uses.tiles) - variant.guess.known_names
     extents = ((variant.guess.constants.get(name), name) for name in sorted(names))
-    return {size: name for size, name in extents if type(size) is int and size not in stepping}
+    return {size: name for size, name in extents if type(size) is int}
 
 
 @rule(
@@ -174,7 +172,7 @@ def _judge_harm(
     line = f"line {kernel.place(fact).line}"
     if change and (doubt := _doubt(kernel, facts, fact, condition)):
         yield f"{line}: {change}; {doubt}"
-    elif change:
+    elif change and not _is_switched(kernel, facts, fact, condition):
         yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
         yield (
@@ -200,8 +198,7 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
         equal = (test for test in tests if abs(test.parts.get((), 0)) == one.inputs[0].type.shape[one.axis])
         if any(part.name == "tt.reduce" and part.operands[2] == one.number for test in equal for part in test.direct()):
             return "the result is compared with the extent of the block, as if padded lanes were to count"
-        choices = (choice for value in one.inputs for choice in value.term.named("choose"))
-        for other in (test for choice in choices for test in choice.operands[0].comparisons()):
+        for other in _tests_of([value.term for value in one.inputs]):
             described = not condition.arguments <= {*kernel.function.parameters}
             if described and facts.terms.index(one.axis).number in other.inside:
                 return f"`{other.words}` leaves lanes out too, and where the tensor of the descriptor ends callers say"
@@ -209,6 +206,24 @@ def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Ter
             if len(apart) > 1 and all(len(m) == 1 and m[0].name == "argument" for m in apart):
                 return f"`{other.words}` leaves lanes out too, and which limit is the smaller one is not in the file"
     return _doubt_of_data(facts, fact, condition)
+
+
+def _tests_of(terms: Iterable[Term]) -> Iterator[Term]:
+    """The comparisons by which terms are chosen."""
+    return (test for term in terms for choice in term.named("choose") for test in choice.operands[0].comparisons())
+
+
+def _is_switched(kernel: KernelReading, here: KernelFacts, fact: Fact, condition: Term) -> bool:
+    """Check whether a switch that masks the lanes replaces them too, so that it says whether there are any."""
+    place, words = kernel.place(fact), condition.words
+    ways = set()
+    for facts in (variant.facts for variant in kernel.variants):
+        terms = [value.term for one in facts.reductions if kernel.place(one) == place for value in one.inputs]
+        terms += [factor for one in facts.products if kernel.place(one) == place for factor in one.factors]
+        masks = (load.operands[3].comparisons() for term in terms for load in term.named("load"))
+        if any(test.words == words for test in _tests_of(terms)):
+            ways.add(facts is not here and any(test.words == words for mask in masks for test in mask))
+    return ways == {True}
 
 
 def _doubt_of_data(facts: KernelFacts, fact: Fact, condition: Term) -> str:

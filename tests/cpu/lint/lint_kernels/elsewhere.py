@@ -273,3 +273,102 @@ def width_beside_rows(x, weight, y, M, N: tl.constexpr, B: tl.constexpr):
 def launch_weight(x, weight, y):
     M, N = x.shape[0], weight.shape[0]
     width_beside_rows[(M, triton.cdiv(N, 64))](x, weight, y, M, N, 64)
+
+
+@triton.jit
+def exponentials_of_padded_rows_good(x, y, M, N, PAD_M: tl.constexpr, PAD_N: tl.constexpr, B: tl.constexpr):
+    row, c = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, B)
+    if PAD_M or PAD_N:
+        value = tl.load(x + row[:, None] * B + c[None, :], mask=(row < M)[:, None] & (c < N)[None, :], other=0.0)
+    else:
+        value = tl.load(x + row[:, None] * B + c[None, :])
+    value = tl.exp(value.to(tl.float32))
+    if PAD_N:
+        value = tl.where((c < N)[None, :], value, 0.0)
+    tl.store(y + row, tl.sum(value, axis=1), mask=row < M)
+
+
+@triton.jit
+def exponentials_by_another_switch_bad(x, y, M, N, PAD_M: tl.constexpr, PAD_N: tl.constexpr, B: tl.constexpr):
+    row, c = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, B)
+    if PAD_M:
+        value = tl.load(x + row[:, None] * B + c[None, :], mask=(row < M)[:, None] & (c < N)[None, :], other=0.0)
+    else:
+        value = tl.load(x + row[:, None] * B + c[None, :])
+    value = tl.exp(value.to(tl.float32))
+    if PAD_N:
+        value = tl.where((c < N)[None, :], value, 0.0)
+    tl.store(y + row, tl.sum(value, axis=1), mask=row < M)  # finds: wrong-identity
+
+
+@triton.jit
+def angles_of_all_places(x, angle, y, n, before, D: tl.constexpr, B: tl.constexpr):
+    at, c = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, D)
+    value = tl.load(x + at[:, None] * D + c[None, :], mask=(at < n)[:, None], other=0.0)
+    value *= tl.load(angle + at[:, None] * D + c[None, :])
+    value *= tl.load(angle + (at + before)[:, None] * D + c[None, :])
+    tl.store(y + at[:, None] * D + c[None, :], value, mask=(at < n)[:, None])
+
+
+@triton.jit
+def one_number_for_each_row_good(x, most, y, n, stride, B: tl.constexpr, D: tl.constexpr):
+    block, at, c = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, D)
+    rows = block.to(tl.int64) * stride + at[:, None] * D + c[None, :]
+    value = tl.load(x + rows, mask=(at < n)[:, None], other=0.0)
+    value -= tl.load(most + (block * n).to(tl.int64) + at, mask=at < n, other=0.0)[:, None]
+    tl.store(y + rows, value, mask=(at < n)[:, None])
+
+
+@triton.jit
+def sums_of_each_head_good(x, y, n, stride_h, HEADS: tl.constexpr, TAPS: tl.constexpr, B: tl.constexpr):
+    batch, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    at, total = tl.program_id(0) * B + tl.arange(0, B), tl.zeros((B,), dtype=tl.float32)
+    for tap in range(TAPS):
+        total += tl.load(x + (batch + head) * stride_h + tap * n + at, mask=at < n, other=0.0).to(tl.float32)
+    tl.store(y + (batch + head) * stride_h + at, total, mask=at < n)
+
+
+@triton.jit
+def transposed_after_its_shape_good(x, y, M, stride_b, stride_m, B: tl.constexpr):
+    m = tl.program_id(0) * B + tl.arange(0, B)
+    at = tl.program_id(1) * stride_b + m * stride_m
+    tl.store(y + at, tl.load(x + at, mask=m < M, other=0.0), mask=m < M)
+
+
+@triton.jit
+def one_axis_of_programs_good(x, y, n, D: tl.constexpr):
+    row = tl.program_id(0)
+    tl.store(y + row, tl.load(x + row * n + tl.program_id(1)) + tl.program_id(1))
+
+
+def launch_evidence(x, w, y, taps):
+    n = x.shape[-1]
+    sums_of_each_head_good[(triton.cdiv(n, 64), x.size(0))](x, y, n, x.stride(0), x.size(0), taps.shape[0], 64)
+    one_axis_of_programs_good[(n,)](x, y, n, D=64)
+    batch, M, _ = w.shape
+    w = w.transpose(1, 2).contiguous()
+    transposed_after_its_shape_good[(triton.cdiv(M, 64), batch)](w, y, M, w.stride(0), w.stride(2), B=64)
+
+
+SETTING = tl.constexpr(4)
+
+
+@triton.jit
+def value_that_is_written_again_good(x, y):
+    tl.store(y, tl.load(x) * SETTING)
+
+
+SETTING = tl.constexpr(4)
+
+
+@triton.jit
+def put_squares(x, y, at):
+    tl.store(y + at, tl.load(x + at) * tl.load(x + at))
+
+
+def made_inside(wide):
+    @triton.jit
+    def squares(x, y, n, B: tl.constexpr):
+        put_squares(x, y, tl.program_id(0) * B + tl.arange(0, B))
+
+    return squares
