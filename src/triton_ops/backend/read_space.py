@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
+from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers, heuristics
 from triton_ops.backend.roles import Arguments
@@ -155,7 +155,7 @@ class _Reading:
         name = role.name
         if name in self.computed:
             self.meaning[name] = "the kernel's heuristics compute it"
-        elif role.kind == "meaning" or (role.doubt and not self._is_open(name)):
+        elif role.kind == "meaning" or (role.doubt and not self._is_open(role)):
             self.meaning[name] = role.doubt or role.reason
         elif name in self.fixed:
             self.meaning[name] = f"the call gives it; without that, {role.reason}"
@@ -167,9 +167,13 @@ class _Reading:
             self.tunables[name], self.first[name] = self._values(role)
             self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
 
-    def _is_open(self, name: str) -> bool:
-        """Tell whether a constant has no value from the call, by default or by heuristics: a launch needs one."""
-        return name not in {*self.values, *self.source.defaults, *self.fixed, *self.computed}
+    def _is_open(self, role: ConstantRole) -> bool:
+        """Tell whether runs may decide a doubt: a launch needs a value, and nobody has given one.
+
+        They do not decide it of tiles that are numbered in memory: where that tensor holds equal numbers, such as
+        scales of one, results agree by chance.
+        """
+        return role.doubt != NUMBERED and role.name not in {*self.values, *self.source.defaults, *self.fixed}
 
     def _extent(self, role: ConstantRole) -> int | None:
         numbers = [value for name in role.extents if type(value := self.values.get(name)) is int]
@@ -189,11 +193,12 @@ class _Reading:
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
     def _ask_grid(self) -> None:
-        """Leave those tiles alone whose number the grid does not follow."""
+        """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""
         for role in self.roles.roles.values():
             if role.by_grid and role.name in self.tunables and self.grid is not None:
                 grids = [self._grid_with(role.name, value) for value in self.tunables[role.name]]
-                if None not in grids and len({*grids}) == 1 and len(grids) > 1:
+                is_one = callable(self.grid) and not {*(grids[0] or ())} - {1}
+                if None not in grids and len({*grids}) == 1 and len(grids) > 1 and not is_one:
                     how = "ignores it" if callable(self.grid) else "is fixed numbers"
                     self.grid_says.append(f"{role.name} decides how many programs there must be, and the grid {how}")
                     self.meaning[role.name] = self.grid_says[-1]

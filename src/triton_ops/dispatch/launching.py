@@ -305,7 +305,8 @@ class Launches:
         return decision
 
     def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        refuse_tuned(called.given.keyword, self._tuned_names, self._name)
+        brought = {*self._tuned_names, *self.autotuner.configs[0].all_kwargs()}
+        refuse_tuned({*called.given.keyword, *launch.kwargs}, brought, self._name)
         called.check(launched=without_launch is None)
         call = self._call(launch, called)
         if without_launch is not None:

@@ -268,8 +268,14 @@ def test_a_width_that_nothing_bounds_is_of_doubt_and_the_grid_decides():
     assert "ignores it" in ReadSpace.of(widths, {}, grid=lambda _: (32,)).meaning["WIDTH"]
 
 
-def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it():
-    assert "results must agree" in ReadSpace.of(quantized, {"n": 4096}).reasons["BLOCK"]
+def test_a_block_whose_results_are_numbered_is_asked_for_since_equal_numbers_would_agree_with_any():
+    assert "numbered in memory" in ReadSpace.of(quantized, {"n": 4096}).meaning["BLOCK"]
+
+
+def test_a_grid_of_one_program_ignores_no_tile_where_the_problem_is_small():
+    read = ReadSpace.of(listed, {}, grid=lambda values: (triton.cdiv(50, values["B"]),))
+    assert (set(read.tunables), read.grid) == ({"B"}, ())
+    assert ReadSpace.of(listed, {}, grid=(1,)).grid
 
 
 STEPPED = [
