@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import TuneProblem, tune_many
-from triton_ops.base import Folder, NamedFile, installed_version
+from triton_ops.base import NamedFile, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -94,14 +94,16 @@ def check_command(
     """Say which table ENGINE finds for each problem of a model, by its own rules, and which rows a lockfile pins.
 
     Tables are looked for where the engine is installed, and in the folder that its variable names. The exit code is 5
-    if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it.
+    if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it; or
+    if one is no table, which ends the engine.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
     place, lock = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
     items = [_checked(place, lock, each) for each in problems]
     columns = ("form", "problem", "file", "pinned", "says")
     facts = _facts("tables", read, items, columns, "pinned", engine=engine, device=place.device, triton=place.triton)
-    facts.code = ExitCode.CHECK_FAILED if any(each["says"] and not each["pinned"] for each in items) else ExitCode.DONE
+    failed = any(each["rows"] is None or (each["says"] and not each["pinned"]) for each in items)
+    facts.code = ExitCode.CHECK_FAILED if failed else ExitCode.DONE
     if not any(place.folders(each.form) for each in problems):
         facts.tell(f"{engine} is not installed here, and no variable names a folder of its tables", "note", "yellow")
     return facts
@@ -109,12 +111,14 @@ def check_command(
 
 def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, Any]:
     pinned = rows_of(lock, problem.form, problem.facts, place.device)
-    file, count, says = None, 0, "missing: the engine's default config serves"
+    file: str | None = None
+    count: int | None = 0
+    says = "missing: the engine's default config serves"
     try:
         if table := place.find(problem):
             file, count, says = str(table.path), len(table.rows), table.says
     except CacheError as error:
-        says = str(error)
+        count, says = None, str(error)
     item = {"form": problem.form, "layer": problem.layer, "problem": problem.label, "file": file, "rows": count}
     return {**item, "pinned": len(pinned), "says": says}
 
@@ -152,6 +156,7 @@ def tune_command(
     read.remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
     if not mine:
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
+    Lockfile.read(lockfile, or_empty=True)  # one that is refused is no surprise after minutes
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     with only_data_on_stdout():
         module = engine_module()
@@ -230,16 +235,20 @@ def export_command(
     """Write the rows that a lockfile pins as tables of ENGINE, and say what changes; other rows stay as they are.
 
     Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
+    A table that has the rows already is not written.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
     place, lock, rows = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo), []
-    for problem in problems:
+    known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
+    for problem in known:
         rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
-    if not rows:
+    if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
     columns = ("file", "row", "was", "now", "ms", "source")
     facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
+    if not rows:
+        facts.tell(f"the tables of {engine} have these rows already", "note", "yellow")
     return facts.as_markdown if markdown else facts
 
 
@@ -250,15 +259,20 @@ def _written(
     place: Place, lock: Lockfile, problem: EngineProblem, folder: Path, *, dry_run: bool
 ) -> list[dict[str, Any]]:
     """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
-    if not (pinned := rows_of(lock, problem.form, problem.facts, place.device)):
-        return []
+    pinned = rows_of(lock, problem.form, problem.facts, place.device)
     form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
     path, own = form.places(folder, facts)[0], dict(now.rows) if now else {}
     rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
-    if not dry_run:
-        Folder(path.parent).ensure()
-        NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
-        form.write(Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items())), folder)
+    if not dry_run and (rows != own or now is None or now.path.resolve() != path.resolve()):
+        table = Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items()))
+        form.content(table)  # refuses what the engine cannot have before anything is replaced
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
+        except OSError as error:
+            why = error.strerror or error
+            raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
+        form.write(table, folder)
         for size, config in rows.items():
             found = form.look_up(folder, facts, (size,))
             if found is None or dict(found[1].config) != config:

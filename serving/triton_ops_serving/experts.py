@@ -141,6 +141,9 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
     depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
     loads = routing_named(routing, experts)
+    if top_k > experts:
+        why = f"a token has {top_k} experts, and a rank {experts}: which tokens it gets is not known"
+        raise SettingsError(why, hint="fewer ranks, or leave out --expert-parallel")
     quantised = problem.facts.get("dtype")
     if quantised and (
         quantised != "fp8_w8a8" or not block or depth % block[1] or width % block[1] or columns % block[0]

@@ -28,6 +28,8 @@ _DENSE = ("moe_intermediate_size", "intermediate_size")
 _HEADS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
 _HEAD_DIM = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
 _STATE = ("ssm_state_size", "mamba_d_state", "state_size")
+_LANGUAGE = ("text_config", "llm_config", "language_config")  # of a model that sees or hears, too
+_DTYPES = ("bfloat16", "float16", "float32")
 _EVERYWHERE = ("lm_head", "gate", "router", "norm", "embed")  # modules that no engine quantises
 
 
@@ -52,10 +54,15 @@ class Model:
     """A model as its `config.json` describes it, and one rank's share of it."""
 
     def __init__(self, values: Mapping[str, Any], ranks: int = 1, *, expert_parallel: bool = False) -> None:
-        inner = values.get("text_config")
-        self._values = {**values, **(inner if isinstance(inner, Mapping) else {})}
+        inner = next((held for name in _LANGUAGE if isinstance(held := values.get(name), Mapping)), {})
+        self._values = {**values, **inner}
         self._ranks, self._expert_parallel = ranks, expert_parallel
         self.remarks: list[str] = []  # what is not understood, or not listed, each as a sentence
+        written = str(self._values.get("torch_dtype") or self._values.get("dtype") or _DTYPES[0])
+        self.dtype = written.removeprefix("torch.")  # of its activations
+        if self.dtype not in _DTYPES:
+            self.remarks.append(f"the dtype {written[:40]} is not understood: {_DTYPES[0]} is taken")
+            self.dtype = _DTYPES[0]
 
     @classmethod
     def read(cls, path: Path, ranks: int = 1, *, expert_parallel: bool = False) -> Model:
@@ -72,11 +79,6 @@ class Model:
     def name(self) -> str:
         """Its kind, such as `qwen3_moe`."""
         return str(self._values.get("model_type") or "model")
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of its activations."""
-        return str(self._values.get("torch_dtype") or self._values.get("dtype") or "bfloat16")
 
     def problems(self, engine: str) -> list[EngineProblem]:
         """The tables that an engine looks for, each once; SettingsError if there is none."""
@@ -96,8 +98,8 @@ class Model:
             value = self._values.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
-            if value and not isinstance(value, (int, float)):
-                self.remarks.append(f"{name} is {str(value)[:40]}, and no number")
+            if value:
+                self.remarks.append(f"{name} is {str(value)[:40]}, and no whole number above 0")
         return 0
 
     def _share(self, what: str, extent: int, multiple: int = 1) -> int:
@@ -112,8 +114,11 @@ class Model:
     def _quantised(self, engine: str) -> dict[str, Any] | None:
         """What a table's name has of the weights; None, with a remark, for a quantisation that is not understood."""
         held = self._values.get("quantization_config") or self._values.get("compression_config")
-        if not isinstance(held, Mapping):
+        if not held:
             return {"dtype": "float32"} if self.dtype == "float32" else {}
+        if not isinstance(held, Mapping):
+            self.remarks.append(f"the quantisation {str(held)[:40]} is not understood: what it quantises is left out")
+            return None
         kept = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers")
         names = map(str, kept if isinstance(kept, list) else ())
         if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
@@ -126,7 +131,9 @@ class Model:
             weights = weights if isinstance(weights, Mapping) else {}
             known = weights.get("type") == "float" and weights.get("num_bits") == 8 and "input_activations" in group
             block, strategy = weights.get("block_structure"), weights.get("strategy")
-        usable = not block or (isinstance(block, list) and len(block) == 2 and all(type(one) is int for one in block))
+        usable = not block or (
+            isinstance(block, list) and len(block) == 2 and all(type(one) is int and one > 0 for one in block)
+        )
         if not known or not usable or held.get("expert_dtype") not in (None, "fp8"):
             self.remarks.append(f"quantisation by {method} is not understood: what it quantises is left out")
             return None
@@ -140,6 +147,9 @@ class Model:
         top_k = self._number(*_TOP_K)
         if not (width and hidden and top_k):
             self.remarks.append("there are experts, but not their width, their number for a token, or hidden_size")
+            return
+        if top_k > count:
+            self.remarks.append(f"a token has {top_k} of {count} experts, which cannot be: left out")
             return
         if self._expert_parallel:
             count = self._share("experts", count)
@@ -178,8 +188,10 @@ class Model:
             yield from self._latent(hidden, mine, rank)
         elif mine:
             size = self._number("head_dim") or hidden // heads
-            pairs = max(1, (self._number("num_key_value_heads") or heads) // self._ranks)
-            yield "qkv_proj", (mine + 2 * pairs) * size, hidden
+            keys = self._number("num_key_value_heads") or heads
+            pairs = self._share("heads of keys", keys) if self._ranks % keys else 1  # few heads are on several ranks
+            if pairs:
+                yield "qkv_proj", (mine + 2 * pairs) * size, hidden
             yield "o_proj", hidden, mine * size
         dense = self._number("intermediate_size_mlp", "intermediate_size")
         if dense and (self._number(*_EXPERTS) < 2 or self._number("first_k_dense_replace", "intermediate_size_mlp")):

@@ -10,6 +10,7 @@ gives: what a helper does with a constant counts as if it stood in the kernel.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from triton_ops.backend.kernel_source import KernelSource, last_name
 Names: TypeAlias = "frozenset[str]"
 
 _NONE: Names = frozenset()
-_MOST_TERMS, _DEEPEST, _MOST_CALLS = 64, 24, 6
+_MOST_TERMS, _MOST_FACTORS, _DEEPEST, _MOST_CALLS, _MOST_STEPS = 64, 16, 24, 6, 100_000
 _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
 _SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
@@ -131,12 +132,16 @@ class SourceRoles:
     asserts: list[ast.expr] = field(default_factory=list)
     products: bool = False
     loops: bool = False
+    steps: int = 0  # of following names, of which too many end the reading
 
     @classmethod
     def of(cls, source: KernelSource) -> SourceRoles:
         """Read the source of a kernel; some milliseconds."""
         uses = cls()
-        _Frame(source, uses).visit()
+        try:
+            _Frame(source, uses).visit()
+        except RecursionError:  # names that follow from each other by the thousand: then nothing is understood
+            uses = cls()
         uses.roles.update((name, _role(name, uses)) for name in source.parameters if name in source.constants)
         return uses
 
@@ -154,13 +159,17 @@ class _Frame:
         self.depth: int = 0 if caller is None else caller[1].depth + 1
         self._given = None if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
         self._helpers: dict[int, _Frame | None] = {}
+        self._constants: dict[str, Names | None] = {}
         self._terms: dict[str, _Terms] = {}
         self._made_of: dict[int, tuple[ast.expr, Names]] = {}  # with the node, so that no identity returns
 
     def constants(self, node: ast.expr, depth: int = 0) -> Names | None:
         """The kernel's constants that an expression is made of; None if it is made of anything else."""
         if isinstance(node, ast.Name) and depth <= _DEEPEST:
-            return self._constants_of_name(node.id, depth)
+            if node.id not in self._constants:
+                self._constants[node.id] = None  # where it is made of itself
+                self._constants[node.id] = self._constants_of_name(node.id, depth)
+            return self._constants[node.id]
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp)):
             return self._together([one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)], depth)
         if isinstance(node, ast.Call) and last_name(node) in _ARITHMETIC:
@@ -204,6 +213,9 @@ class _Frame:
 
     def _marks_within(self, node: ast.expr, visited: set[tuple[int, str]]) -> set[str]:
         marks: set[str] = set()
+        self.uses.steps += 1
+        if self.uses.steps > _MOST_STEPS:
+            raise RecursionError
         for inner in _parts(node):
             values: list[tuple[ast.expr, _Frame]] = []
             key = (id(self), inner.id) if isinstance(inner, ast.Name) else (id(inner), "")
@@ -260,7 +272,8 @@ class _Frame:
             return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             left, right = self.terms(node.left), self.terms(node.right)
-            return [(*a, *b) for a in left for b in right][:_MOST_TERMS]
+            pairs = itertools.islice(itertools.product(left, right), _MOST_TERMS)
+            return [(*a, *b)[:_MOST_FACTORS] for a, b in pairs]  # more have polynomials of data, which are no index
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "range" in self._marks(node.left):
             return self.terms(node.left)  # elements beyond the end are wrapped round to its beginning
         if isinstance(node, ast.Subscript):

@@ -201,18 +201,19 @@ class Queue:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Of these, `spared` are left to pools that are first. `tell_idle` is called with the number that is idle when that
-    has changed, one call after the other.
+    Of these, `spared` are left to pools that are first. `tell_idle` is called with the number that is idle, at once and
+    when that has changed, one call after the other.
     """
 
     def __init__(self, most: int, spared: int = 0, tell_idle: Callable[[int], object] = lambda _: None) -> None:
         self.most, self._lent = max(1, most), 0
         self._spared = min(spared, self.most - 1)
-        self._tell_idle, self._idle, self._telling = tell_idle, 0, threading.Lock()
+        self._tell_idle, self._idle, self._telling = tell_idle, -1, threading.Lock()
         self._running: Counter[CompilePool] = Counter()
         self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
         self._guard = threading.Lock()
         self._closed = False
+        self._tell()
 
     @contextmanager
     def turn(self, member: CompilePool) -> Iterator[bool]:

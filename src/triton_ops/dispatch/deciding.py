@@ -348,7 +348,7 @@ class KernelCall:
         return LadderQuestion(
             key=self.key, asked=self.asked, loose=self.called.loose, default=space.default_config,
             why_not=space.why_not, enough=self._enough if policy == TUNE else None, near=policy != TUNE,
-            expected=policy not in (TUNE, ERROR),
+            expected=policy not in (TUNE, ERROR) and not capturing(),
         )  # fmt: skip
 
     def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:

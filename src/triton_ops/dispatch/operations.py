@@ -68,7 +68,7 @@ def decided(
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     searches = policy in (TUNE, RACE)
     enough = left_undecided if searches and not capturing() else None
-    expected = not searches and policy != ERROR
+    expected = not searches and policy != ERROR and not capturing()
     decision = answered(operation, request, ladder_of(folder), near=not searches, enough=enough, expected=expected)
     if not decision.unmeasured:
         return decision

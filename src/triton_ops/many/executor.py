@@ -281,20 +281,21 @@ class Link(Protocol):
 class LentCpus:
     """The CPUs of a host that some executors leave idle, in equal parts for those that leave none; for threads."""
 
-    def __init__(self) -> None:
-        self._idle: dict[RemoteExecutor, int] = {}
+    def __init__(self, cpus: int) -> None:
+        self._cpus = cpus  # of its own that the executor of each device has
+        self._idle: dict[str, tuple[RemoteExecutor, int]] = {}
         self._lent: dict[RemoteExecutor, int] = {}
         self._guard = threading.Lock()
 
-    def note(self, executor: RemoteExecutor, idle: int | None) -> None:
-        """An executor has so many CPUs of its own idle; None where it is gone."""
+    def note(self, device: str, executor: RemoteExecutor, idle: int | None) -> None:
+        """An executor has so many CPUs of its own idle; None where it is gone, and leaves all of them idle."""
         with self._guard:
-            self._idle.pop(executor, None)
-            if idle is not None:
-                self._idle[executor] = idle
-            short = [each for each, count in self._idle.items() if not count]
-            for each, count in self._idle.items():
-                lent = 0 if count else sum(self._idle.values()) // len(short)
+            if idle is None and self._idle.get(device, (executor,))[0] is not executor:
+                return  # another one is in its place
+            self._idle[device] = executor, self._cpus if idle is None else idle
+            counts = [count for _, count in self._idle.values()]
+            for each, count in self._idle.values():
+                lent = 0 if count else sum(counts) // counts.count(0)
                 if lent != self._lent.get(each, 0):
                     self._lent[each] = lent
                     each.lend(lent)
@@ -304,17 +305,17 @@ class RemoteExecutor:
     """Has a process of its own measure jobs.
 
     A process of which nothing is heard for longer than a step of a tune may take has hung, and is ended. `content_of`
-    has what is sent of a job, and `renew` makes an executor in place of one that is lost. The CPUs that it leaves idle
-    are `lent` to others.
+    has what is sent of a job, and `renew` makes an executor in place of one that is lost. `note` is told how many CPUs
+    it leaves idle, and None when it is gone.
     """
 
     def __init__(
         self, link: Link, listener_of: Callable[[Job], Listener], effort: Effort, *,
         renew: Callable[[], RemoteExecutor] | None = None, content_of: Callable[[Job], Any] = lambda job: job.tune,
-        lent: LentCpus | None = None,
+        note: Callable[[RemoteExecutor, int | None], object] = lambda *_: None,
     ) -> None:  # fmt: skip
         self._link, self._listener_of, self._renew, self._content_of = link, listener_of, renew, content_of
-        self._lent, self._telling = lent or LentCpus(), threading.Lock()
+        self._note, self._telling = partial(note, self), threading.Lock()
         self._silence_s = _SILENCE_S + effort.patience.setup_s + effort.patience.trial_s + effort.race.seconds
         self.ready: Ready = lambda *_: None
         self._there: dict[str, Listener] = {}  # of the jobs that the process knows
@@ -329,7 +330,7 @@ class RemoteExecutor:
         cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
     ) -> dict[str, RemoteExecutor]:
         """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle."""
-        lent = LentCpus()
+        lent = LentCpus(cpus)
         return {device: cls.of_device(device, cpus, listener_of, effort, lent) for device in devices}
 
     @classmethod
@@ -342,7 +343,7 @@ class RemoteExecutor:
         allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
         process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
         renew = partial(cls.of_device, device, cpus, listener_of, effort, lent)
-        return cls(process, listener_of, effort, renew=renew, lent=lent)
+        return cls(process, listener_of, effort, renew=renew, note=partial(lent.note, device))
 
     def lend(self, cpus: int) -> None:
         """Let its compilers have so many CPUs more, which others leave idle."""
@@ -413,7 +414,7 @@ class RemoteExecutor:
     def _listen(self) -> None:
         takes: dict[str, Callable[..., Any]] = {
             "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish,
-            "idle": partial(self._lent.note, self),
+            "idle": self._note,
         }  # fmt: skip
         silent_s = 0.0
         try:
@@ -427,7 +428,7 @@ class RemoteExecutor:
                     raise WorkerLostError(f"nothing was heard of it for {self._silence_s:.0f} s", "", hung=True)
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             self._lose(error)
-        self._lent.note(self, None)
+        self._note(None)
 
     def _follow(self, name: str, method: str, *arguments: Any) -> None:
         if (listener := self._there.get(name)) is not None:

@@ -223,7 +223,9 @@ class Lockfile:
         if not here:
             device = self._device[entries[0].device]
             return f"the lockfile has no entry of {key.kernel} for this device: {device.why_not(key.device)}"
-        reasons = list(dict.fromkeys(why for entry in here if (why := entry.why_not(key) or _not_measured(entry))))
+        expected = "its config is expected, and nobody has measured it"
+        whys = (entry.why_not(key) or (entry.origin.expected and expected) for entry in here)
+        reasons = [why for why in dict.fromkeys(whys) if why]
         more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
         return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
 
@@ -341,10 +343,6 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
     entry, borrowed = pinned.entry, pinned.borrowed_from is not None
     return borrowed, entry.origin.expected, pinned.rung != "exact", entry.distance(key), not entry.source
-
-
-def _not_measured(entry: LockEntry) -> str | None:
-    return "its config is expected, and nobody has measured it" if entry.origin.expected else None
 
 
 def loads(text: str | bytes) -> Lockfile:

@@ -229,8 +229,8 @@ class Record:
             self, key=key, winner=winner, timing=Timing.of(trial.best_measurement),
             mode=trial.best_measurement.mode, resources=trial.resources, ties=(), confidence="ok", gain_interval=None,
             default_timing=None if beside is None else Timing.of(beside.best_measurement),
-            created=time_now(),
-            versions=Host.versions(), notes=(*self.notes, f"it raced again under other versions, {time_now()}"),
+            created=time_now(), versions=Host.versions(), contents=msgspec.UNSET,  # it raced on one content alone
+            notes=(*self.notes, f"it raced again under other versions, {time_now()}"),
         )  # fmt: skip
 
     def covers(self, effort: Effort) -> bool:

@@ -67,13 +67,11 @@ def repaired(
     lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
     by_tune = {(record.id, record.run): record for record in records}
     for verdict in repair(lock, targets, probe(device), folder, device=device, kernel=kernel, **options):
-        if verdict.becomes is None:
-            yield verdict
-        elif lockfile is None:
+        if verdict.becomes is not None and lockfile is None:
             store_in(str(folder)).put(_record_of(verdict, verdict.becomes, by_tune[verdict.entry.origin.tune]))
-            yield verdict
-        else:
-            yield _written(verdict, verdict.becomes, lock, lockfile)
+        elif verdict.becomes is not None and lockfile is not None:
+            verdict = _written(verdict, verdict.becomes, lockfile)
+        yield verdict
 
 
 def _record_of(verdict: Verdict, becomes: LockEntry, record: Record) -> Record:
@@ -86,12 +84,12 @@ def _record_of(verdict: Verdict, becomes: LockEntry, record: Record) -> Record:
     return replace(new, raced_gain=becomes.measured.gain)
 
 
-def _written(verdict: Verdict, becomes: LockEntry, lock: Lockfile, path: Path) -> Verdict:
+def _written(verdict: Verdict, becomes: LockEntry, path: Path) -> Verdict:
     with Lockfile.editing(path):
         now = Lockfile.read(path)
         if verdict.entry not in now.entries:
             return replace(verdict, outcome="not measured", reason=_CHANGED, becomes=None)
-        Lockfile.merged([replace(lock, entries=(becomes,)), now]).write(path)
+        replace(now, entries=tuple(becomes if each == verdict.entry else each for each in now.entries)).write(path)
     return verdict
 
 
@@ -247,7 +245,8 @@ class _Case:
         assert own is not None
         _, high, reason = _beside(last, own)
         if high > _UNTOLD:
-            return replace(verdict, outcome="not measured", reason=f"it is not known if it holds: {reason}")
+            why = "; ".join(dict.fromkeys(filter(None, (reason, last.unproven))))
+            return replace(verdict, outcome="not measured", reason=f"it is not known if it holds: {why}")
         becomes = entry.after_race(self.key, entry.config, times, race.default)
         return replace(verdict, outcome="ok", reason=reason, result=last, becomes=becomes)
 

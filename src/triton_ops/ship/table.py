@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed
+from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Run
@@ -196,7 +196,7 @@ class Format(Protocol):
         if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
             raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
         try:
-            Folder(path.parent).ensure()
+            path.parent.mkdir(parents=True, exist_ok=True)
             NamedFile(path).write(json.dumps(content, indent=4) + "\n")
         except OSError as error:
             hint = "name another folder"

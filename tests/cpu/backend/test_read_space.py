@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 pytest.importorskip("triton")
@@ -319,6 +321,16 @@ def test_a_grid_that_follows_a_tile_is_asked_with_its_values():
     read = ReadSpace.of(listed, {"n": 4096}, grid=lambda values: (triton.cdiv(values["n"], values["B"]),))
     assert set(read.tunables) == {"B"}
     assert read.grid == ()
+
+
+def test_names_that_follow_from_each_other_by_the_hundred_are_not_understood(tmp_path, monkeypatch):
+    steps = "".join(f"    a{n + 1} = a{n} * a{n} + a{n}\n" for n in range(1500))
+    head = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef deep(x, y, B: tl.constexpr):\n"
+    begin = "    at = tl.program_id(0) * B + tl.arange(0, B)\n    a0 = tl.load(x + at)\n"
+    (tmp_path / "deep_kernel.py").write_text(f"{head}{begin}{steps}    tl.store(y + at, a1500)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deep = importlib.import_module("deep_kernel").deep
+    assert ReadSpace.of(deep, {}).meaning["B"] == "what it does is not understood"
 
 
 def test_a_kernel_without_source_is_refused():

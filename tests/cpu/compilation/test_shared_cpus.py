@@ -92,6 +92,7 @@ def test_cpus_that_others_lend_serve_all_pools_and_what_is_idle_of_the_own_ones_
     threads = Threads(SharedCpus(2, spared=1, tell_idle=idle.append))
     try:
         first, later = Pool(), Pool(first=False)
+        assert idle == [2]
         threads.come(later, 4)
         assert threads.hold({later: 1})
         threads.cpus.lend(2)

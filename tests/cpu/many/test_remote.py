@@ -160,22 +160,28 @@ def test_cpus_that_one_process_leaves_idle_are_lent_to_those_that_leave_none():
         def lend(self, cpus):
             self.lent = cpus
 
-    lent, (busy, idle, further) = LentCpus(), (Other() for _ in range(3))
-    lent.note(idle, 4)
-    lent.note(busy, 0)
+    lent, (busy, idle, further, renewed) = LentCpus(4), (Other() for _ in range(4))
+    lent.note("a", idle, 4)
+    lent.note("b", busy, 0)
     assert (busy.lent, idle.lent) == (4, 0)
-    lent.note(further, 0)
+    lent.note("c", further, 0)
     assert (busy.lent, idle.lent, further.lent) == (2, 0, 2)
-    lent.note(busy, None)
-    assert further.lent == 4
-    lent.note(idle, 0)
-    assert (idle.lent, further.lent) == (0, 0)
+    lent.note("b", busy, None)
+    assert further.lent == 8, "what is gone leaves all of its CPUs"
+    lent.note("a", idle, 0)
+    assert (idle.lent, further.lent) == (2, 2)
+    lent.note("b", renewed, 0)
+    lent.note("b", busy, None)
+    assert (idle.lent, further.lent, renewed.lent) == (0, 0, 0)
+    lent.note("b", renewed, None)  # by its end, as the first
+    lent.note("d", Other(), None)  # it has never begun
+    assert (idle.lent, further.lent) == (4, 4)
 
 
 def test_a_process_that_shares_its_cpus_says_how_many_are_idle_and_takes_those_that_are_lent(link):
-    lent, noted = LentCpus(), queue.SimpleQueue()
-    lent.note = lambda *said: noted.put(said)
-    executor = executor_over(link, lent=lent)
+    noted = queue.SimpleQueue()
+    executor = executor_over(link, note=lambda *said: noted.put(said))
+    assert noted.get(timeout=60) == (executor, 2), "all are idle before anything is compiled"
     cpus, pool = link.child._executor._shared_cpus, Pool()
     with cpus.turn(pool) as begins:
         assert begins
@@ -255,7 +261,7 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
     one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
     two = run_on(
         lambda cpus, listener_of: {
-            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK, LentCpus()),
+            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK, LentCpus(1)),
             "b": LocalExecutor(cpus, "cpu", listener_of),
         },
         tmp_path / "ended",

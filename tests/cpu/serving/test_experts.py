@@ -79,6 +79,14 @@ def test_an_engines_kernel_is_tuned_verified_and_pinned(interpreted, tmp_path):
     assert set(entry["config"]) >= {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps"}
 
 
+def test_a_lockfile_that_is_torn_is_refused_before_anything_is_tuned(tmp_path, cli):
+    model, lock = tmp_path / "config.json", tmp_path / "lock.json"
+    model.write_text(json.dumps(TINY))
+    lock.write_text('{"kind": "triton-ops lock"')
+    ran = cli("engine", "tune", "vllm", "--model", model, "--lockfile", lock)
+    assert (ran.code, "it is no lockfile" in ran.err) == (4, True)
+
+
 @pytest.mark.parametrize(
     ("problem", "said"),
     [("E=8,N=7168", "nothing is left to tune"), ("E=4,N=16", "fused_moe cannot be imported: ModuleNotFoundError")],
@@ -103,4 +111,9 @@ def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):
         )
         with pytest.raises(SettingsError, match="without whole blocks cannot be tuned here"):
             operation_of(problem, None, "uniform", None, "bfloat16")
+    few = EngineProblem(
+        form="vllm-moe", layer="", facts={"E": 1, "N": 16}, extents={"K": 32, "columns": 32, "top_k": 2}
+    )
+    with pytest.raises(SettingsError, match="a token has 2 experts, and a rank 1"):
+        operation_of(few, None, "uniform", None, "bfloat16")
     assert "kernels of sglang are not tuned here" in cli("engine", "tune", "sglang", "--model", model).err

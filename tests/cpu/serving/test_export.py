@@ -57,3 +57,25 @@ def test_a_lockfile_without_rows_for_the_model_is_an_error(engines, pinned, tmp_
     ran = export(cli, tmp_path / "own", model_file(tmp_path, QWEN), pinned)
     assert (ran.code, (tmp_path / "own").exists()) == (4, False)
     assert "has no row for this model on NVIDIA H200" in ran.err
+
+
+def test_a_second_export_changes_nothing_and_keeps_what_undo_needs(engines, pinned, tmp_path, cli, monkeypatch):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    before = write_table(own / NAME, [16]).read_bytes()
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    assert export(cli, own, model, pinned).code == 0
+    again = export(cli, own, model, pinned)
+    assert (again.code, again.out, again.err) == (0, "", "note: the tables of vllm have these rows already\n")
+    assert export(cli, own, model, pinned, "--undo").code == 0
+    assert (own / NAME).read_bytes() == before
+
+
+def test_a_table_that_ends_the_engine_fails_a_check_whatever_is_pinned(engines, pinned, tmp_path, cli, monkeypatch):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    write_table(own / NAME, [16]).write_text("{torn")
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    ran = cli("engine", "check", "vllm", "--model", model, *H200, "--lockfile", pinned)
+    assert (ran.code, "is no table" in ran.out) == (5, True)
+    (own / NAME).unlink()
+    ran = export(cli, own / NAME / "folder", model, write_table(own / NAME, [16]) and pinned)
+    assert (ran.code, "cannot be written: Not a directory" in ran.err) == (4, True)

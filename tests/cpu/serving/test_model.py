@@ -73,6 +73,17 @@ def test_the_tables_of_a_model(values, ranks, expected):
     assert labels(values, ranks=ranks) == expected
 
 
+def test_what_is_taken_for_something_else_is_said():
+    odd = {**LLAMA, "num_attention_heads": 24, "num_key_value_heads": 6, "dtype": "torch.int7", "head_dim": 128}
+    model = Model({"model_type": "vl", "llm_config": odd, "quantization_config": FP8}, 4)
+    assert "qkv_proj" not in [each.layer for each in model.problems("vllm")]
+    assert model.remarks == [
+        "the dtype torch.int7 is not understood: bfloat16 is taken",
+        "heads of keys: 6 among 4 ranks is no whole number of columns; left out",
+    ]
+    assert Model({"torch_dtype": "torch.float16"}).dtype == "float16"
+
+
 def test_a_rank_may_have_whole_experts():
     assert labels(QWEN, ranks=8, expert_parallel=True) == [("moe", "E=16,N=768")]
 
@@ -99,7 +110,7 @@ def test_a_grouping_by_channel_is_read_from_compressed_tensors():
     [
         ({**MIXTRAL, "quantization_config": {"quant_method": "awq"}}, 1, "quantisation by awq is not understood"),
         ({**MIXTRAL, "num_experts_per_tok": None}, 1, "there are experts, but not their width"),
-        ({**QWEN, "num_experts": [64, 128]}, 1, r"num_experts is \[64, 128\], and no number"),
+        ({**QWEN, "num_experts": [64, 128]}, 1, r"num_experts is \[64, 128\], and no whole number"),
         (MIXTRAL, 5, "14336 among 5 ranks is no whole number of columns"),
         ({**DEEPSEEK, "num_attention_heads": None}, 32, "2048 among 32 ranks is no whole number of 128 columns"),
         ({**MIXTRAL, "quantization_config": {**FP8, "weight_block_size": "128"}}, 1, "quantisation by fp8 is not"),
@@ -108,6 +119,10 @@ def test_a_grouping_by_channel_is_read_from_compressed_tensors():
             1,
             "quantisation by compressed-tensors is not",
         ),
+        ({**MIXTRAL, "num_local_experts": 8.0}, 1, "num_local_experts is 8.0, and no whole number above 0"),
+        ({**MIXTRAL, "num_experts_per_tok": 9}, 1, "a token has 9 of 8 experts"),
+        ({**MIXTRAL, "quantization_config": ["fp8"]}, 1, "quantisation .'fp8'. is not understood"),
+        ({**LLAMA, "quantization_config": {**FP8, "weight_block_size": [0, 0]}}, 1, "quantisation by fp8 is not"),
         ({"model_type": "gpt2"}, 1, "nothing of this gpt2 has a table in vllm"),
     ],
 )

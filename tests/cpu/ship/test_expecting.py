@@ -14,7 +14,7 @@ from triton_ops import Config, Operation, TensorSpec, autotune, on_miss, replayi
 from triton_ops.backend import TritonKernel  # noqa: E402
 from triton_ops.cli.app import main  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
-from triton_ops.dispatch import would_run  # noqa: E402
+from triton_ops.dispatch import deciding, operations, would_run  # noqa: E402
 from triton_ops.dispatch.operations import decided  # noqa: E402
 from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.records import Lockfile, Misses, Record, Timing, lock_of  # noqa: E402
@@ -71,7 +71,7 @@ def for_h200(name):
     return ("--expected", "--gpu", "h200", "--kernels", f"{__name__}:{name}")
 
 
-def test_an_entry_of_what_is_expected_is_marked_and_answers_before_the_default_alone(lock_it, tmp_path):
+def test_an_entry_of_what_is_expected_is_marked_and_answers_before_the_default_alone(lock_it, tmp_path, monkeypatch):
     path, command = lock_it
     code, out, _ = command(*for_h200("norm"))
     assert (code, out.splitlines()[0]) == (0, f"added: norm 4096x1024 bfloat16 on nvidia-h200; ({FAST})")
@@ -92,9 +92,12 @@ def test_an_entry_of_what_is_expected_is_marked_and_answers_before_the_default_a
             assert not decision.holds
     with replaying(lock, on_miss="error"), pytest.raises(UntunedError, match="expected, and nobody has measured it"):
         decided(norm, tensors(), options={"cache_dir": tmp_path})
+    with replaying(lock), monkeypatch.context() as captured:
+        captured.setattr(operations, "capturing", lambda: True)
+        assert decided(norm, tensors(), options={"cache_dir": tmp_path}).missed
     flush_misses()
     (miss,) = Misses(tmp_path).read()  # it is still to be tuned
-    assert (miss.key.kernel, miss.count) == ("norm", 1)
+    assert (miss.key.kernel, miss.count) == ("norm", 2)
 
 
 def measured(winner=SLOW):
@@ -137,7 +140,7 @@ def test_where_the_model_is_not_sure_there_is_no_entry_and_the_reason_is_told(lo
     assert error.startswith("note: no config of sure_of_nothing 4096x1024 bfloat16 is expected to be faster than the d")
 
 
-def test_a_problem_that_was_missed_is_looked_at_too_by_the_call_that_is_noted(lock_it, tmp_path):
+def test_a_problem_that_was_missed_is_looked_at_too_by_the_call_that_is_noted(lock_it, tmp_path, monkeypatch):
     path, command = lock_it
     call = decorated.launches.call_of((4096,), (), tensors())
     Misses(tmp_path).note(call.key, call=call.noted)
@@ -148,6 +151,8 @@ def test_a_problem_that_was_missed_is_looked_at_too_by_the_call_that_is_noted(lo
     assert (entry.config["BLOCK"], entry.default["BLOCK"], entry.call) == (1024, 32, call.noted)
     with replaying(path):
         decision = decorated.why(grid=(4096,), **tensors())
+        monkeypatch.setattr(deciding, "capturing", lambda: True)
+        assert decorated.why(grid=(4096,), **tensors()).missed
     assert (decision.found.rung, decision.config.kwargs) == ("expected", {"BLOCK": 1024})
 
 

@@ -318,8 +318,8 @@ def test_an_entry_that_was_changed_meanwhile_stays(tmp_path):
     lock.write(path)
     one = lock.entries[0]
     verdict = Verdict(entry=one, outcome="ok", becomes=replace(one, label="raced"))
-    assert _written(verdict, verdict.becomes, lock, path) == verdict
+    assert _written(verdict, verdict.becomes, path) == verdict
     assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
-    again = _written(verdict, verdict.becomes, lock, path)
+    again = _written(verdict, verdict.becomes, path)
     assert (again.outcome, again.becomes, "changed in the file" in again.reason) == ("not measured", None, True)
     assert [each.label for each in Lockfile.read(path).entries] == ["raced", "5"]
