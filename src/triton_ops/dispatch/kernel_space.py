@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.backend import Layers, ReadSpace
-from triton_ops.dispatch.calls import Calls, taken_apart
+from triton_ops.backend import KernelSource, Layers, ReadSpace
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import ConfigSpace, UnlistedSpace
-from triton_ops.values import Mapper
 
 
 def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> UnlistedSpace:
@@ -18,10 +16,9 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
     The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
     SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
     """
-    calls = Calls.of(function, (), Mapper())
-    read = ReadSpace.of(function, values, grid=grid, fixed=calls.constexprs & values.keys())
-    defaults = {name: it.default for name, it in calls.parameters.items() if it.default is not it.empty}
-    needed = calls.constexprs - values.keys() - defaults.keys() - taken_apart(function)[1].keys()
+    read, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
+    defaults = source.defaults
+    needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
     unknown = {name: read.reasons[name] for name, value in read.derived.items() if value is None}
     if lacking := [f"{name} ({why})" for name, why in {**read.meaning, **unknown}.items() if name in needed]:
         raise SpaceError(

@@ -31,10 +31,7 @@ _SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
     "log_normal": lambda torch, n, amount, rng: (amount * torch.randn(n, generator=rng).double()).exp(),
     "bimodal": lambda torch, n, amount, rng: torch.where(torch.rand(n, generator=rng) < _LONG, amount, 1.0).double(),
 }
-_MOST = 1e6
-_LIMITS = {
-    "dirichlet": (1e-6, _MOST), "bimodal": (1e-6, _MOST), "one_hot": (0, 1), "sparse": (0, 1), "log_normal": (0, 100)
-}  # fmt: skip
+_LIMITS = {"dirichlet": (1e-6, 1e6), "bimodal": (1e-6, 1e6), "log_normal": (0, 100), "zipf": (0, 1e6)}  # else shares
 
 
 def _drawn(kind: str, amount: float, form: str, tensor: Any, seed: int) -> Any:
@@ -113,7 +110,7 @@ class Contents:
         if kind not in (*_SHARES, "sparse") or form not in _FORMS:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
             raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
-        least, most = _LIMITS.get(kind, (0, _MOST))
+        least, most = _LIMITS.get(kind, (0, 1))
         number: object = amount
         if not isinstance(number, (int, float)) or not least <= number <= most:
             raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
@@ -152,28 +149,20 @@ def _label(content: Any) -> str:
 
 
 def _values(content: Any, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    values = content if isinstance(content, Mapping) else _made(content, dict(arguments), seed)
+    values = content
+    if not isinstance(content, Mapping):
+        copies = {name: own.clone() if hasattr(own, "data_ptr") else own for name, own in arguments.items()}
+        values = _made(content, copies, seed)
     if not isinstance(values, Mapping):
         raise SettingsError(f"the maker {_label(content)} returned {values!r}", hint=_FORM)
     return {name: _fitting(name, value, arguments.get(name), seed) for name, value in values.items()}
 
 
 def _made(maker: Callable[[Any, int], Any], own: Any, seed: int) -> Any:
-    """What a maker returns; raises SettingsError if it fails, or writes to what it is given."""
-    tensors = [each for each in (own.values() if isinstance(own, dict) else [own]) if hasattr(each, "data_ptr")]
-    before = _versions(tensors)
     try:
-        values = maker(own, seed)
+        return maker(own, seed)
     except Exception as error:
         raise SettingsError(f"the maker {_label(maker)} raised {type(error).__name__}: {error}", hint=_FORM) from error
-    if _versions(tensors) != before:
-        raise SettingsError(f"the maker {_label(maker)} writes to the arguments", hint="return new values")
-    return values
-
-
-def _versions(tensors: Sequence[Any]) -> list[int]:
-    """How often each tensor was written to; an inference tensor does not count that."""
-    return [0 if each.is_inference() else each._version for each in tensors]
 
 
 def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
@@ -183,7 +172,7 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"a content replaces {name}, which is no tensor argument",
             hint="another number makes another problem: tune each",
         )
-    made = _made(value, own, seed) if callable(value) else value
+    made = _made(value, own.clone(), seed) if callable(value) else value
     if getattr(made, "shape", own.shape) != own.shape:
         raise ShapeMismatchError(
             f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name

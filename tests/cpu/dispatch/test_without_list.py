@@ -81,7 +81,7 @@ def test_a_list_is_the_beginning_of_a_wider_space(tmp_path):
 
 def test_a_launch_option_that_a_call_gives_is_refused_before_a_tune(tmp_path):
     add = autotune(key=["n"], cache_dir=tmp_path, on_miss="race")(tuned_kernels.add)
-    with pytest.raises(ConfigCollisionError, match="num_warps is tuned, and a call of .*add gives it as well"):
+    with pytest.raises(ConfigCollisionError, match=r"num_warps is tuned, and a call of .*add gives it as well"):
         add[grid](X, X, X, 1000, num_warps=2)
 
 
