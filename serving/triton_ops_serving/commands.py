@@ -157,6 +157,8 @@ def tune_command(
     if not mine:
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     Lockfile.read(lockfile, or_empty=True)  # one that is refused is no surprise after minutes
+    if not lockfile.expanduser().absolute().parent.is_dir():
+        raise SettingsError(f"{lockfile} cannot be written: there is no such folder", hint="make it, or name another")
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     with only_data_on_stdout():
         module = engine_module()
@@ -164,7 +166,7 @@ def tune_command(
             (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
             for problem in mine
             for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
-            for tokens in size or problem.sizes
+            for tokens in dict.fromkeys(size or problem.sizes)
         ]
         limits = {name: getattr(options, name) for name in _LIMITS}
         if each_s is None and options.budget_s is not None:
