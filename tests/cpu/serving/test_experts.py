@@ -51,7 +51,8 @@ def test_a_routing_is_skewed_as_it_is_named(tmp_path):
 @pytest.mark.parametrize(("name", "content"), [
     ("zipf:steep", None), ("nowhere.json", None), ("loads.json", "[1, 2]"), ("loads.json", "[0, 0, 0, 0]"),
     ("loads.json", "{"), ("loads.json", '[1, 2, 3, "four"]'),
-    ("loads.json", "4"), ("uniform:2", None),
+    ("loads.json", "4"), ("uniform:2", None), ("zipf", None), ("zipf:nan", None), ("zipf:-1e308", None),
+    ("loads.json", "[1, NaN, 1, 1]"), ("loads.json", "[Infinity, 1, 1, 1]"),
 ])  # fmt: skip
 def test_a_routing_that_is_none_is_refused(name, content, tmp_path):
     if content:
