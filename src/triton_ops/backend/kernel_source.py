@@ -250,7 +250,7 @@ class KernelSource:
         return tuple(item for node in self.node.body for item in reader.items(node))
 
     def compiled(self, node: ast.expr) -> CodeType:
-        """The code of an expression in it; ValueError if that calls anything: a kernel that is read must not run code."""
+        """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
         if any(isinstance(part, ast.Call) for part in ast.walk(node)):
             raise ValueError("it calls a function")
         if node not in self._codes:
