@@ -116,8 +116,8 @@ class Answers:
             self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
         else:
             why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
-        found = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
-        decision = Decision(found=found, kernel=look_up.form, problem=problem, device=device).counted
+        row_source = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
+        decision = Decision(found=row_source, kernel=look_up.form, problem=problem, device=device).counted
         return (rows if pinned else own), decision.count.up
 
     def _facts(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
