@@ -38,7 +38,7 @@ from triton_ops.backend import (
 from triton_ops.base import canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
-from triton_ops.dispatch.kernel_space import space_around, space_of_call
+from triton_ops.dispatch.kernel_space import hides_tiles, space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -159,7 +159,6 @@ def _read(text: bytes) -> Found | str:
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _UNLISTED_S = 15.0  # for a tune of a kernel without a list that a launch waits for
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
-_SAMPLE = 1 << 16  # elements of a tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,15 +280,6 @@ class KernelCall:
         """Tell whether a launch with the first config has no program, as for tensors without elements."""
         extents = extents_of(self.grid, self.function, self.called.given.keyword, self.first)
         return isinstance(extents, tuple) and 0 in extents
-
-    @property
-    def hides_tiles(self) -> bool:
-        """Tell whether tiles that nobody has listed cannot be shown to change no result: all data read are equal."""
-        values = {name: value for name, value in self.called.given.keyword.items() if name not in self._outputs}
-        parts = [tensor.flatten()[:_SAMPLE] for tensor in Arguments(keyword=values).tensors() if tensor.numel() > 1]
-        numbers = (part.float() if part.is_floating_point() else part for part in parts)
-        tiles = getattr(self.space, "tiles", ())
-        return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
 
     @property
     def operation(self) -> Operation:
@@ -457,7 +447,7 @@ def _alone(
         return decision
     if call.is_empty:  # another call of the same key may launch something: that one is decided
         return replace(decision.because("the call launches no program", DEFAULT, within()), kept=False)
-    if policy in MEASURING and call.hides_tiles:
+    if policy in MEASURING and hides_tiles(call.space, call.called.given.keyword, call.parts[0].outputs):
         why = "each tensor that it reads holds one value, with which wrong tiles may give equal results"
         return replace(_told(call, decision.because(why, DEFAULT, within())), kept=False)
     decision = replace(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from triton_ops.backend import KernelSource, Layers, ReadSpace
+from triton_ops.backend import Arguments, KernelSource, Layers, ReadSpace
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import ConfigSpace, UnlistedSpace
+
+_SAMPLE = 1 << 16  # elements of a tensor
 
 
 def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> UnlistedSpace:
@@ -41,3 +43,12 @@ def space_around(
     rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in read.first.items() if name in read.options}
     return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)
+
+
+def hides_tiles(space: ConfigSpace, values: Mapping[str, Any], outputs: Collection[str]) -> bool:
+    """Tell whether all data that a launch reads are equal, so that wrong tiles may give the results of right ones."""
+    read = Arguments(keyword={name: value for name, value in values.items() if name not in outputs}).tensors()
+    parts = [tensor.flatten()[:_SAMPLE] for tensor in read if tensor.numel() > 1]
+    numbers = (part.float() if part.is_floating_point() else part for part in parts)
+    tiles = getattr(space, "tiles", ())
+    return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
