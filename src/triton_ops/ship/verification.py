@@ -27,10 +27,10 @@ from triton_ops.exceptions import (
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship.preparing import EntryProgram, checked, compiled
-from triton_ops.ship.targets import BoundEntry, Targets, bound, made_on
+from triton_ops.ship.targets import BoundEntry, Targets, bound
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
-from triton_ops.values import Mapper, Problem, TensorSpec, Trial, TuningResult
+from triton_ops.values import Mapper, TensorSpec, Trial, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -58,11 +58,8 @@ def unknown_values(case: BoundEntry) -> list[str]:
     Their values are not kept, and those that are made up may lead a kernel outside of other tensors. An operation makes
     the values of its own problems.
     """
-    call = case.entry.call
-    if isinstance(call, NotedCall):
-        specs = {name: Problem.from_plain(value) for name, value in call.arguments.items()}
-    else:
-        specs = {} if case.by_shape is not None else case.specs or {}
+    made = {} if case.by_shape is not None else case.specs or {}
+    specs = case.entry.call.values if isinstance(case.entry.call, NotedCall) else made
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]
@@ -218,7 +215,7 @@ class Measuring:
             result: TuningResult = call.tuned(options, choose(call.space), **how)
             return result
         cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
-        arguments: dict[str, Any] = case.by_shape or {"kwargs": made_on(case.specs, device)}
+        arguments: dict[str, Any] = case.by_shape or {"kwargs": TensorSpec.with_tensors(case.specs, device)}
         problem = TuneProblem(target=case.target, space=choose(case.space), cold=cold, **arguments)
         return RequestedTune(request=problem.measurable(device, options.seed), options=options, **how).result()
 
