@@ -285,7 +285,7 @@ class KernelCall:
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
-        return Operation(kernel.name, kernel, space, dict)
+        return Operation(kernel.name, kernel, space, lambda: {})  # noqa: PIE807 - the parameters of `dict` cannot be seen
 
     @property
     def space(self) -> ConfigSpace:

@@ -34,9 +34,8 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
-from triton_ops.ship.repair import repaired
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_named, is_declared, kernel_in, specs_of
-from triton_ops.ship.verification import Verdict, verify
+from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import (
     Device,

@@ -313,7 +313,7 @@ class BoundEntry:
         return None
 
     def _why_outside_space(self) -> str | None:
-        """The reason, at the entry's problem or an end of one of its ranges, with its own values of all other extents."""
+        """The reason, at its own problem or an end of one of its ranges, with its own values of all other extents."""
         ends = ((each.extents, value) for each in self.entry.ranges for value in dict.fromkeys((each.low, each.high)))
         for place in (self, *(self.at(dict.fromkeys(*end)) for end in ends)):
             reason = None if place.space is None else place.space.why_not(self.entry.config)
