@@ -101,8 +101,7 @@ class KernelSource:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The defaults of its parameters."""
-        declared = inspect.signature(self._plain).parameters
-        return {name: each.default for name, each in declared.items() if each.default is not each.empty}
+        return Layers.defaults_of(self._plain)
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
@@ -250,7 +249,9 @@ class KernelSource:
         return tuple(item for node in self.node.body for item in reader.items(node))
 
     def compiled(self, node: ast.expr) -> CodeType:
-        """The code of an expression in it."""
+        """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
+        if any(isinstance(part, ast.Call) for part in ast.walk(node)):
+            raise ValueError("it calls a function")
         if node not in self._codes:
             self._codes[node] = compile(ast.Expression(node), "<expression>", "eval")
         return self._codes[node]
@@ -471,7 +472,7 @@ class _Scope(dict[str, Any]):
         try:
             if isinstance(node, ast.Name):
                 return self[node.id]
-            return eval(self.source.compiled(node), self)  # nothing is called, and all names are plain values
+            return eval(self.source.compiled(node), self)  # all names are plain values
         except Exception:  # noqa: BLE001 - a name is not known, or plain values do not go together
             return _UNKNOWN
         finally:
