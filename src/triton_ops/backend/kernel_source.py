@@ -250,7 +250,9 @@ class KernelSource:
         return tuple(item for node in self.node.body for item in reader.items(node))
 
     def compiled(self, node: ast.expr) -> CodeType:
-        """The code of an expression in it."""
+        """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
+        if any(isinstance(part, ast.Call) for part in ast.walk(node)):
+            raise ValueError("it calls a function")
         if node not in self._codes:
             self._codes[node] = compile(ast.Expression(node), "<expression>", "eval")
         return self._codes[node]
@@ -471,7 +473,7 @@ class _Scope(dict[str, Any]):
         try:
             if isinstance(node, ast.Name):
                 return self[node.id]
-            return eval(self.source.compiled(node), self)  # nothing is called, and all names are plain values
+            return eval(self.source.compiled(node), self)  # all names are plain values
         except Exception:  # noqa: BLE001 - a name is not known, or plain values do not go together
             return _UNKNOWN
         finally:

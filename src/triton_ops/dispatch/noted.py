@@ -22,7 +22,7 @@ from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace
 from triton_ops.terminal import tell
-from triton_ops.values import Mapper, Problem, TensorSpec
+from triton_ops.values import Mapper, TensorSpec
 
 
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
@@ -37,19 +37,7 @@ def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
             f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
             hint="call the kernel as it is now, so that its call is noted anew",
         )
-    return kernel.call_of(_grid(noted), (), _new_values(_values_of(noted), device))
-
-
-def _values_of(noted: NotedCall) -> dict[str, Any]:
-    return {name: Problem.from_plain(value) for name, value in noted.arguments.items()}
-
-
-def _new_values(values: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Arguments with new tensors in the place of specs."""
-    return {
-        name: value.create_tensor(device, place) if isinstance(value, TensorSpec) else value
-        for place, (name, value) in enumerate(values.items())
-    }
+    return kernel.call_of(_grid(noted), (), TensorSpec.with_tensors(noted.values, device))
 
 
 def _grid(noted: NotedCall) -> GridByConfig:
@@ -98,7 +86,7 @@ class NotedOperation(Operation):
     @classmethod
     def at(cls, decorated: Any, call: NotedCall) -> NotedOperation:
         """The operation of a decorated kernel at a call that was noted; the errors are those of `made_again`."""
-        return cls._at(launches_of(decorated).operation, _grid(call), _values_of(call), decorated)
+        return cls._at(launches_of(decorated).operation, _grid(call), call.values, decorated)
 
     @classmethod
     def _at(
@@ -139,7 +127,7 @@ class NotedOperation(Operation):
             examples = {name: _light(value, memory) for name, value in specs.items()}
             try:
                 with standing_in(target, told, memory, tuners):
-                    function(**_new_values(examples, memory))
+                    function(**TensorSpec.with_tensors(examples, memory))
             except TritonKernelError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
@@ -190,7 +178,7 @@ class NotedOperation(Operation):
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        values = _new_values(self.values, TuneProblem.device_for(device, self.device, self.name))
+        values = TensorSpec.with_tensors(self.values, TuneProblem.device_for(device, self.device, self.name))
         return launches_of(self.decorated).call_of(self.kernel.grid, (), values)  # type: ignore[attr-defined]
 
     def why(self, device: str | None) -> Decision:

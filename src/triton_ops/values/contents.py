@@ -123,10 +123,10 @@ class Contents:
             SettingsError, ShapeMismatchError: The values of a content do not fit the arguments.
         """
         draws = [(_label(content), float(weight), content, seed) for weight, content in self.items]
-        made = [each for each in draws if callable(each[2]) or any(map(callable, each[2].values()))]
+        makers = [each for each in draws if callable(each[2]) or any(map(callable, each[2].values()))]
         for turn in range(1, self.held_out + 1):
             further = seed + turn * _HELD_OUT_SEED
-            draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in made]
+            draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in makers]
         for label, weight, content, own_seed in draws:
             yield label, weight, _values(content, arguments, own_seed)
 
@@ -162,13 +162,13 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"a content replaces {name}, which is no tensor argument",
             hint="another number makes another problem: tune each",
         )
-    made = value(own, seed) if callable(value) else value
-    if getattr(made, "shape", own.shape) != own.shape:
+    content = value(own, seed) if callable(value) else value
+    if getattr(content, "shape", own.shape) != own.shape:
         raise ShapeMismatchError(
-            f"the values of {name} are {tuple(made.shape)}, not {tuple(own.shape)}", own.shape, made.shape, name
+            f"the values of {name} are {tuple(content.shape)}, not {tuple(own.shape)}", own.shape, content.shape, name
         )
-    word = isinstance(made, str) and made in get_args(Fill)
-    total = int(own.flatten()[-1]) if word and made in ("ends", "offsets") else 0
-    spec = replace(TensorSpec.of(own), fill=made if word else "empty", total=total)
+    word = isinstance(content, str) and content in get_args(Fill)
+    total = int(own.flatten()[-1]) if word and content in ("ends", "offsets") else 0
+    spec = replace(TensorSpec.of(own), fill=content if word else "empty", total=total)
     tensor = spec.create_tensor(str(own.device), seed)
-    return tensor if word else tensor.copy_(replace(spec, fill=made).own_values(own.device))
+    return tensor if word else tensor.copy_(replace(spec, fill=content).own_values(own.device))

@@ -328,7 +328,7 @@ def test_names_that_follow_from_each_other_by_the_hundred_are_not_understood(tmp
 
 
 def test_a_kernel_without_source_is_refused():
-    made = {}
-    exec(compile("def built(x, B: 'tl.constexpr'):\n    pass", "<built>", "exec"), {"tl": tl}, made)
+    namespace = {}
+    exec(compile("def built(x, B: 'tl.constexpr'):\n    pass", "<built>", "exec"), {"tl": tl}, namespace)
     with pytest.raises((KernelTypeError, OSError, ValueError)):
-        ReadSpace.of(triton.jit(made["built"]), {})
+        ReadSpace.of(triton.jit(namespace["built"]), {})

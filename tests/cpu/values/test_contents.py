@@ -59,7 +59,7 @@ def test_contents_replace_values_and_keep_shape_dtype_and_strides():
         [(2, {}), (1, {"ends": [1, 4], "x": "zeros"}), (1, lambda own, seed: {"ends": own["ends"] * 0 + 4})],
         held_out=2,
     )  # fmt: skip
-    own, saved, made, *held_out = list(contents.drawn({"x": x, "ends": ends, "n": 3}, 0))
+    own, saved, drawn, *held_out = list(contents.drawn({"x": x, "ends": ends, "n": 3}, 0))
     assert own == ("its own", 2.0, {})
     label, weight, values = saved
     assert (label, weight) == ("ends, x zeros", 1.0)
@@ -67,7 +67,7 @@ def test_contents_replace_values_and_keep_shape_dtype_and_strides():
     assert not values["x"].any()
     assert values["ends"].tolist() == [1, 4]
     assert values["ends"].dtype == torch.int32
-    assert made[2]["ends"].tolist() == [4, 4]
+    assert drawn[2]["ends"].tolist() == [4, 4]
     assert [weight for _, weight, _ in held_out] == [0.0, 0.0]  # of what is made alone
     assert ends.tolist() == [2, 4]
 
