@@ -20,7 +20,7 @@ from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
-from triton_ops.records.lockfile import Lockfile
+from triton_ops.records.lockfile import Lockfile, lock_for
 from triton_ops.records.misses import Misses
 from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
@@ -157,12 +157,8 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         else:
             left_out.append(LeftOut(record, reason))
     pinned = list(by_place.values())
-    aliases = {entry.device for entry in pinned}
     _check_names(pinned, plan)
-    entries = plan.with_ranges(pinned)
-    return Lockfile(tuple(device for device in devices.values() if device.alias in aliases), tuple(entries)), tuple(
-        left_out
-    )
+    return lock_for(devices.values(), plan.with_ranges(pinned)), tuple(left_out)
 
 
 def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
@@ -188,9 +184,8 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     places = {_problem_of(entry) for entry in new.entries}
     stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
-    used_aliases = {entry.device for entry in (*stays, *new.entries)}
     both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
-    return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
+    return lock_for(both.devices, both.entries)
 
 
 def _newer(entry: LockEntry, old: LockEntry | None) -> LockEntry:

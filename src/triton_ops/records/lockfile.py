@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -236,10 +236,7 @@ class Lockfile:
     def without(self, leaves: Callable[[LockEntry], bool]) -> Lockfile:
         """The lockfile without the entries that leave it, and without devices of which none stays; itself for none."""
         entries = tuple(entry for entry in self.entries if not leaves(entry))
-        if entries == self.entries:
-            return self
-        used = {entry.device for entry in entries}
-        return Lockfile(tuple(device for device in self.devices if device.alias in used), entries)
+        return self if entries == self.entries else lock_for(self.devices, entries)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
@@ -334,6 +331,12 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
     entry, borrowed = pinned.entry, pinned.borrowed_from is not None
     return borrowed, entry.origin.expected, pinned.rung != "exact", entry.distance(key), not entry.source
+
+
+def lock_for(devices: Iterable[LockedDevice], entries: Sequence[LockEntry]) -> Lockfile:
+    """The lockfile of some entries, with those of the devices that they are of."""
+    used = {entry.device for entry in entries}
+    return Lockfile(tuple(device for device in devices if device.alias in used), tuple(entries))
 
 
 def loads(text: str | bytes) -> Lockfile:
