@@ -33,8 +33,8 @@ from benchmarks.document import headed, save
 from triton_ops import operation, tune
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.records import Record, Timing, lock_of
-from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets
+from triton_ops.ship.verification import repair
 from triton_ops.space import Config
 from triton_ops.timing import rounds
 from triton_ops.tuner import Silent

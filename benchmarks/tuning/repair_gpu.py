@@ -26,9 +26,8 @@ from typing import Any
 from benchmarks.document import headed, save
 from triton_ops.device import probe
 from triton_ops.records import LockEntry, Lockfile
-from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets
-from triton_ops.ship.verification import Verdict, trial_of
+from triton_ops.ship.verification import Verdict, repair, trial_of
 from triton_ops.tuner import Silent
 from triton_ops.values import Key
 

@@ -157,6 +157,8 @@ def tune_command(
     if not mine:
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     Lockfile.read(lockfile, or_empty=True)  # one that is refused is no surprise after minutes
+    if not lockfile.expanduser().absolute().parent.is_dir():
+        raise SettingsError(f"{lockfile} cannot be written: there is no such folder", hint="make it, or name another")
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     with only_data_on_stdout():
         module = engine_module()
@@ -164,21 +166,21 @@ def tune_command(
             (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
             for problem in mine
             for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
-            for tokens in size or problem.sizes
+            for tokens in dict.fromkeys(size or problem.sizes)
         ]
         limits = {name: getattr(options, name) for name in _LIMITS}
         if each_s is None and options.budget_s is not None:
             each_s = 1.5 * options.budget_s / len(jobs)  # else the first rows would leave the last ones nothing
-        found = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
-    rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, found.outcomes, strict=True)]
+        result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
+    rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, result.outcomes, strict=True)]
     version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
     for problem in mine:
         _pin(problem, place, rows, f"{engine} {version}, routing {routing}", lockfile)
     columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
     facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
-    failed = ExitCode.INTERRUPTED if found.stopped == "interrupted" else ExitCode.NONE_RAN
+    failed = ExitCode.INTERRUPTED if result.stopped == "interrupted" else ExitCode.NONE_RAN
     facts.code = ExitCode.DONE if all(row["config"] for row in rows) else failed
-    facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {found.elapsed_s:.0f} s")
+    facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {result.elapsed_s:.0f} s")
     return facts.as_markdown if markdown else facts
 
 
@@ -274,8 +276,8 @@ def _written(
             raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
         form.write(table, folder)
         for size, config in rows.items():
-            found = form.look_up(folder, facts, (size,))
-            if found is None or dict(found[1].config) != config:
+            answer = form.look_up(folder, facts, (size,))
+            if answer is None or dict(answer[1].config) != config:
                 raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
     return [
         {"file": path.name, "row": size, "was": own.get(size) and dict(sorted(own[size].items())),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,14 @@ def routing_named(name: str, experts: int) -> list[float]:
     kind, _, exponent = name.partition(":")
     try:
         if name == "uniform" or kind == "zipf":
-            return [(rank + 1) ** -float(exponent or 0) for rank in range(experts)]
-        loads = [float(load) for load in json.loads(NamedFile(Path(name)).read())]
-        if len(loads) == experts and min(loads) >= 0 and any(loads):
+            power = -float(exponent) if kind == "zipf" else 0.0
+            loads = [(rank + 1) ** power for rank in range(experts)]
+        else:
+            loads = [float(load) for load in json.loads(NamedFile(Path(name)).read())]
+        if len(loads) == experts and all(0 <= load < math.inf for load in loads) and any(loads):
             return loads
         why = f"it is no list of {experts} loads"
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         why = str(error)
     raise SettingsError(f"--routing {name}: {why}", hint="uniform, zipf:1.2, or a JSON list of loads")
 

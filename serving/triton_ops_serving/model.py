@@ -119,8 +119,8 @@ class Model:
         if not isinstance(held, Mapping):
             self.remarks.append(f"the quantisation {str(held)[:40]} is not understood: what it quantises is left out")
             return None
-        kept = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers")
-        names = map(str, kept if isinstance(kept, list) else ())
+        exceptions = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers")
+        names = map(str, exceptions if isinstance(exceptions, list) else ())
         if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
             self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
         method, groups = str(held.get("quant_method") or held.get("quant_algo")).lower(), held.get("config_groups")

@@ -16,7 +16,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, update_wrapper
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -88,6 +88,11 @@ class Answers:
         known[1]()
         return known[0]
 
+    def forget(self, original: Any) -> None:
+        """Have the engine look its tables up anew, as `cache_clear` of its own look-up does."""
+        original.cache_clear()
+        self._known.clear()
+
     def _answer(
         self, original: Callable[..., Rows | None], args: Sequence[Any], named: dict[str, Any]
     ) -> tuple[Rows | None, Callable[[], object]]:
@@ -111,8 +116,8 @@ class Answers:
             self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
         else:
             why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
-        found = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
-        decision = Decision(found=found, kernel=look_up.form, problem=problem, device=device).counted
+        row_source = Found(config=Config({"rows": len(rows)}), rung="lockfile" if pinned else "default", why=why)
+        decision = Decision(found=row_source, kernel=look_up.form, problem=problem, device=device).counted
         return (rows if pinned else own), decision.count.up
 
     def _facts(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +137,8 @@ class _AfterImport(MetaPathFinder):
         """The spec of one of the modules, whose loader then calls the function; None for any other."""
         if name not in self._acts:
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        finders = [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]  # as Python asks
+        others = (finder.find_spec(name, path, target) for finder in finders)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -181,10 +187,14 @@ def vllm() -> None:
 
 
 def _replace(look_up: LookUp, answers: Answers, module: ModuleType) -> None:
-    if hasattr(module, look_up.function):
-        setattr(module, look_up.function, partial(answers, getattr(module, look_up.function)))
-    else:
+    original = getattr(module, look_up.function, None)
+    if original is None:
         logging.getLogger("vllm.triton_ops").warning("triton_ops: this vLLM has no %s.%s", module, look_up.function)
+        return
+    answered: Any = update_wrapper(partial(answers, original), original)
+    if hasattr(original, "cache_clear"):  # of functools.lru_cache, which others call to have a table read anew
+        answered.cache_clear, answered.cache_info = partial(answers.forget, original), original.cache_info
+    setattr(module, look_up.function, answered)
 
 
 def sglang() -> None:

@@ -94,7 +94,7 @@ NAMES = {
     "triton_ops.benchmark.comparing": ["Comparison", "compare"],
     "triton_ops.benchmark.timing": ["Times", "time_ms"],
     "triton_ops.ship.preparing": ["Prepared", "prepare"],
-    "triton_ops.ship.repair": ["serve_idle"],
+    "triton_ops.ship.verification": ["serve_idle"],
     "triton_ops.space": [
         "Choice",
         "Config",

@@ -96,9 +96,9 @@ def test_attention_in_gluon_has_the_logarithms_layouts_and_nan_of_the_other_form
     packed = torch.randn(2, 300, 12, 64, device="cuda", dtype=torch.bfloat16)
     q, k, v = (packed[:, :, part].transpose(1, 2) for part in (slice(0, 8), slice(8, 10), slice(10, 12)))
     plain = flash_attention(q.contiguous(), k.contiguous(), v.contiguous(), True, config=ATTENDS)
-    found, lse = flash_attention_with_lse(q, k, v, True, config=ATTENDS)
-    assert torch.equal(found, plain)
-    assert found.transpose(1, 2).is_contiguous()
+    out, lse = flash_attention_with_lse(q, k, v, True, config=ATTENDS)
+    assert torch.equal(out, plain)
+    assert out.transpose(1, 2).is_contiguous()
     scores = q.double() @ k.repeat_interleave(4, 1).double().mT / 8
     scores = scores.masked_fill(torch.ones(300, 300, device="cuda").triu(1).bool(), -math.inf)
     torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-4)

@@ -101,8 +101,7 @@ class KernelSource:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The defaults of its parameters."""
-        declared = inspect.signature(self._plain).parameters
-        return {name: each.default for name, each in declared.items() if each.default is not each.empty}
+        return Layers.defaults_of(self._plain)
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
@@ -137,9 +136,11 @@ class KernelSource:
 
     def operands(self, call: ast.Call) -> list[ast.expr]:
         """The arguments of a call by place; of a method of a value, the value itself comes first."""
-        if isinstance(call.func, ast.Attribute) and self._look_up(call.func.value) is None:
-            return [call.func.value, *call.args]
-        return call.args
+        root: ast.expr = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_outside = isinstance(root, ast.Name) and root.id not in self.stores and root.id not in self.own_names
+        return [call.func.value, *call.args] if isinstance(call.func, ast.Attribute) and not is_outside else call.args
 
     @staticmethod
     def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
@@ -255,7 +256,9 @@ class KernelSource:
         return tuple(item for node in self.node.body for item in reader.items(node))
 
     def compiled(self, node: ast.expr) -> CodeType:
-        """The code of an expression in it."""
+        """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
+        if any(isinstance(part, ast.Call) for part in ast.walk(node)):
+            raise ValueError("it calls a function")
         if node not in self._codes:
             self._codes[node] = compile(ast.Expression(node), "<expression>", "eval")
         return self._codes[node]
@@ -476,7 +479,7 @@ class _Scope(dict[str, Any]):
         try:
             if isinstance(node, ast.Name):
                 return self[node.id]
-            return eval(self.source.compiled(node), self)  # nothing is called, and all names are plain values
+            return eval(self.source.compiled(node), self)  # all names are plain values
         except Exception:  # noqa: BLE001 - a name is not known, or plain values do not go together
             return _UNKNOWN
         finally:

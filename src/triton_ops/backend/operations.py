@@ -151,11 +151,7 @@ class Operation:
 
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
         """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
-        values = {
-            name: value.create_tensor(device, seed + position) if isinstance(value, TensorSpec) else value
-            for position, (name, value) in enumerate(problem.arguments)
-        }
-        return Arguments(keyword=values)
+        return Arguments(keyword=TensorSpec.with_tensors(dict(problem.arguments), device, seed))
 
     def _checked_dtype(self, dtype: str | None) -> dict[str, str]:
         if not self.dtypes:

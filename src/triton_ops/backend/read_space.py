@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
+from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
-from triton_ops.backend.origins import Layers, heuristics
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments
 from triton_ops.backend.triton_compiler import RULES, RuleInput
 from triton_ops.device import Target
@@ -58,11 +58,9 @@ class ReadSpace:
     """
 
     def __init__(
-        self, source: KernelSource, values: Mapping[str, Any], target: Target, grid: Any, fixed: Collection[str],
-        computed: Collection[str],
-    ) -> None:  # fmt: skip
-        self._source, self._values, self._target = source, values, target
-        self._fixed, self._computed = fixed, computed
+        self, source: KernelSource, values: Mapping[str, Any], target: Target, grid: Any, computed: Collection[str]
+    ) -> None:
+        self._source, self._values, self._target, self._computed = source, values, target, computed
         self._roles = SourceRoles.of(source)
         self.tunables: dict[str, Tunable] = {}
         self.derived: dict[str, int | None] = {}
@@ -90,18 +88,14 @@ class ReadSpace:
         return space if space.why_not(first) else ConfigSpace(space.tunables, self.constraints, first)
 
     @classmethod
-    def of(
-        cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None,
-        fixed: Collection[str] = (),
-    ) -> ReadSpace:  # fmt: skip
+    def of(cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None) -> ReadSpace:
         """Read the space of a JIT function; some milliseconds, and nothing is compiled.
 
         Args:
             kernel: The JIT function, with its decorators or without.
-            values: The arguments that are known, by name: tensors or their specs, and numbers.
+            values: Known arguments by name: tensors or their specs, and numbers; constants among them are left alone.
             device: A `DeviceSpec` or a `Target`; None assumes an sm_90.
             grid: The author's grid, a tuple or a function of all arguments and constants; None if it is not known.
-            fixed: Constants that the call gives, which are left alone.
 
         Raises:
             KernelTypeError: The kernel's source cannot be read.
@@ -115,7 +109,7 @@ class ReadSpace:
             )
         target = Target.named(_STAND_IN) if device is None else device
         target = target if isinstance(target, Target) else Target.of(target)
-        return cls(source, values, target, grid, fixed, heuristics(kernel))
+        return cls(source, values, target, grid, Layers.heuristics(kernel))
 
     @staticmethod
     def numbered_by(kernel: Any) -> set[str]:
@@ -132,9 +126,9 @@ class ReadSpace:
         name = role.name
         if name in self._computed:
             self.meaning[name] = "the kernel's heuristics compute it"
-        elif role.kind == "meaning" or (role.doubt and not self._is_open(name)):
+        elif role.kind == "meaning" or (role.doubt and not self._is_open(role)):
             self.meaning[name] = role.doubt or role.reason
-        elif name in self._fixed:
+        elif name in self._values:
             self.meaning[name] = f"the call gives it; without that, {role.reason}"
         elif role.kind == "derived":
             extent = self._extent(role)
@@ -144,9 +138,10 @@ class ReadSpace:
             self.tunables[name], self.first[name] = self._values_of(role)
             self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
 
-    def _is_open(self, name: str) -> bool:
-        """Tell whether a constant has no value from the call, by default or by heuristics: a launch needs one."""
-        return name not in {*self._values, *self._source.defaults, *self._fixed, *self._computed}
+    def _is_open(self, role: ConstantRole) -> bool:
+        """Tell whether runs may decide a doubt: a launch needs a value, and nobody has given one."""
+        # With equal numbers in the tensor that tiles number, such as scales of one, results agree by chance.
+        return role.doubt != NUMBERED and role.name not in {*self._values, *self._source.defaults}
 
     def _extent(self, role: ConstantRole) -> int | None:
         numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
@@ -166,11 +161,12 @@ class ReadSpace:
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
     def _ask(self, grid: Any) -> None:
-        """Leave those tiles alone whose number the grid does not follow."""
+        """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""
         for role in self._roles.roles.values():
             if role.by_grid and role.name in self.tunables and grid is not None:
                 grids = [self._grid_with(grid, role.name, value) for value in self.tunables[role.name]]
-                if None not in grids and len({*grids}) == 1 and len(grids) > 1:
+                is_one = callable(grid) and not {*(grids[0] or ())} - {1}
+                if None not in grids and len({*grids}) == 1 and len(grids) > 1 and not is_one:
                     how = "ignores it" if callable(grid) else "is fixed numbers"
                     self.grid += (f"{role.name} decides how many programs there must be, and the grid {how}",)
                     self.meaning[role.name] = self.grid[-1]

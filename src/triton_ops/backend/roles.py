@@ -147,8 +147,8 @@ class Arguments:
     @staticmethod
     def is_descriptor(value: Any) -> bool:
         """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
-        made = hasattr(value, "block_shape") and all(hasattr(value, name) for name in _DESCRIPTOR_PARTS)
-        return made and not isinstance(value, type)
+        descriptor = hasattr(value, "block_shape") and all(hasattr(value, name) for name in _DESCRIPTOR_PARTS)
+        return descriptor and not isinstance(value, type)
 
     @staticmethod
     def is_array(value: Any) -> bool:

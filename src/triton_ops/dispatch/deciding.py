@@ -38,7 +38,7 @@ from triton_ops.backend import (
 from triton_ops.base import canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
-from triton_ops.dispatch.kernel_space import space_around, space_of_call
+from triton_ops.dispatch.kernel_space import hides_tiles, space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -285,7 +285,7 @@ class KernelCall:
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
-        return Operation(kernel.name, kernel, space, _no_arguments)
+        return Operation(kernel.name, kernel, space, lambda: {})  # noqa: PIE807 - the parameters of `dict` cannot be seen
 
     @property
     def space(self) -> ConfigSpace:
@@ -436,7 +436,7 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
         return _by_first(call, error, policy)
     if not decision.missed:
         return decision
-    return decision.because("; ".join(filter(None, [_why(call, policy), will])), policy, within())
+    return decision.because("; ".join(filter(None, [_why(call, policy), will])), policy)
 
 
 def _alone(
@@ -446,7 +446,10 @@ def _alone(
     if not decision.unmeasured:
         return decision
     if call.is_empty:  # another call of the same key may launch something: that one is decided
-        return replace(decision.because("the call launches no program", DEFAULT, within()), kept=False)
+        return replace(decision.because("the call launches no program", DEFAULT), kept=False)
+    if policy in MEASURING and hides_tiles(call.space, call.called.given.keyword, call.parts[0].outputs):
+        why = "each tensor that it reads holds one value, with which wrong tiles may give equal results"
+        return replace(_told(call, decision.because(why, DEFAULT)), kept=False)
     decision = replace(
         decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
     )
@@ -498,7 +501,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             if policy == TUNE and isinstance(error, SpaceError):
                 return _undescribed(call, error, policy, triton_tunes)
             if policy == TUNE:
-                return _told(call, decision.because(f"tuning failed: {why}", policy, within()))
+                return _told(call, decision.because(f"tuning failed: {why}", policy))
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
@@ -575,10 +578,6 @@ def _place(tensor: Any) -> int:
     """The address of a tensor's storage; that of the object where the storage has no memory."""
     storage = tensor.untyped_storage()
     return int(storage.data_ptr() or storage._cdata)
-
-
-def _no_arguments() -> dict[str, Any]:
-    return {}
 
 
 def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:

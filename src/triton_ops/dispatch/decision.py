@@ -185,10 +185,10 @@ class Decision:
         answer = Found(config=Config(result.best_config), rung=rung, why=why, record=result.record)
         return replace(self, found=answer, policy=None, count=LaunchCount())
 
-    def because(self, why: str, policy: str, within: str | None) -> Decision:
+    def because(self, why: str, policy: str) -> Decision:
         """The decision of a miss, with the reason why nothing was tuned."""
         answer = replace(self.found, why=why)
-        return replace(self, found=answer, policy=policy, within=within, count=LaunchCount())
+        return replace(self, found=answer, policy=policy, within=within(), count=LaunchCount())
 
     @property
     def error(self) -> UntunedError:

@@ -341,7 +341,6 @@ class _Sources:
     def __init__(self) -> None:
         self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
-        self.generation = 0
         self.most: str | None = None  # that launches do when no winner is known; None is no limit
 
 
@@ -413,7 +412,6 @@ def _use(in_use: _InUse | None) -> _InUse | None:
     with _guard:
         before, _sources.in_use = _sources.in_use, in_use
         _sources.ladders.clear()
-        _sources.generation += 1
     return before
 
 

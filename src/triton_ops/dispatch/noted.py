@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
 from triton_ops.device import Target
-from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, taken_apart
+from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
@@ -22,7 +22,7 @@ from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace
 from triton_ops.terminal import tell
-from triton_ops.values import Mapper, Problem, TensorSpec
+from triton_ops.values import Mapper, TensorSpec
 
 
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
@@ -37,19 +37,7 @@ def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
             f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
             hint="call the kernel as it is now, so that its call is noted anew",
         )
-    return kernel.call_of(_grid(noted), (), _new_values(_values_of(noted), device))
-
-
-def _values_of(noted: NotedCall) -> dict[str, Any]:
-    return {name: Problem.from_plain(value) for name, value in noted.arguments.items()}
-
-
-def _new_values(values: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Arguments with new tensors in the place of specs."""
-    return {
-        name: value.create_tensor(device, place) if isinstance(value, TensorSpec) else value
-        for place, (name, value) in enumerate(values.items())
-    }
+    return kernel.call_of(_grid(noted), (), TensorSpec.with_tensors(noted.values, device))
 
 
 def _grid(noted: NotedCall) -> GridByConfig:
@@ -98,7 +86,7 @@ class NotedOperation(Operation):
     @classmethod
     def at(cls, decorated: Any, call: NotedCall) -> NotedOperation:
         """The operation of a decorated kernel at a call that was noted; the errors are those of `made_again`."""
-        return cls._at(launches_of(decorated).operation, _grid(call), _values_of(call), decorated)
+        return cls._at(launches_of(decorated).operation, _grid(call), call.values, decorated)
 
     @classmethod
     def _at(
@@ -139,7 +127,7 @@ class NotedOperation(Operation):
             examples = {name: _light(value, memory) for name, value in specs.items()}
             try:
                 with standing_in(target, told, memory, tuners):
-                    function(**_new_values(examples, memory))
+                    function(**TensorSpec.with_tensors(examples, memory))
             except TritonKernelError:
                 raise
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
@@ -190,7 +178,7 @@ class NotedOperation(Operation):
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        values = _new_values(self.values, TuneProblem.device_for(device, self.device, self.name))
+        values = TensorSpec.with_tensors(self.values, TuneProblem.device_for(device, self.device, self.name))
         return launches_of(self.decorated).call_of(self.kernel.grid, (), values)  # type: ignore[attr-defined]
 
     def why(self, device: str | None) -> Decision:
@@ -244,7 +232,7 @@ def _decorated_at(
     Tunable are launch options and whole numbers that are constexpr; any other argument decides the config. Where
     `around` is the grid, other values of those that are tiles or options are read from the kernel.
     """
-    names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
+    names, computed = list(kernel.arg_names), Layers.heuristics(kernel)
     values = {**dict(zip(names, args, strict=False)), **kwargs}
     constexprs = Calls.of(kernel, (), Mapper()).constexprs - computed.keys()
     numbers = {name: value for name, value in values.items() if name in constexprs and type(value) is int}

@@ -85,7 +85,7 @@ def decided(
                 raise
             why = error.message
     Misses(Path(cache_folder(folder))).note(request.key)
-    return decision.because(why if decision.missed else decision.found.why, policy, within())
+    return decision.because(why if decision.missed else decision.found.why, policy)
 
 
 @runtime_checkable

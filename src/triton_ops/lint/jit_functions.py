@@ -587,6 +587,6 @@ def _axis_of(launch: SourceLaunch, argument: ast.expr, *attributes: str) -> Axis
         return None
     line = max(getattr(one, "lineno", 0) for one in ast.walk(node))
     later = (one for one in launch.names.get(match["tensor"], ()) if getattr(one, "lineno", 0) > line)
-    kept = re.compile(rf"{re.escape(match['tensor'])}\.({'|'.join(_KEEPING)})\([^()]*\)")
-    reshaped = any(not kept.fullmatch(ast.unparse(one)) for one in later)
+    pattern = re.compile(rf"{re.escape(match['tensor'])}\.({'|'.join(_KEEPING)})\([^()]*\)")
+    reshaped = any(not pattern.fullmatch(ast.unparse(one)) for one in later)
     return None if reshaped else AxisOf(match["tensor"], int(match["axis"]))

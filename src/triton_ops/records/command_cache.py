@@ -361,8 +361,7 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 
 def misses_command(
-    clear: Annotated[bool, option("--clear", "Empty the list.")] = False,
-    cache_dir: CacheDir = None,
+    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: CacheDir = None
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)

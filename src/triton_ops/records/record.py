@@ -41,6 +41,11 @@ class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
     configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
     grids: list[list[Extent] | str]  # of each config, in order; a text says why the grid function had none
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments by name, with a `TensorSpec` for each tensor."""
+        return {name: values.Problem.from_plain(value) for name, value in self.arguments.items()}
+
 
 _MOST_FAILURES = 32  # that are kept
 _MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from triton_ops.ship.portfolio import choose_portfolio as choose_portfolio
     from triton_ops.ship.preparing import Prepared as Prepared
     from triton_ops.ship.preparing import prepare as prepare
-    from triton_ops.ship.repair import serve_idle as serve_idle
     from triton_ops.ship.table import OPTIONS as OPTIONS
     from triton_ops.ship.table import Names as Names
     from triton_ops.ship.table import Table as Table
     from triton_ops.ship.table import TableRow as TableRow
     from triton_ops.ship.targets import as_target as as_target
+    from triton_ops.ship.verification import serve_idle as serve_idle
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

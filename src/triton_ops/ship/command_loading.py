@@ -34,19 +34,8 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
-from triton_ops.ship.repair import repaired
-from triton_ops.ship.targets import (
-    BoundEntry,
-    Targets,
-    as_target,
-    bound,
-    check_named,
-    is_declared,
-    kernel_in,
-    made_on,
-    specs_of,
-)
-from triton_ops.ship.verification import Verdict, verify
+from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_named, is_declared, kernel_in, specs_of
+from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import (
     Device,
@@ -60,7 +49,7 @@ from triton_ops.terminal import (
     with_options,
 )
 from triton_ops.tuner import ProgressBar, RequestedTune
-from triton_ops.values import Mapper, Tolerance, TuningResult
+from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = (
@@ -250,11 +239,7 @@ class MissOutcome:
 
 
 def tune_misses(
-    misses: Sequence[Miss],
-    targets: Targets,
-    options: RunOptions,
-    *,
-    tolerance: float | Tolerance | None = None,
+    misses: Sequence[Miss], targets: Targets, options: RunOptions, *, tolerance: float | Tolerance | None = None
 ) -> tuple[list[MissOutcome], ManyResult]:
     """Tune misses as one run, and take each off the list when there is a record; gives the outcomes, and the run.
 
@@ -307,8 +292,8 @@ def _tune(
         call = dispatch.NotedOperation.made_again(target, miss.call, device)
         return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
     problem = TuneProblem(
-        target=target, kwargs=made_on(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device), device=device,
-        tolerance=tolerance, cold=miss.key.cache_state == "cold",
+        target=target, kwargs=TensorSpec.with_tensors(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),
+        device=device, tolerance=tolerance, cold=miss.key.cache_state == "cold",
     )  # fmt: skip
     return options.tuned(problem, replace(place, device=None))
 

@@ -27,16 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.ship.table import (
-    Format,
-    Table,
-    TableRow,
-    check_values,
-    config_in,
-    kind_called,
-    needed,
-    read_object,
-)
+from triton_ops.ship.table import Format, Table, TableRow, check_values, config_in, kind_called, needed, read_object
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
 

@@ -157,8 +157,14 @@ def prepare(
             loadable.append(program)
         else:
             failures.append((program.entry.entry, f"{result.status}: {result.reason}"))
+    count = 0
     with TorchDevice(device or "cuda").current():
-        count = sum(_load(program, failures) for program in loadable) if here is not None else 0
+        for program in loadable if here is not None else ():
+            try:
+                program.load(program.config)
+                count += 1
+            except (CandidateError, TritonKernelError) as error:  # noqa: PERF203 - one that fails stops no other
+                failures.append((program.entry.entry, str(error)))
     return Prepared(
         len(loadable),
         count,
@@ -167,12 +173,3 @@ def prepare(
         nothing_to_compile=sum(not programs for programs in plan),
         elsewhere=len(lock.entries) - len(mine.entries),
     )
-
-
-def _load(program: EntryProgram, failures: list[tuple[LockEntry, str]]) -> bool:
-    try:
-        program.load(program.config)
-    except (CandidateError, TritonKernelError) as error:
-        failures.append((program.entry.entry, str(error)))
-        return False
-    return True

@@ -126,14 +126,6 @@ def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
     return {name: Problem.from_plain(value) for name, value in problem.items() if value != {"any": True}}
 
 
-def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
-    """Arguments on a device, with a tensor for each spec, uniform in [-1, 1]."""
-    return {
-        name: argument.create_tensor(device, seed + place) if isinstance(argument, TensorSpec) else argument
-        for place, (name, argument) in enumerate(specs.items())
-    }
-
-
 def _declaration(name: str) -> Any:
     """The kernel that is declared under this name in a module of this process; None if nothing is.
 
@@ -279,17 +271,12 @@ class BoundEntry:
         """The entry as it serves a problem with other values of the extents in its ranges."""
         return replace(self, entry=replace(self.entry, problem=with_extents(self.entry.problem, values), ranges=()))
 
-    def ends(self) -> Iterator[BoundEntry]:
-        """The entry at both ends of each of its ranges, with its own values of all other extents."""
-        for each in self.entry.ranges:
-            yield from (self.at(dict.fromkeys(each.extents, value)) for value in {each.low: 0, each.high: 0})
-
     def why_invalid(self, lock: Lockfile) -> str | None:
         """The reason why the entry cannot be what a launch gets, as one sentence; None if it can."""
         try:
-            for reason in (self._why_unreachable(lock), self._why_outside_space()):
-                if reason is not None:
-                    return reason
+            unreachable, outside = self._why_unreachable(lock), self._why_outside_space()
+            if reason := unreachable or outside:
+                return reason
             own = (*self.entry.config, *(self.entry.default or ())) if self.space is None else ()
             check_named(self.kernel, [*self.entry.problem, *own])
             if self.specs is not None:
@@ -326,9 +313,9 @@ class BoundEntry:
         return None
 
     def _why_outside_space(self) -> str | None:
-        if self.space is None:
-            return None
-        for place in (self, *self.ends()):
+        """The reason, at its own problem or an end of one of its ranges, with its own values of all other extents."""
+        ends = ((each.extents, value) for each in self.entry.ranges for value in dict.fromkeys((each.low, each.high)))
+        for place in (self, *(self.at(dict.fromkeys(*end)) for end in ends)):
             reason = None if place.space is None else place.space.why_not(self.entry.config)
             if reason is not None:
                 where = "" if place is self else f" at {place.extents_text(self)}"

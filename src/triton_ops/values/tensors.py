@@ -235,6 +235,14 @@ class TensorSpec:
                 f"a tensor of {self} cannot be made on {device}: {reason}", hint="take a smaller problem"
             ) from error
 
+    @staticmethod
+    def with_tensors(values: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
+        """Arguments by name, with a new tensor on a device in the place of each spec."""
+        return {
+            name: value.create_tensor(device, seed + place) if isinstance(value, TensorSpec) else value
+            for place, (name, value) in enumerate(values.items())
+        }
+
     def _check_room(self, device: str) -> None:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
         available = Host.available_bytes() if device == "cpu" else None

@@ -155,6 +155,16 @@ def test_blocks_in_branches_that_are_not_taken_and_in_unrolled_loops_are_not_jud
     assert blocks_of(branches, {"BLOCK": 64, "TWICE": 0}).ranges == (("WIDTH * 2", 64),)
 
 
+@triton.jit
+def running_code(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK if "".__class__.__mro__[1].__subclasses__() else 16)
+    tl.store(x + i + tl.arange(0, BLOCK * 2), 0)
+
+
+def test_no_expression_of_a_kernel_that_is_read_calls_anything():
+    assert blocks_of(running_code, {"BLOCK": 64}).ranges == (("BLOCK * 2", 128),)
+
+
 def test_helpers_count_with_what_they_are_called_with():
     blocks = blocks_of(helpers, {"n": 100, "scale": None, "BLOCK": 64, "KIND": "wide"})
     assert blocks.ranges == (("BLOCK * 2 if KIND == 'wide' else BLOCK", 128), ("BLOCK", 64), ("16", 16))

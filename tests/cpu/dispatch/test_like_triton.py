@@ -185,16 +185,16 @@ def test_asking_why_says_what_a_launch_would_do(monkeypatch):
 
 
 def test_a_record_answers_for_the_contents_that_the_decorator_names():
-    asked = {}
+    options = {}
     for contents in (None, [(1, {}), (3, {"x_ptr": "zeros"})]):
         kernel = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=contents)(add)
         call = kernel.call_of(grid, arguments(), {})
-        asked[contents is None] = call.request.contents_fingerprint
-        found = record(key=call.key, space=call.space.fingerprint, winner=call.space.default_config)
-        store_in(cache_folder(None)).put(found.with_contents(asked[contents is None], []))
+        options[contents is None] = call.request.contents_fingerprint
+        winner = record(key=call.key, space=call.space.fingerprint, winner=call.space.default_config)
+        store_in(cache_folder(None)).put(winner.with_contents(options[contents is None], []))
         assert kernel.why(*arguments(), grid=grid).found.rung == "record"
-    assert asked[True] is None
-    assert asked[False]
+    assert options[True] is None
+    assert options[False]
     other = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=[(1, {"x_ptr": "zeros"})])(add)
     decision = other.why(*arguments(), grid=grid)
     assert decision.passed[1] == "record: there is one, but it was over other contents"

@@ -30,9 +30,8 @@ from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship.command_loading import tune_misses
-from triton_ops.ship.repair import repair
 from triton_ops.ship.targets import Targets
-from triton_ops.ship.verification import verify
+from triton_ops.ship.verification import repair, verify
 from triton_ops.timing import HostTimer, rounds
 
 pytestmark = pytest.mark.triton

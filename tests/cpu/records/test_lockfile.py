@@ -268,6 +268,9 @@ def test_one_alias_for_two_devices_is_refused():
         lock(devices=(H200, other))
     with pytest.raises(LockfileError, match="NVIDIA H200 in one lockfile and NVIDIA H100"):
         Lockfile.merged([lock(), lock(devices=(other,))])
+    part = LockedDevice(**{**vars(H200), "units": 16})
+    with pytest.raises(LockfileError, match=f"in another: it has 16 units, not {H200.units} "):
+        Lockfile.merged([lock(), lock(devices=(part,))])
 
 
 def test_of_merged_lockfiles_the_earlier_decides():

@@ -51,7 +51,8 @@ def test_a_routing_is_skewed_as_it_is_named(tmp_path):
 @pytest.mark.parametrize(("name", "content"), [
     ("zipf:steep", None), ("nowhere.json", None), ("loads.json", "[1, 2]"), ("loads.json", "[0, 0, 0, 0]"),
     ("loads.json", "{"), ("loads.json", '[1, 2, 3, "four"]'),
-    ("loads.json", "4"), ("uniform:2", None),
+    ("loads.json", "4"), ("uniform:2", None), ("zipf", None), ("zipf:nan", None), ("zipf:-1e308", None),
+    ("loads.json", "[1, NaN, 1, 1]"), ("loads.json", "[Infinity, 1, 1, 1]"),
 ])  # fmt: skip
 def test_a_routing_that_is_none_is_refused(name, content, tmp_path):
     if content:
@@ -65,7 +66,7 @@ def tuned(folder):
     path = Path(folder)
     sys.path[:0] = [str(write_engines(path / "site", vllm=KERNEL))]
     (path / "config.json").write_text(json.dumps(TINY))
-    words = ["engine", "tune", "vllm", "--model", str(path / "config.json"), "--size", "5", "--trials", "2"]
+    words = ["engine", "tune", "vllm", "--model", str(path / "config.json"), *["--size", "5"] * 2, "--trials", "2"]
     words += ["--routing", "zipf:1", "--lockfile", str(path / "lock.json"), "--cache-dir", str(path / "cache")]
     return [main(words), main([*words, "--markdown"])]
 
@@ -85,6 +86,8 @@ def test_a_lockfile_that_is_torn_is_refused_before_anything_is_tuned(tmp_path, c
     lock.write_text('{"kind": "triton-ops lock"')
     ran = cli("engine", "tune", "vllm", "--model", model, "--lockfile", lock)
     assert (ran.code, "it is no lockfile" in ran.err) == (4, True)
+    ran = cli("engine", "tune", "vllm", "--model", model, "--lockfile", tmp_path / "no" / "lock.json")
+    assert (ran.code, "there is no such folder" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from triton_ops_serving.plugins import DIGEST
 
 VLLM = "vllm.model_executor.layers.fused_moe.fused_moe"
 SGLANG = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
+NAME_OF_OWN = "vllm/model_executor/layers/fused_moe/configs/E=8,N=14336,device_name=NVIDIA_H200.json"
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,7 @@ def engines(tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "_installed", set())
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv(DIGEST, "")
-    configs = folder / "vllm/model_executor/layers/fused_moe/configs"
-    write_table(configs / "E=8,N=14336,device_name=NVIDIA_H200.json", [1, 16]).write_text(
+    write_table(folder / NAME_OF_OWN, [1, 16]).write_text(
         json.dumps({size: {**ROW, "BLOCK_SIZE_M": 128} for size in ("1", "16")})
     )
     yield folder
@@ -82,6 +82,21 @@ def test_a_module_that_was_imported_before_is_changed_too(engines, lock):
     module = importlib.import_module(VLLM)
     plugins.vllm()
     assert module.get_moe_configs(8, 14336, None)[64] == ROW
+
+
+def test_a_look_up_keeps_the_attributes_by_which_its_cache_is_cleared(engines, lock):
+    plugins.vllm()
+    module = importlib.import_module(VLLM)
+    assert module.get_moe_configs(8, 14336, None)[1] == {**ROW, "BLOCK_SIZE_M": 128}
+    assert (module.get_moe_configs.__name__, module.get_moe_configs.cache_info().misses) == ("get_moe_configs", 1)
+    write_table(engines / NAME_OF_OWN, [1])
+    module.get_moe_configs.cache_clear()
+    assert module.get_moe_configs(8, 14336, None)[1] == ROW
+
+
+def test_a_finder_of_an_old_kind_stops_no_import(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    assert plugins._AfterImport({"this": print}).find_spec("this").name == "this"
 
 
 def test_a_mode_without_tables_stays_without(engines, lock):

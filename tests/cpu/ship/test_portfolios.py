@@ -15,7 +15,7 @@ from tests.runs import ID, a_trial, begun
 from triton_ops import choose_portfolio
 from triton_ops.records import Timing, store_in
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.ship.cover import least_mean, least_worst, mean, worst
+from triton_ops.ship.portfolio import least_mean, least_worst, mean, worst
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
 

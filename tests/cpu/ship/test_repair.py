@@ -18,9 +18,8 @@ from triton_ops.dispatch import would_run
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, store_in
 from triton_ops.records.command_lock import updated
 from triton_ops.records.lock_entry import BY_HAND, EntryOrigin
-from triton_ops.ship.repair import _written, cause, repair, serve_idle
 from triton_ops.ship.targets import Targets
-from triton_ops.ship.verification import Verdict
+from triton_ops.ship.verification import Verdict, _written, cause, repair, serve_idle
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, rounds
 from triton_ops.tuner import Silent

@@ -14,7 +14,6 @@ from triton_ops.lint.jit_functions import SourceLaunch, extents_of, parameters_o
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
-_CHOSEN = ("turn", "turns", "carried", "load")
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (
     "the caller tests a remainder, so the extents may be multiples of the block; the test itself is not understood"
