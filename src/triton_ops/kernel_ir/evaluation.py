@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import zip_longest
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ from triton_ops.kernel_ir.trace import (
     FARTHEST,
     Access,
     AccessTrace,
-    DotTrace,
     LoopTrace,
     LoopWork,
+    Product,
     Reduction,
     Trace,
     Value,
@@ -46,6 +46,7 @@ _MOVING = ("turn", "carried", "after")
 _OF_NUMBERS = ("quotient", "remainder", "least", "most")
 
 Alive: TypeAlias = "NDArray[np.bool_]"
+_Work = TypeVar("_Work", Product, Reduction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +123,12 @@ def evaluate(facts: Facts, programs: Programs) -> Trace:
         evaluation.access(access)
     for computation in facts.computations:
         if computation.product is not None:
-            evaluation.multiply(computation)
+            evaluation.count(evaluation.trace.dots, computation, computation.product)
     if programs.whole:  # what programs beside each other share needs no more
         evaluation.count_arithmetic()
-        for reduction in (one for one in facts.reductions if not one.scans):
-            evaluation.reduce(reduction)
+        for one in (one for one in facts.reductions if not one.scans):
+            reduction = Reduction(shape=one.inputs[0].type.shape, axis=one.axis, executions=0.0)
+            evaluation.count(evaluation.trace.reduced, one, reduction)
     return evaluation.trace
 
 
@@ -254,12 +256,11 @@ class _Evaluation:
                 elements = elements * np.clip(edge.base - first.base, 0, length)
         return elements
 
-    def multiply(self, computation: Computation) -> None:
-        """Count a product of tiles."""
-        for _, weight in self._visits_along(computation.way):
-            assert computation.product is not None
-            dot = DotTrace(computation.product, np.zeros(self._count))
-            self.trace.dots.setdefault(computation.number, dot).executions += weight
+    def count(self, works: dict[int, tuple[_Work, Weights]], fact: Computation | ReductionFact, work: _Work) -> None:
+        """Count a product or a reduction of tiles among those of its kind."""
+        for _, weight in self._visits_along(fact.way):
+            executions = works.setdefault(fact.number, (work, np.zeros(self._count)))[1]
+            executions += weight
 
     def count_arithmetic(self) -> None:
         """Count operations on single elements of floating point, and reductions."""
@@ -272,14 +273,7 @@ class _Evaluation:
             for _, weight in self._visits_along(way):
                 arithmetic = self.trace.arithmetic.setdefault(way.number, np.zeros((2, self._count)))
                 arithmetic += weight * np.array([[plain], [special]])
-                self.trace.reductions += weight * reductions
-
-    def reduce(self, fact: ReductionFact) -> None:
-        """Count a reduction of a tile along one of its axes."""
-        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
-        for _, weight in self._visits_along(fact.way):
-            counts = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))[1]
-            counts += weight
+                self.trace.reductions = self.trace.reductions + weight * reductions
 
     def _counted(self, loop: LoopFact, around: _Visit) -> _TurnCount:
         return self._while_turns(loop, around) if loop.ends else self._turns(loop, around)
@@ -361,6 +355,11 @@ _LOGIC: dict[str, Callable[..., Value]] = {
     AND: lambda *each: reduce(Value.and_also, each), NOT: partial(elementwise, np.logical_not, truth=True),
     OR: partial(elementwise, lambda *each: reduce(np.logical_or, each), truth=True), "choose": _chosen,
 }  # fmt: skip
+_WITH_ZERO = {
+    AT_LEAST_ZERO: partial(np.less_equal, 0),
+    ZERO: partial(np.equal, 0),
+    "compared": partial(np.not_equal, 0),
+}
 
 
 class _Numbers:
@@ -373,11 +372,11 @@ class _Numbers:
         self._dependent: dict[int, tuple[bool, bool]] = {}
         self._whiles = {loop.number: loop for loop in facts.whiles}
         self._by_name: dict[str, Callable[[Term, _Visit, tuple[int, ...]], Value]] = {
-            SUM: self._sum, INDEX: self._index, "truth": self._truth, AT_LEAST_ZERO: self._condition,
-            ZERO: self._condition, "compared": self._compared, "load": self._load, "argument": self._argument,
+            SUM: self._sum, INDEX: self._index, "truth": self._truth, "load": self._load, "argument": self._argument,
             "described": self._described, "stride": self._stride, "program_id": self._program,
             "num_programs": self._program, "turn": self._turn, "turns": self._turns, "carried": self._carried,
             "after": self._after, **dict.fromkeys(_LOGIC, self._logic),
+            **dict.fromkeys(_WITH_ZERO, self._compared),
         }  # fmt: skip
 
     def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
@@ -445,20 +444,13 @@ class _Numbers:
     def _truth(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
         return self._constant(int(term.operands[0]), truth=True)
 
-    def _condition(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        """A comparison with 0; of what stands in for data the outcome is unknown."""
-        value = self.value(term.operands[0], visit, shape)
-        if value.made_up:
-            return Value(made_up=True, truth=True)
-        compare = np.greater_equal if term.name == AT_LEAST_ZERO else np.equal
-        return elementwise(lambda x: compare(x, 0), value, truth=True)
-
     def _logic(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         return _LOGIC[term.name](*(self.value(one, visit, shape) for one in term.operands))
 
     def _compared(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """A comparison of two numbers, or of one with 0; of what stands in for data the outcome is unknown."""
         values = [self.value(one, visit, shape) for one in term.operands if isinstance(one, Term)]
-        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else partial(np.not_equal, 0)
+        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else _WITH_ZERO[term.name]
         if compare is None or any(value.made_up for value in values):
             return Value(made_up=True, truth=True)
         return elementwise(compare, *values, truth=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +23,6 @@ _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
 _CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
 _ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _DEEPEST = 64
-_GROWING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,6 @@ class Way:
     def number(self) -> int:
         """The number of the loop around; 0 outside of loops."""
         return 0 if self.loop is None else self.loop.number
-
-    def under(self, condition: Term, holds: bool, share: float) -> Way:
-        """The way on, for those for whom the condition holds, or does not."""
-        return Way(self.loop, (Branch(self, condition, holds, share),))
-
-    @staticmethod
-    def joined(ways: Sequence[Way]) -> Way:
-        """Several ways that lead to one place."""
-        if len(ways) == 1:
-            return ways[0]
-        return Way(ways[0].loop, tuple(Branch(way, None, True, 1.0) for way in ways))
 
 
 @dataclass(frozen=True)
@@ -219,14 +207,6 @@ class Multiplication(Fact):
     bits: int
     one: Term
     other: Term
-
-    def grows(self, sizes: Collection[int]) -> bool:
-        """Check whether it is of a row, by a program, a turn or data, and its stride: an argument or one of `sizes`."""
-        for a, b in ((self.one, self.other), (self.other, self.one)):
-            by_size = b.constant and any(b.constant % size == 0 for size in sizes)
-            if a.named(*_GROWING) and (by_size or any(inner.name == "argument" for m in b.parts for inner in m)):
-                return True
-        return False
 
 
 class Computation(NamedTuple):

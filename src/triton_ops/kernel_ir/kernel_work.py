@@ -13,7 +13,7 @@ a reduction or a product all elements must be there, with everything that is use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from triton_ops.kernel_ir.evaluation import Operand, Programs, evaluate
 from triton_ops.kernel_ir.operations import meaning_of
 from triton_ops.kernel_ir.term_walk import KernelFacts
-from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace, Vector
+from triton_ops.kernel_ir.trace import Access, AccessTrace, LoopWork, Product, Reduction, Trace, Vector
 from triton_ops.kernel_ir.ttir_syntax import (
     Function,
     Module,
@@ -39,13 +39,11 @@ _WORD_BYTES = 4
 _FEW = 256  # of which a set is made faster than NumPy sorts them
 
 
-def most_alive(module: Module) -> float:
-    """The most 32-bit words of floating point that a block holds at once at a reduction or a product; 0 without one."""
-    return max((_Liveness(function).most for function in module.functions.values()), default=0.0)
-
-
 class _Liveness:
-    """The values of one function, from its end to its beginning."""
+    """The values of one function, from its end to its beginning.
+
+    `most` are the most 32-bit words of floating point that a block holds at once at a reduction or a product.
+    """
 
     def __init__(self, function: Function) -> None:
         self._words: dict[str, float] = {}
@@ -96,21 +94,18 @@ class _Liveness:
 
     def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
         """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
-        results: set[str] = set()
-        operands: set[str] = set()
-        _names(loop.regions[0], results, operands)
-        results.update((*loop.operands[0:1], *loop.operands[4::2]))
+        inner = list(_operations_in(loop.regions[0]))
+        heads = (one.operands for one in (loop, *inner) if one.name == "scf.for")  # which name what a loop carries
+        results = {name for one in inner for name in one.results}.union(*((*one[0:1], *one[4::2]) for one in heads))
+        operands = {name for one in inner for name in one.operands}
         return self._backward(loop.regions[0], later | (operands - results)) - results
 
 
-def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -> None:
+def _operations_in(blocks: Iterable[TtirBlock]) -> Iterator[TtirOperation]:
     for operation in (operation for block in blocks for operation in block.operations):
-        results.update(operation.results)
-        operands.update(operation.operands)
-        if operation.name == "scf.for":  # its head names what it carries
-            results.update((*operation.operands[0:1], *operation.operands[4::2]))
+        yield operation
         for region in operation.regions:
-            _names(region, results, operands)
+            yield from _operations_in(region)
 
 
 def _sizes(operation: TtirOperation) -> list[float]:
@@ -187,9 +182,7 @@ class LaunchWork:
             whole, beside = (evaluate(facts, programs) for programs in (some, many))
         except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-        return replace(
-            _summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module)
-        )
+        return _summary((whole, beside), module, grid, operands)
 
     @property
     def programs(self) -> int:
@@ -293,13 +286,10 @@ def _spread_ids(count: int, most: int) -> Vector:
 
 
 def _summary(
-    traces: tuple[Trace, Trace],
-    by_product: Mapping[int, _Dependencies],
-    grid: tuple[int, int, int],
-    operands: Sequence[Operand],
+    traces: tuple[Trace, Trace], module: Module, grid: tuple[int, int, int], operands: Sequence[Operand]
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
-    whole, beside = traces
+    (whole, beside), by_product = traces, product_dependencies(module)
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
@@ -313,19 +303,24 @@ def _summary(
         accesses=tuple(_access((whole, exact, beside), number, loops, places) for number in sorted(whole.accesses)),
         products=tuple(
             replace(
-                _product(whole.dots[number], exact.dots.get(number), loops, places),
+                product,
+                loop=loops.get(product.loop, -1),
+                executions=float(exact.dots.get(number, (product, executions))[1].mean()),
+                loads=(places.get(product.loads[0], -1), places.get(product.loads[1], -1)),
                 after=tuple(sorted(dots[earlier] for earlier in by_product[number] if earlier in dots)),
                 computed=_COMPUTED in by_product[number],
             )
-            for number in sorted(whole.dots)
+            for number, (product, executions) in sorted(whole.dots.items())
         ),
         reductions=float(whole.reductions.mean()),
         reduced=tuple(
-            replace(whole.reduced[at][0], executions=float(whole.reduced[at][1].mean())) for at in sorted(whole.reduced)
+            replace(reduction, executions=float(executions.mean()))
+            for _, (reduction, executions) in sorted(whole.reduced.items())
         ),
         notes=tuple(whole.notes),
         plain=plain,
         special=special,
+        alive=max((_Liveness(function).most for function in module.functions.values()), default=0.0),
     )
 
 
@@ -354,7 +349,7 @@ def _access(
         elements=of_each * executions,
         still=access.figures.loop in access.still,
         repeats=_repeats(access, whole),
-        known=access.pointer.known,
+        known=access.pointer.base is not None,
         again=places.get(_fullest(beside, number), -1),
         shared=_distinct_places(beside, number),
     )
@@ -367,12 +362,6 @@ def _repeats(access: AccessTrace, trace: Trace) -> float:
         around = trace.loops[loop]
         turns *= max(1.0, float(around.turns.sum() / max(around.entries.sum(), 1e-9)))
     return turns
-
-
-def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    left, right = (places.get(number, -1) for number in dot.figures.loads)
-    executions = float((exact or dot).executions.mean())
-    return replace(dot.figures, loop=loops.get(dot.figures.loop, -1), executions=executions, loads=(left, right))
 
 
 def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:

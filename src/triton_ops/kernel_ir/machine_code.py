@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,18 +202,6 @@ _LABEL = re.compile(r"^\s*(\.L\w+):")
 _BRANCH = re.compile(r"\b(?:BRA\S*|s_c?branch\w*)\s.*?(\.L\w+)")
 
 
-def _loops(lines: Sequence[str], label: re.Pattern[str], branch: re.Pattern[str]) -> list[tuple[int, int]]:
-    """First and last line of every loop: from a label to a later branch back to it."""
-    places: dict[str, int] = {}
-    spans: list[tuple[int, int]] = []
-    for at, line in enumerate(lines):
-        if (match := label.match(line)) is not None:
-            places[match[1]] = at
-        elif (match := branch.search(line)) is not None and match[1] in places:
-            spans.append((places[match[1]], at))
-    return spans
-
-
 @dataclass(frozen=True)
 class LocalTraffic:
     """The instructions of one kernel that load from local memory and store to it.
@@ -230,14 +218,21 @@ class LocalTraffic:
     @staticmethod
     def of(text: str) -> LocalTraffic:
         """The local traffic in a kernel's SASS, or in its amdgcn assembly."""
-        lines = text.splitlines()
-        matches = [(at, match) for at, line in enumerate(lines) if (match := _LOCAL.search(line))]
+        matches: list[tuple[int, re.Match[str]]] = []
+        labels: dict[str, int] = {}
+        spans: list[tuple[int, int]] = []  # of loops: from a label to a later branch back to it
+        for at, line in enumerate(text.splitlines()):
+            if (match := _LABEL.match(line)) is not None:
+                labels[match[1]] = at
+            elif (match := _BRANCH.search(line)) is not None and match[1] in labels:
+                spans.append((labels[match[1]], at))
+            if (match := _LOCAL.search(line)) is not None:
+                matches.append((at, match))
         widths: dict[str, list[int]] = {"load": [], "store": []}
         for _, match in matches:
             parts = (match["parts"] or "").split(".")
             width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
             widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
-        spans = _loops(lines, _LABEL, _BRANCH)
         inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
         loads, stores = widths["load"], widths["store"]
         return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

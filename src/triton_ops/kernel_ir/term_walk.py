@@ -12,6 +12,7 @@ from math import prod
 
 from triton_ops.kernel_ir.draws import padded_lanes_of
 from triton_ops.kernel_ir.facts import (
+    Branch,
     Computation,
     Fact,
     Facts,
@@ -39,6 +40,7 @@ from triton_ops.kernel_ir.ttir_syntax import (
 _MOST_OPERATIONS = 60_000
 _MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubles them with each step
 _MOST_CALLS = 8  # calls within calls
+_GROWING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
 _DEEP = 6  # loops within loops, of which each level doubles the walk
 
 
@@ -78,9 +80,17 @@ class KernelFacts(Facts):
     padded_lanes = padded_lanes_of
 
     def growing(self, bits: int, sizes: Collection[int]) -> list[tuple[Term, Fact]]:
-        """The products of so many bits of a place and its stride: an argument, or a multiple of a size."""
-        several = [one for one in self.multiplications if one.bits == bits and one.grows(sizes)]
-        return [(self.terms.multiply(one.one, one.other), one) for one in several]
+        """The products of so many bits of a place that grows and its stride: an argument, or a multiple of a size."""
+        several = (one for one in self.multiplications if one.bits == bits)
+        pairs = ((one, pair) for one in several for pair in ((one.one, one.other), (one.other, one.one)))
+        strides = ((one, stride) for one, (place, stride) in pairs if place.named(*_GROWING))
+        growing = dict.fromkeys(
+            one
+            for one, by in strides
+            if any(inner.name == "argument" for monomial in by.parts for inner in monomial)
+            or (by.constant and any(by.constant % size == 0 for size in sizes))
+        )
+        return [(self.terms.multiply(one.one, one.other), one) for one in growing]
 
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
@@ -175,7 +185,8 @@ class _TermWalk:
             inside = ways[0][0]
             if len(ways) > 1:
                 path = here.terms.either(*(one.path for one, _ in ways))
-                inside = replace(inside, path=path, way=Way.joined([one.way for one, _ in ways]))
+                joined = Way(inside.way.loop, tuple(Branch(one.way, None, True, 1.0) for one, _ in ways))
+                inside = replace(inside, path=path, way=joined)
             here.values.update(zip(block.arguments, _merged(ways), strict=False))
             last = self._block(block, inside)
             if last is not None and last.name.startswith("cf."):
@@ -262,7 +273,7 @@ class _TermWalk:
 def _under(here: TermScope, condition: Term, holds: bool, share: float) -> TermScope:
     """The place of those for whom a condition holds, or does not."""
     path = here.terms.both(here.path, condition if holds else here.terms.refuse(condition))
-    return replace(here, path=path, way=here.way.under(condition, holds, share))
+    return replace(here, path=path, way=Way(here.way.loop, (Branch(here.way, condition, holds, share),)))
 
 
 def _jumps(last: TtirOperation, here: TermScope) -> list[tuple[str, TermScope, list[TermValue]]]:

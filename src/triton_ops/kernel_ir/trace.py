@@ -39,11 +39,6 @@ class Value:
     made_up: bool = False
     truth: bool = False
 
-    @property
-    def known(self) -> bool:
-        """Check whether every element has a number."""
-        return self.base is not None
-
     def plus(self, other: Value, factor: int = 1) -> Value:
         """The sum of a number and a multiple of another."""
         made_up = self.made_up or other.made_up
@@ -285,14 +280,6 @@ class AccessTrace:
 
 
 @dataclass
-class DotTrace:
-    """A product by program, whose loop and loads are told by the numbers of their operations."""
-
-    figures: Product
-    executions: Weights
-
-
-@dataclass
 class LoopTrace:
     """A loop by program, whose parent is told by its number; turns are those over all entries."""
 
@@ -306,6 +293,7 @@ class Trace:
     """The operations met on the way through a kernel, by the number of the operation.
 
     Attributes:
+        dots: The products by program, whose loop and loads are told by the numbers of their operations.
         arithmetic: By the loop around, 0 outside of loops: plain and special operations on single elements of floating
             point, by program.
         reductions: How often each program reduces or scans a tile.
@@ -315,15 +303,12 @@ class Trace:
 
     programs: int
     accesses: dict[int, AccessTrace] = field(default_factory=dict)
-    dots: dict[int, DotTrace] = field(default_factory=dict)
+    dots: dict[int, tuple[Product, Weights]] = field(default_factory=dict)
     loops: dict[int, LoopTrace] = field(default_factory=dict)
     arithmetic: dict[int, Weights] = field(default_factory=dict)
-    reductions: Weights = field(init=False)
+    reductions: Weights = field(default_factory=lambda: np.zeros(1))
     reduced: dict[int, tuple[Reduction, Weights]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.reductions = np.zeros(self.programs)
 
     def arithmetic_of(self, loop: int) -> tuple[float, float]:
         """The plain and the special operations of the average program in a loop; 0 outside of loops."""
@@ -335,7 +320,7 @@ def count_elements(pointer: Value, shape: Sequence[int], mask: Value, programs: 
     """Elements that each program moves; those at one address, along an axis of a broadcast, count once."""
     count = np.ones(programs) if mask.base is None else mask.base.astype(float)
     for at, extent in enumerate(shape):
-        if not pointer.known or at in pointer.axes:
+        if pointer.base is None or at in pointer.axes:
             axis = mask.axes.get(at)
             count = count * (extent if axis is None else axis.sum(axis=1))
     return count
@@ -348,7 +333,7 @@ def measured_lines(figures: Access, pointer: Value, shape: Sequence[int], mask: 
     if pointer.base is None:
         return replace(figures, tile=tile, lines=float(tile), sectors=float(tile))
     at = int(np.argmax(elements))
-    rows = [_row(pointer.axes[axis], mask.axes.get(axis) if mask.known else None, at) for axis in varying]
+    rows = [_row(pointer.axes[axis], mask.axes.get(axis) if mask.base is not None else None, at) for axis in varying]
     present = [row for row in rows if len(row)]
     if not present:
         return replace(figures, tile=tile)

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,7 @@ class KeptReports:
 
     def __init__(self) -> None:
         self._began_ns = time.time_ns()
-        self._trees: dict[str, tuple[str, int]] = {}
-        self._places: dict[tuple[str, str], str | None] = {}
-        self._contents: dict[str, str | None] = {}
+        self._found, self._content, self._tree = cache(_found), cache(_content), cache(_tree)
         importlib.invalidate_caches()
 
     @staticmethod
@@ -151,28 +150,25 @@ class KeptReports:
             [variables.get(name) if name else sorted(variables) for name in sources.variables],
         ])  # fmt: skip
 
-    def _found(self, name: str, root: str) -> str | None:
-        """The place at which a package would be found now; None if there is none."""
-        if (name, root) not in self._places:
-            spec = PathFinder.find_spec(name, [root, *sys.path])
-            folders = [] if spec is None else list(spec.submodule_search_locations or ())
-            self._places[name, root] = None if spec is None else str(folders[0] if folders else spec.origin)
-        return self._places[name, root]
 
-    def _content(self, path: str) -> str | None:
-        if path not in self._contents:
-            try:
-                self._contents[path] = hashlib.sha256(NamedFile(Path(path)).read()).hexdigest()
-            except OSError:
-                self._contents[path] = None
-        return self._contents[path]
+def _found(name: str, root: str) -> str | None:
+    """The place at which a package would be found now; None if there is none."""
+    spec = PathFinder.find_spec(name, [root, *sys.path])
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    return None if spec is None else str(folders[0] if folders else spec.origin)
 
-    def _tree(self, place: str) -> tuple[str, int]:
-        """The state of a folder or a file, by names, sizes and times of all files, and the youngest of the times."""
-        if place not in self._trees:
-            rows = sorted(_row(path) for path in _files_below(place))
-            self._trees[place] = fingerprint(rows), max((row[-1] for row in rows), default=0)
-        return self._trees[place]
+
+def _content(path: str) -> str | None:
+    try:
+        return hashlib.sha256(NamedFile(Path(path)).read()).hexdigest()
+    except OSError:
+        return None
+
+
+def _tree(place: str) -> tuple[str, int]:
+    """The state of a folder or a file, by names, sizes and times of all files, and the youngest of the times."""
+    rows = sorted(_row(path) for path in _files_below(place))
+    return fingerprint(rows), max((row[-1] for row in rows), default=0)
 
 
 def _files_below(place: str) -> Iterable[str]:

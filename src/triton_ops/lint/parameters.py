@@ -41,6 +41,7 @@ _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier":
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
 _LONG = re.compile(r"(<<|\*\*) (3[2-9]|[4-6]\d)\b|\b\d{11,}\b(?!\.)")  # numbers that need 64 bits
 _DEEPEST = 8
+_TYPES = {bool: "i1", int: "i32", float: "fp32"}
 _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 
@@ -222,10 +223,8 @@ class _UsageReader:
                 queue += ast.iter_child_nodes(one)
         return False
 
-    def _number(self, node: ast.expr | None) -> None:
+    def _number(self, node: ast.expr) -> None:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
-        if node is None:
-            return
         for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
             for one in ast.walk(inner):
                 if isinstance(one, ast.Name) and one.id in self._parameters:
@@ -418,17 +417,13 @@ def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, An
 
 def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str]:
     """The types of the plain parameters whose values launches and defaults show, and of tensors that they make."""
-    types = {name: _type_of(value) for name, value in kernel.defaults.items()}
+    types = {name: _TYPES.get(type(value), "") for name, value in kernel.defaults.items()}
     for launch in source.launches:
-        kinds = {name: _type_of(launch.literal(node)) for name, node in launch.arguments.items()}
+        kinds = {name: _TYPES.get(type(launch.literal(node)), "") for name, node in launch.arguments.items()}
         types.update({name: kind for name, kind in kinds.items() if kind})
     several = ((name, {launch.element(name) for launch in source.launches} - {""}) for name in kernel.parameters)
     types.update({name: f"*{min(elements)}" for name, elements in several if len(elements) == 1})
     return {name: kind for name, kind in types.items() if kind}
-
-
-def _type_of(value: Any) -> str:
-    return {bool: "i1", int: "i32", float: "fp32"}.get(type(value), "")
 
 
 def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str, int]) -> Any:

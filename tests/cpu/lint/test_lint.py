@@ -18,11 +18,11 @@ from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
 from triton_ops.lint import apart
+from triton_ops.lint.command_lint import as_sarif
 from triton_ops.lint.engine import RULES, lint, readings_of
 from triton_ops.lint.findings import LintReport, Undecided
 from triton_ops.lint.jit_functions import launches
 from triton_ops.lint.rules import compiled_costs
-from triton_ops.lint.sarif import as_sarif
 
 pytest_plugins = ["triton_ops.lint.pytest_plugin"]
 pytestmark = pytest.mark.triton

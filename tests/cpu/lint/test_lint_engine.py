@@ -15,8 +15,8 @@ import pytest
 
 from triton_ops.exceptions import TargetError
 from triton_ops.lint import engine
+from triton_ops.lint.command_lint import as_sarif
 from triton_ops.lint.engine import lint
-from triton_ops.lint.sarif import as_sarif
 
 pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[3]

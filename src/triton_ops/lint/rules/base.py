@@ -83,9 +83,6 @@ def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
 VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Statement]]
 
 
-def _in_variants(most: int | None) -> Callable[[VariantDecision], Callable[[KernelReading], list[Statement]]]:
-    """A decision by what each of the first variants of a kernel does; None for all of them."""
-    return lambda decide: once(lambda kernel: (one for each in kernel.variants[:most] for one in decide(kernel, each)))
-
-
-in_each_variant, in_first_variant = _in_variants(None), _in_variants(1)
+def in_each_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
+    """A decision by what each variant of a kernel does."""
+    return once(lambda kernel: (one for each in kernel.variants for one in decide(kernel, each)))

@@ -13,7 +13,7 @@ from triton_ops.base import counted
 from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, in_first_variant, rule
+from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, once, rule
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -90,14 +90,11 @@ def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[Non
 
 
 def _largest(variant: Variant) -> int:
-    shapes = [*_shapes(variant), *(product.type.shape for product in variant.facts.products)]
-    return max((prod(shape) for shape in shapes), default=1)
-
-
-def _shapes(variant: Variant) -> list[tuple[int, ...]]:
-    """The shapes of all that is accessed or reduced."""
-    inputs = (value for reduction in variant.facts.reductions for value in reduction.inputs)
-    return [*(one.type.shape for one in variant.facts.accesses), *(one.type.shape for one in inputs)]
+    """The elements of the largest block that is accessed, reduced or made by a product."""
+    facts = variant.facts
+    shapes = [*(one.type.shape for one in facts.accesses), *(one.type.shape for one in facts.products)]
+    shapes += [value.type.shape for reduction in facts.reductions for value in reduction.inputs]
+    return max(map(prod, shapes), default=1)
 
 
 _FEWEST_STAGES = 3  # with fewer there is nothing to give up
@@ -164,9 +161,10 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
     fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
     "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
 )
-@in_first_variant
-def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@once
+def narrow_access(kernel: KernelReading) -> Iterator[Statement]:
     """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
+    variant = kernel.variants[0]
     for access in variant.facts.accesses:
         if (stride := _down_columns(kernel, variant, access)) is not None:
             where = f"line {kernel.place(access).line}: neighbours lie {stride} apart, and programs side by side"

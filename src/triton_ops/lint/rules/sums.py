@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, Term, UntoldError
+from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
@@ -28,7 +28,8 @@ def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[State
     """Products, loops and reductions that add up in 16 bits or fewer: of any inputs, or of what launches choose."""
     wide_types = kernel.with_wide_types
     wide = None if variant.guess.element == "fp32" else kernel.with_element("fp32")
-    unchosen, own = (_places_of_sums(kernel, one) for one in (wide_types, wide))
+    several = ([] if one is None else _low_sums(one.facts) for one in (wide_types, wide))
+    unchosen, own = ({kernel.place(fact) for fact, _, _ in sums} for sums in several)
     for fact, what, always in _low_sums(variant.facts):
         place = kernel.place(fact)
         if wide_types is not None and place not in unchosen:
@@ -37,10 +38,6 @@ def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[State
             yield Seen(fact, what)
         else:
             yield f"line {place.line}: {what} if the inputs are 16 bits wide; no launch says what they are"
-
-
-def _places_of_sums(kernel: KernelReading, variant: Variant | None) -> set[SourcePlace]:
-    return set() if variant is None else {kernel.place(fact) for fact, _, _ in _low_sums(variant.facts)}
 
 
 def _low_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, bool]]:
