@@ -36,9 +36,16 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
-from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
+from triton_ops.dispatch.calls import (
+    CalledWith,
+    extents_of,
+    grid_of_call,
+    hides_tiles,
+    note_of,
+    space_around,
+    space_of_call,
+)
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
-from triton_ops.dispatch.kernel_space import hides_tiles, space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
