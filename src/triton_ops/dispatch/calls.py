@@ -71,6 +71,14 @@ class CalledWith:
         """The torch name of the first tensor's device; empty without tensors."""
         return next((str(tensor.device) for tensor in self.given.tensors()), "")
 
+    def hides_tiles(self, space: ConfigSpace, outputs: Collection[str]) -> bool:
+        """Tell whether all data that a launch reads are equal, so that wrong tiles may give results of right ones."""
+        read = {name: value for name, value in self.given.keyword.items() if name not in outputs}
+        parts = [each.flatten()[:_SAMPLE] for each in Arguments(keyword=read).tensors() if each.numel() > 1]
+        numbers = (part.float() if part.is_floating_point() else part for part in parts)
+        tiles = getattr(space, "tiles", ())
+        return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
+
 
 @dataclass(frozen=True)
 class Calls:
@@ -385,12 +393,3 @@ def space_around(
     rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in read.first.items() if name in read.options}
     return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)
-
-
-def hides_tiles(space: ConfigSpace, values: Mapping[str, Any], outputs: Collection[str]) -> bool:
-    """Tell whether all data that a launch reads are equal, so that wrong tiles may give the results of right ones."""
-    read = Arguments(keyword={name: value for name, value in values.items() if name not in outputs}).tensors()
-    parts = [tensor.flatten()[:_SAMPLE] for tensor in read if tensor.numel() > 1]
-    numbers = (part.float() if part.is_floating_point() else part for part in parts)
-    tiles = getattr(space, "tiles", ())
-    return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
