@@ -70,8 +70,9 @@ _ROLES = (
     ("", "meaning", "what it does is not understood"),
 )
 """The uses that make a role, of which the first counts, with the role and the reason."""
+NUMBERED = "its tiles are numbered in memory: a tensor is laid out by them"
 _DOUBTS = {
-    "numbering": "its tiles are numbered in memory: a tensor is laid out by them",
+    "numbering": NUMBERED,
     "unbounded": "no mask and no extent bounds it: it may be a width that each program has",
     "flag": "it may choose what is computed",
 }

@@ -101,8 +101,7 @@ class KernelSource:
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The defaults of its parameters."""
-        declared = inspect.signature(self._plain).parameters
-        return {name: each.default for name, each in declared.items() if each.default is not each.empty}
+        return Layers.defaults_of(self._plain)
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:

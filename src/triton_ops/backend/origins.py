@@ -168,6 +168,17 @@ class Layers:
         return layers
 
     @staticmethod
+    def defaults_of(function: Any) -> dict[str, Any]:
+        """The values of a kernel's parameters that need not be given, by name."""
+        parameters = Layers.parameters_of(Layers.unwrap(function)).values()
+        return {param.name: param.default for param in parameters if param.default is not param.empty}
+
+    @staticmethod
+    def heuristics(function: Any) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """The functions of `@triton.heuristics` by the parameters to which they give values, in their order."""
+        return {name: give for layer in Layers.of(function)[:-1] for name, give in getattr(layer, "values", {}).items()}
+
+    @staticmethod
     def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments by place and by name as Triton's `run` of a kernel takes them.
 
@@ -176,7 +187,7 @@ class Layers:
         names, rest, positional = function.arg_names, dict(keywords), list(args)
         while _OF_RUN & rest.keys() & {*names[len(positional) :]}:
             name = names[len(positional)]
-            positional.append(rest.pop(name) if name in rest else defaults_of(function)[name])
+            positional.append(rest.pop(name) if name in rest else Layers.defaults_of(function)[name])
         return positional, rest
 
 
@@ -394,11 +405,6 @@ def without_autotune(function: Any) -> Any:
     return duplicate
 
 
-def heuristics(function: Any) -> set[str]:
-    """The parameters that `@triton.heuristics` gives their values."""
-    return {name for layer in Layers.of(function)[:-1] for name in getattr(layer, "values", ())}
-
-
 def is_gluon(function: Any) -> bool:
     """Tell whether it is a kernel of Gluon."""
     innermost = Layers.of(function)[-1]
@@ -407,12 +413,6 @@ def is_gluon(function: Any) -> bool:
 
 Made = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 _OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
-
-
-def defaults_of(function: Any) -> dict[str, Any]:
-    """The values of a kernel's parameters that need not be given, by name."""
-    parameters = Layers.parameters_of(Layers.unwrap(function)).values()
-    return {param.name: param.default for param in parameters if param.default is not param.empty}
 
 
 def missing_parameters(
@@ -424,7 +424,7 @@ def missing_parameters(
     arguments and config. It is asked only if something is missing, about tensors without memory, and the first value of
     each tunable. Where it cannot answer, every parameter may be its own but the constexpr ones.
     """
-    filled = {*values, *tunables, *heuristics(function)}
+    filled = {*values, *tunables, *Layers.heuristics(function)}
     parameters = Layers.parameters_of(Layers.unwrap(function)).values()
     missing = [each.name for each in parameters if each.default is each.empty and each.name not in filled]
     if not missing or maker is None:
@@ -433,7 +433,7 @@ def missing_parameters(
     try:
         light = Arguments(keyword=dict(values)).described(light=True).keyword
         first = {name: next(iter(each)) if isinstance(each, Tunable) else each for name, each in config.items()}
-        own = set(maker({**defaults_of(function), **light, **first}))
+        own = set(maker({**Layers.defaults_of(function), **light, **first}))
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
             return [error.args[0]]

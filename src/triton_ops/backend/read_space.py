@@ -10,14 +10,14 @@ import ast
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from triton_ops.backend.constant_roles import ConstantRole, SourceRoles
+from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRoles
 from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
-from triton_ops.backend.origins import Layers, heuristics
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments
 from triton_ops.backend.triton_compiler import RULES, RuleInput
 from triton_ops.device import Target
@@ -77,18 +77,14 @@ class ReadSpace:
         return space if space.why_not(first) else ConfigSpace(space.tunables, self.constraints, first)
 
     @classmethod
-    def of(
-        cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None,
-        fixed: Collection[str] = (),
-    ) -> ReadSpace:  # fmt: skip
+    def of(cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None) -> ReadSpace:
         """Read the space of a JIT function; some milliseconds, and nothing is compiled.
 
         Args:
             kernel: The JIT function, with its decorators or without.
-            values: The arguments that are known, by name: tensors or their specs, and numbers.
+            values: Known arguments by name: tensors or their specs, and numbers; constants among them are left alone.
             device: A `DeviceSpec` or a `Target`; None assumes an sm_90.
             grid: The author's grid, a tuple or a function of all arguments and constants; None if it is not known.
-            fixed: Constants that the call gives, which are left alone.
 
         Raises:
             KernelTypeError: The kernel's source cannot be read.
@@ -103,7 +99,7 @@ class ReadSpace:
         target = Target.named(_STAND_IN) if device is None else device
         target = target if isinstance(target, Target) else Target.of(target)
         roles = SourceRoles.of(source)
-        return _Reading(source, roles, dict(values), target, grid, {*fixed}, heuristics(kernel)).result()
+        return _Reading(source, roles, dict(values), target, grid, {*Layers.heuristics(kernel)}).result()
 
     @staticmethod
     def numbered_by(kernel: Any) -> set[str]:
@@ -126,7 +122,6 @@ class _Reading:
     values: dict[str, Any]
     target: Target
     grid: Any
-    fixed: set[str]
     computed: set[str]
     tunables: dict[str, Tunable] = field(default_factory=dict)
     derived: dict[str, int | None] = field(default_factory=dict)
@@ -155,9 +150,9 @@ class _Reading:
         name = role.name
         if name in self.computed:
             self.meaning[name] = "the kernel's heuristics compute it"
-        elif role.kind == "meaning" or (role.doubt and not self._is_open(name)):
+        elif role.kind == "meaning" or (role.doubt and not self._is_open(role)):
             self.meaning[name] = role.doubt or role.reason
-        elif name in self.fixed:
+        elif name in self.values:
             self.meaning[name] = f"the call gives it; without that, {role.reason}"
         elif role.kind == "derived":
             extent = self._extent(role)
@@ -167,9 +162,10 @@ class _Reading:
             self.tunables[name], self.first[name] = self._values(role)
             self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
 
-    def _is_open(self, name: str) -> bool:
-        """Tell whether a constant has no value from the call, by default or by heuristics: a launch needs one."""
-        return name not in {*self.values, *self.source.defaults, *self.fixed, *self.computed}
+    def _is_open(self, role: ConstantRole) -> bool:
+        """Tell whether runs may decide a doubt: a launch needs a value, and nobody has given one."""
+        # With equal numbers in the tensor that tiles number, such as scales of one, results agree by chance.
+        return role.doubt != NUMBERED and role.name not in {*self.values, *self.source.defaults}
 
     def _extent(self, role: ConstantRole) -> int | None:
         numbers = [value for name in role.extents if type(value := self.values.get(name)) is int]
@@ -189,11 +185,12 @@ class _Reading:
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
     def _ask_grid(self) -> None:
-        """Leave those tiles alone whose number the grid does not follow."""
+        """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""
         for role in self.roles.roles.values():
             if role.by_grid and role.name in self.tunables and self.grid is not None:
                 grids = [self._grid_with(role.name, value) for value in self.tunables[role.name]]
-                if None not in grids and len({*grids}) == 1 and len(grids) > 1:
+                is_one = callable(self.grid) and not {*(grids[0] or ())} - {1}
+                if None not in grids and len({*grids}) == 1 and len(grids) > 1 and not is_one:
                     how = "ignores it" if callable(self.grid) else "is fixed numbers"
                     self.grid_says.append(f"{role.name} decides how many programs there must be, and the grid {how}")
                     self.meaning[role.name] = self.grid_says[-1]

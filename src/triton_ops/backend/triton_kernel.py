@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from triton_ops.backend.callables import OVERRIDE, is_triton_config, triton_identity
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
-from triton_ops.backend.origins import Layers, defaults_of, heuristics, is_gluon, missing_parameters, without_autotune
+from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
@@ -281,7 +281,7 @@ class TritonKernel(CompiledByTriton):
                 f"{', '.join(sorted(self.LAUNCH_OPTIONS))}",
                 hint="correct the tunable's name",
             )
-        results = heuristics(self.function)
+        results = Layers.heuristics(self.function)
         if clash := [name for name in (*arguments, *names) if name in results]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
@@ -398,7 +398,7 @@ class TritonKernel(CompiledByTriton):
     @property
     def defaults(self) -> dict[str, Any]:
         """The values of parameters that need not be given, by name."""
-        return defaults_of(self.function)
+        return Layers.defaults_of(self.function)
 
     def by_name(self, arguments: Arguments) -> dict[str, Any]:
         """The arguments of a call by name."""
@@ -414,7 +414,7 @@ class TritonKernel(CompiledByTriton):
         if (
             resources is None
             or resources.binary is None
-            or plain.intersection(heuristics(self.function))
+            or plain.intersection(Layers.heuristics(self.function))
             or self.pre_hook
         ):
             return None

@@ -21,6 +21,7 @@ from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.request import TuneOptions, TypedProblem, named_object
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
+_Model = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")]
 _FOR = "making a model"
 _Module: Any = base_class("torch.nn", "Module", _FOR)
 
@@ -169,9 +170,7 @@ _OPTIONS_HINT = (
     TuneOptions, "budget_s", "seed", "wait", "cache_dir", budget_s="No further mode is begun after this time."
 )
 def compile_modes_command(
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
-    ],
+    target: _Model,
     mode: Annotated[
         list[str] | None, option("--mode", "A mode of torch.compile or an option set; repeat it.", "NAME")
     ] = None,
@@ -294,9 +293,7 @@ def _row(row: ModeResult) -> list[str]:
 
 
 def advise_command(
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
-    ],
+    target: _Model,
     tried: Annotated[
         list[str] | None, option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY")
     ] = None,

@@ -162,15 +162,6 @@ def _class_of_integer(value: Any) -> str:
 Heuristics = dict[str, Callable[[dict[str, Any]], Any]]
 
 
-def taken_apart(function: Any) -> tuple[Any, Heuristics]:
-    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
-    heuristics: Heuristics = {}
-    while hasattr(function, "values") and hasattr(function, "fn"):
-        heuristics.update(function.values)
-        function = function.fn
-    return function, heuristics
-
-
 @dataclass
 class Variants:
     """The launches of one key of a kernel with heuristics, by the values that these compute at each call."""
@@ -189,7 +180,7 @@ class Variants:
         if self.runs != runs_of(self.function):
             return None
         arguments = {**{name: values[name] for name in self.given}, **self.brings}
-        results = computed(taken_apart(self.function)[1], arguments, grid)
+        results = computed(Layers.heuristics(self.function), arguments, grid)
         return self.entries.get(tuple(results.items()))
 
 
@@ -286,11 +277,8 @@ def extents_of(grid: Any, function: Any, values: Mapping[str, Any], config: Mapp
 
 
 def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    inner, heuristics = taken_apart(function)
     meta = {**values, **config}
-    meta.update(computed(heuristics, meta, grid))
-    defaults = inspect.signature(Layers.unwrap(inner)).parameters.values()
-    return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+    return {**Layers.defaults_of(function), **meta, **computed(Layers.heuristics(function), meta, grid)}
 
 
 _MOST_NOTED = 256  # configs of a space: more would make the list of misses, records and lockfiles long

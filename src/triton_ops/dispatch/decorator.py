@@ -41,9 +41,7 @@ def named(module: str, name: str) -> Any:
 
 def decorated_in(target: Any) -> Any:
     """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
-    return next(
-        (each for each in Layers.of(target) if hasattr(each, "configs") and hasattr(each, "prune_configs")), None
-    )
+    return next((one for one in Layers.of(target) if hasattr(one, "configs") and hasattr(one, "prune_configs")), None)
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:

@@ -40,8 +40,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from triton_ops.backend import Arguments
-from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of, taken_apart
+from triton_ops.backend import Arguments, Layers
+from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of
 from triton_ops.dispatch.decision import LaunchCount, values_now
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
@@ -100,7 +100,7 @@ class FastLaunch:
     entrance: Entrance | None = None
 
     def __post_init__(self) -> None:
-        self._jit, _ = taken_apart(self.function)
+        self._jit = Layers.of(self.function)[-1]
         self._entries: dict[Any, Any] = {}
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
@@ -136,7 +136,7 @@ class FastLaunch:
 
     @property
     def _heuristics(self) -> Heuristics:
-        return taken_apart(self.function)[1]
+        return Layers.heuristics(self.function)
 
     @property
     def _runs_as_triton(self) -> bool:

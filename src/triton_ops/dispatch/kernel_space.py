@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from triton_ops.backend import Layers, ReadSpace
-from triton_ops.dispatch.calls import Calls, taken_apart
+from triton_ops.backend import Arguments, KernelSource, Layers, ReadSpace
 from triton_ops.exceptions import SpaceError
 from triton_ops.space import ConfigSpace, UnlistedSpace
-from triton_ops.values import Mapper
+
+_SAMPLE = 1 << 16  # elements of a tensor
 
 
 def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> UnlistedSpace:
@@ -18,10 +18,9 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
     The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
     SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
     """
-    calls = Calls.of(function, (), Mapper())
-    read = ReadSpace.of(function, values, grid=grid, fixed=calls.constexprs & values.keys())
-    defaults = {name: it.default for name, it in calls.parameters.items() if it.default is not it.empty}
-    needed = calls.constexprs - values.keys() - defaults.keys() - taken_apart(function)[1].keys()
+    read, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
+    defaults = source.defaults
+    needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
     unknown = {name: read.reasons[name] for name, value in read.derived.items() if value is None}
     if lacking := [f"{name} ({why})" for name, why in {**read.meaning, **unknown}.items() if name in needed]:
         raise SpaceError(
@@ -44,3 +43,12 @@ def space_around(
     rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in read.first.items() if name in read.options}
     return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)
+
+
+def hides_tiles(space: ConfigSpace, values: Mapping[str, Any], outputs: Collection[str]) -> bool:
+    """Tell whether all data that a launch reads are equal, so that wrong tiles may give the results of right ones."""
+    read = Arguments(keyword={name: value for name, value in values.items() if name not in outputs}).tensors()
+    parts = [tensor.flatten()[:_SAMPLE] for tensor in read if tensor.numel() > 1]
+    numbers = (part.float() if part.is_floating_point() else part for part in parts)
+    tiles = getattr(space, "tiles", ())
+    return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)

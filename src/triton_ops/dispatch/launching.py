@@ -305,7 +305,7 @@ class Launches:
         return decision
 
     def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        refuse_tuned(called.given.keyword, self._tuned_names, self._name)
+        refuse_tuned({*called.given.keyword, *launch.kwargs}, self._tuned_names, self._name)
         called.check(launched=without_launch is None)
         call = self._call(launch, called)
         if without_launch is not None:
@@ -450,10 +450,9 @@ class Launches:
 
     @property
     def _tuned_names(self) -> set[str]:
-        """The parameters to which configs give values; none where a call decides which they are."""
-        if self.listed:
-            return {name for each in self.autotuner.configs for name in each.kwargs}
-        return set() if self.options.space is None else set(self.options.space.tunables)
+        """The parameters and options to which configs give values; but for tiles, which a call decides."""
+        names = {name for each in self.autotuner.configs for name in each.all_kwargs()}  # or of one that stands for all
+        return names if self.listed or self.options.space is None else {*names, *self.options.space.tunables}
 
 
 def _with_config(decision: Decision, call: KernelCall) -> Decision:

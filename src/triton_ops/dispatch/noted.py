@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
 from triton_ops.device import Target
-from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, taken_apart
+from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
@@ -232,7 +232,7 @@ def _decorated_at(
     Tunable are launch options and whole numbers that are constexpr; any other argument decides the config. Where
     `around` is the grid, other values of those that are tiles or options are read from the kernel.
     """
-    names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
+    names, computed = list(kernel.arg_names), Layers.heuristics(kernel)
     values = {**dict(zip(names, args, strict=False)), **kwargs}
     constexprs = Calls.of(kernel, (), Mapper()).constexprs - computed.keys()
     numbers = {name: value for name, value in values.items() if name in constexprs and type(value) is int}

@@ -234,7 +234,7 @@ def _space_facts(spec: DeviceSpec, asked: TypedTarget) -> Facts:
         raise TargetError(
             f"{asked.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
         )
-    read = ReadSpace.of(kernel, values, spec, grid=grid, fixed=values)
+    read = ReadSpace.of(kernel, values, spec, grid=grid)
     size, tuned = read.space.size, {**read.tunables, **read.options}
     derived = {name: value or "not known without its extent" for name, value in read.derived.items()}
     rows = {"kernel": asked.text, "device": f"{spec.name} {spec.arch}"}

@@ -6,7 +6,6 @@ compiled code.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,16 +21,17 @@ _LONG = 0.2  # of the groups of a bimodal draw
 _HELD_OUT_SEED = 1_000_003
 _SHARES: dict[str, Callable[[Any, int, float, Any], Any]] = {
     "zipf": lambda torch, n, amount, rng: (torch.randperm(n, generator=rng).double() + 1).pow(-amount),
-    "dirichlet": lambda torch, n, amount, rng: (
-        torch._standard_gamma(torch.full((n,), amount).double(), generator=rng) + 1e-12
-    ),
+    "dirichlet": lambda torch, n, amount, rng: (  # by logarithms: a gamma draw of a small concentration is 0 itself
+        torch._standard_gamma(torch.full((n,), amount + 1).double(), generator=rng).log()
+        + torch.rand(n, generator=rng).double().log() / amount
+    ).softmax(0),
     "one_hot": lambda torch, n, amount, rng: torch.where(
         torch.randperm(n, generator=rng) == 0, amount if n > 1 else 1.0, (1 - amount) / max(n - 1, 1)
     ).double(),
     "log_normal": lambda torch, n, amount, rng: (amount * torch.randn(n, generator=rng).double()).exp(),
     "bimodal": lambda torch, n, amount, rng: torch.where(torch.rand(n, generator=rng) < _LONG, amount, 1.0).double(),
 }
-_LIMITS = {"dirichlet": (1e-6, math.inf), "bimodal": (1e-6, math.inf), "one_hot": (0, 1), "sparse": (0, 1)}
+_LIMITS = {"dirichlet": (1e-6, 1e6), "bimodal": (1e-6, 1e6), "log_normal": (0, 100), "zipf": (0, 1e6)}  # else shares
 
 
 def _drawn(kind: str, amount: float, form: str, tensor: Any, seed: int) -> Any:
@@ -86,7 +86,7 @@ class Contents:
         """Contents as a caller gives them, of arguments that are among these names."""
         own = contents if isinstance(contents, Contents) else cls(contents)
         named = {name for _, each in own.items if isinstance(each, Mapping) for name in each}
-        if strange := sorted(named - set(names)):
+        if strange := sorted(map(str, named - {*names})):
             what = f"contents replace {', '.join(strange)}, which is no tensor argument"
             raise SettingsError(what, hint=f"there are {', '.join(names)}")
         return own
@@ -107,13 +107,13 @@ class Contents:
         Raises:
             SettingsError: There is no such kind or form, or the number does not fit.
         """
-        least, most = _LIMITS.get(kind, (0, math.inf))
-        number: object = amount
-        if not isinstance(number, (int, float)) or not least <= number <= most or number == math.inf:
-            raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
         if kind not in (*_SHARES, "sparse") or form not in _FORMS:
             kinds = f"one of {', '.join([*_SHARES, 'sparse'])}, in the form {', '.join(_FORMS)}"
             raise SettingsError(f"{kind!r} in the form {form!r} is no draw", hint=f"take {kinds}")
+        least, most = _LIMITS.get(kind, (0, 1))
+        number: object = amount
+        if not isinstance(number, (int, float)) or not least <= number <= most:
+            raise SettingsError(f"{kind} of {number!r}: it must be a number from {least} to {most}")
         return partial(_drawn, kind, float(amount), form)
 
     def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:
@@ -149,10 +149,20 @@ def _label(content: Any) -> str:
 
 
 def _values(content: Any, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    values = content if isinstance(content, Mapping) else content(dict(arguments), seed)
+    values = content
+    if not isinstance(content, Mapping):
+        copies = {name: own.clone() if hasattr(own, "data_ptr") else own for name, own in arguments.items()}
+        values = _returned(content, copies, seed)
     if not isinstance(values, Mapping):
         raise SettingsError(f"the maker {_label(content)} returned {values!r}", hint=_FORM)
     return {name: _fitting(name, value, arguments.get(name), seed) for name, value in values.items()}
+
+
+def _returned(maker: Callable[[Any, int], Any], own: Any, seed: int) -> Any:
+    try:
+        return maker(own, seed)
+    except Exception as error:
+        raise SettingsError(f"the maker {_label(maker)} raised {type(error).__name__}: {error}", hint=_FORM) from error
 
 
 def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
@@ -162,7 +172,7 @@ def _fitting(name: str, value: Any, own: Any, seed: int) -> Any:
             f"a content replaces {name}, which is no tensor argument",
             hint="another number makes another problem: tune each",
         )
-    content = value(own, seed) if callable(value) else value
+    content = _returned(value, own.clone(), seed) if callable(value) else value
     if getattr(content, "shape", own.shape) != own.shape:
         raise ShapeMismatchError(
             f"the values of {name} are {tuple(content.shape)}, not {tuple(own.shape)}", own.shape, content.shape, name

@@ -185,9 +185,7 @@ def computed(x, n, B: tl.constexpr, EVEN: tl.constexpr):
 
 
 def test_a_product_has_tiles_and_a_group_and_all_else_has_a_meaning():
-    read = ReadSpace.of(
-        product, {"m": 512, "n": 100, "k": 4096, "a": TensorSpec((512, 4096), "float16")}, fixed={"FLAG"}
-    )
+    read = ReadSpace.of(product, {"m": 512, "n": 100, "k": 4096, "a": TensorSpec((512, 4096), "float16"), "FLAG": True})
     assert set(read.tunables) == {"BM", "BN", "BK", "GROUP", "STAGES"}
     assert read.tunables["BM"].values == (16, 32, 64, 128, 256)
     assert read.tunables["BN"].values == (16, 32, 64, 128)  # no wider than the padded extent
@@ -226,7 +224,7 @@ def test_a_split_takes_other_numbers_than_powers_of_two():
 
 
 def test_the_number_of_programs_is_told_from_a_tile():
-    read = ReadSpace.of(persistent, {"n": 10**6}, grid=(132,), fixed={"PROGRAMS"})
+    read = ReadSpace.of(persistent, {"n": 10**6, "PROGRAMS": 132}, grid=(132,))
     assert set(read.tunables) == {"BLOCK"}
     assert "number of programs" in read.meaning["PROGRAMS"]
     assert read.grid == ()
@@ -270,8 +268,14 @@ def test_a_width_that_nothing_bounds_is_of_doubt_and_the_grid_decides():
     assert "ignores it" in ReadSpace.of(widths, {}, grid=lambda _: (32,)).meaning["WIDTH"]
 
 
-def test_a_block_whose_results_are_numbered_is_of_doubt_where_no_call_gives_it():
-    assert "results must agree" in ReadSpace.of(quantized, {"n": 4096}).reasons["BLOCK"]
+def test_a_block_whose_results_are_numbered_is_asked_for_since_equal_numbers_would_agree_with_any():
+    assert "numbered in memory" in ReadSpace.of(quantized, {"n": 4096}).meaning["BLOCK"]
+
+
+def test_a_grid_of_one_program_ignores_no_tile_where_the_problem_is_small():
+    read = ReadSpace.of(listed, {}, grid=lambda values: (triton.cdiv(50, values["B"]),))
+    assert (set(read.tunables), read.grid) == ({"B"}, ())
+    assert ReadSpace.of(listed, {}, grid=(1,)).grid
 
 
 STEPPED = [

@@ -6,7 +6,7 @@ import pytest
 
 from tests import meaning_kernels, tuned_kernels
 from triton_ops import autotune
-from triton_ops.exceptions import SpaceError, UntunedError
+from triton_ops.exceptions import ConfigCollisionError, SpaceError, UntunedError
 from triton_ops.space import Config
 from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Measurement, Status, Trial
@@ -79,6 +79,29 @@ def test_a_list_is_the_beginning_of_a_wider_space(tmp_path):
         autotune(key=["n"], widen=True)
 
 
+def test_a_launch_option_that_a_call_gives_is_refused_before_a_tune(tmp_path):
+    add = autotune(key=["n"], cache_dir=tmp_path, on_miss="race")(tuned_kernels.add)
+    with pytest.raises(ConfigCollisionError, match=r"num_warps is tuned, and a call of .*add gives it as well"):
+        add[grid](X, X, X, 1000, num_warps=2)
+
+
+def test_equal_numbers_show_no_tile_to_be_right(tmp_path, interpreted):
+    assert interpreted(of_equal_numbers, tmp_path) == ("each tensor that it reads holds one value", "tuned", 1000.0)
+
+
+def of_equal_numbers(folder):
+    """Launch on zeros, as to warm up, which tunes nothing; then on other numbers, which does."""
+    scale = autotune(key=["n"], cache_dir=folder, on_miss="race")(meaning_kernels.power)
+    out, x = torch.zeros(1000), torch.arange(1000.0) % 2
+    try:
+        scale[grid](torch.zeros(1000), out, 1000, TIMES=1)
+    except UntunedError as error:
+        refusal = str(error)
+    scale[grid](x, out, 1000, TIMES=1)
+    reason = "each tensor that it reads holds one value"
+    return reason if reason in refusal else refusal, scale.decisions[-1].found.rung, 2 * out.sum().item()
+
+
 def refused(planted):
     """The reason why a constant is no tile: of the reading, or of launches with other values of it."""
     grid, values = meaning_kernels.call(planted)
@@ -108,7 +131,7 @@ def tuned_though_a_part_is_not_written(folder):
     """The elements that a launch has left as they were, of a kernel that writes every second one."""
     out, kernel = torch.full((100,), 7.0), autotune(key=["n"], on_miss="race", cache_dir=folder)
     every_second = kernel(meaning_kernels.every_second)
-    every_second[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](torch.ones(100), out, 100)
+    every_second[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](1.0 - torch.arange(100) % 2, out, 100)
     return out.sum().item(), every_second.decisions[0].found.rung
 
 

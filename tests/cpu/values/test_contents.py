@@ -45,6 +45,12 @@ def test_skewed_draws_are_as_uneven_as_they_say():
     assert int(lengths.max()) > 4 * int(lengths.median())
 
 
+@pytest.mark.parametrize("concentration", [1e-6, 1e-3])
+def test_the_smaller_the_concentration_the_more_uneven_a_draw(concentration):
+    counts = Contents.draw("dirichlet", concentration, "counts")(torch.full((8,), 100), 3)
+    assert int(counts.max()) > 790
+
+
 def test_a_sparse_draw_leaves_the_values_that_it_keeps():
     own = torch.randn(1000)
     values = Contents.draw("sparse", 0.75)(own, 1)
@@ -72,20 +78,42 @@ def test_contents_replace_values_and_keep_shape_dtype_and_strides():
     assert ends.tolist() == [2, 4]
 
 
+def test_a_maker_writes_to_copies():
+    ends = torch.tensor([2, 4])
+    contents = Contents(
+        [(1, {"ends": lambda own, seed: own.fill_(1)}), (1, lambda own, seed: {"ends": own["ends"].fill_(1)})]
+    )
+    assert [each[2]["ends"].tolist() for each in contents.drawn({"ends": ends, "n": 4}, 0)] == [[1, 1]] * 4
+    assert ends.tolist() == [2, 4]
+
+
 def test_the_mean_is_weighted_and_the_worst_is_relative_to_the_first():
     pairs = [(3, {}), (1, {})]
     assert Contents(pairs).value([1.0, 10.0, 7.0], [2.0, 6.0, 100.0]) == 3.0  # what is held out decides nothing
     assert Contents(pairs, worst=True).value([1.0, 10.0], [2.0, 6.0]) == pytest.approx(22.0)
 
 
-@pytest.mark.parametrize("contents", [[], "zipf", {}, [{}], [(0, {})], [(1, {}, 2)], [(1, "zipf")], [(True, None)]])
+@pytest.mark.parametrize(
+    "contents", [[], "zipf", {}, [(1, {3: 1})], [{}], [(0, {})], [(1, {}, 2)], [(1, "zipf")], [(True, None)]]
+)
 def test_contents_that_are_none(contents):
     with pytest.raises(SettingsError, match=r"content"):
         Contents.of(contents, [])
 
 
 @pytest.mark.parametrize(
-    "draw", [("zipf", -1), ("zipf", "2"), ("zipf", 1.0, "loads"), ("sparse", 2), ("dirichlet", 0), ("poisson", 1)]
+    "draw",
+    [
+        ("log_normal", 1e4),
+        (["zipf"],),
+        ("zipf", 10**400),
+        ("zipf", -1),
+        ("zipf", "2"),
+        ("zipf", 1.0, "loads"),
+        ("sparse", 2),
+        ("dirichlet", 0),
+        ("poisson", 1),
+    ],
 )
 def test_draws_that_are_none(draw):
     with pytest.raises(SettingsError):
@@ -101,7 +129,8 @@ def test_options_of_contents_that_are_none(more):
 @pytest.mark.parametrize(
     ("content", "error"),
     [({"n": [4]}, SettingsError), ({"ends": [1, 2, 3]}, ShapeMismatchError), ({"missing": [1]}, SettingsError),
-     (lambda own, seed: None, SettingsError), ({"ends": [0.5, 2]}, SettingsError)],
+     (lambda own, seed: None, SettingsError), ({"ends": [0.5, 2]}, SettingsError), ({3: [1]}, SettingsError),
+     (lambda: {}, SettingsError), ({"ends": lambda own, seed: own / {}}, SettingsError)],
 )  # fmt: skip
 def test_values_that_do_not_fit(content, error):
     with pytest.raises(error):
