@@ -429,18 +429,19 @@ class Expectation:
     text: str
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, pool: CompilePool | None, survey: Survey | None = None) -> Expectation:
+    def of(cls, task: Task, effort: Effort, pool: CompilePool | None, hurried: bool = True) -> Expectation:
         """The expectation for a task; raises UntunedError, with the reason, unless the effort's gain is expected.
 
-        A `survey` of one's own is for what no launch waits for: all of the effort's previews are compiled then, however
-        few processes compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
+        Where no launch waits for it, it is not `hurried`: all of the effort's previews are compiled then, however few
+        processes compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
         """
         if pool is None:
             raise _unsure(task, "it is not compiled ahead, so that no model can read it")
         pool.submit(task.space.default_config, anyway=True, spare=True)
+        survey = Survey() if hurried else Survey.unhurried()
         if not (priors := coming_priors(task, None, pool, trials=1, survey=survey).result()):
             raise _unsure(task, "no model has a forecast of its configs on this device")
-        previews = effort.previews if survey is not None else min(effort.previews, pool.workers)
+        previews = min(effort.previews, pool.workers) if hurried else effort.previews
         pick = _first_pick(task, previews, pool, priors)
         pair = task.space.default_config, task.space.default_config if pick is None else pick
         default, first = (pool.submit(config, anyway=True).result() for config in pair)
