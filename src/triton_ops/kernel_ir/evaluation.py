@@ -369,7 +369,6 @@ class _Numbers:
         self._facts, self._programs, self._counted = facts, programs, counted
         self._values: dict[tuple[int, _Visit | None, tuple[int, ...]], Value] = {}
         self._constants: dict[tuple[int, bool], Value] = {}
-        self._dependent: dict[int, tuple[bool, bool]] = {}
         self._whiles = {loop.number: loop for loop in facts.whiles}
         self._by_name: dict[str, Callable[[Term, _Visit, tuple[int, ...]], Value]] = {
             SUM: self._sum, INDEX: self._index, "truth": self._truth, "load": self._load, "argument": self._argument,
@@ -381,20 +380,11 @@ class _Numbers:
 
     def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
         """The numbers of a term at a visit, of an element of a tensor of this shape."""
-        moves, differs = self._depends(term)
+        moves, differs = not term.names.isdisjoint(_MOVING), INDEX in term.names
         key = (term.number, visit if moves else None, shape if differs and self._programs.whole else ())
         if key not in self._values:
             self._values[key] = self._by_name.get(term.name, self._elementwise)(term, visit, shape)
         return self._values[key]
-
-    def _depends(self, term: Term) -> tuple[bool, bool]:
-        """Tell whether a term depends on the turn of a loop, and on the place in a tensor."""
-        known = self._dependent.get(term.number)
-        if known is None:
-            inner = [self._depends(one) for one in term.direct()]
-            moves = term.name in _MOVING or any(one[0] for one in inner)
-            known = self._dependent[term.number] = moves, term.name == INDEX or any(one[1] for one in inner)
-        return known
 
     def address(self, root: Term, offset: Term, visit: _Visit, shape: tuple[int, ...]) -> tuple[int | None, Value]:
         """The argument that a pointer points into, None if that is unknown, and how far it points from its begin."""
@@ -428,11 +418,8 @@ class _Numbers:
     def _sum(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         total = self._constant(0)
         for monomial, coefficient in term.operands:
-            if monomial:
-                factors = (self.value(one, visit, shape) for one in monomial)
-                total = total.plus(reduce(Value.times, factors), coefficient)
-            else:
-                total = total.plus(self._constant(coefficient))
+            factors = (self.value(one, visit, shape) for one in monomial)
+            total = total.plus(reduce(Value.times, factors) if monomial else self._constant(1), coefficient)
         return total
 
     def _index(self, term: Term, _: _Visit, shape: tuple[int, ...]) -> Value:

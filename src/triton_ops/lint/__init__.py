@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.lint.command_lint import hints as hints
     from triton_ops.lint.command_lint import lint_command as lint_command
     from triton_ops.lint.engine import lint as lint

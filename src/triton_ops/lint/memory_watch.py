@@ -67,10 +67,6 @@ class RunRecord:
     whole: str = ""
     locked: frozenset[str] = frozenset()
 
-    def of(self, kind: str, kernel: str) -> Iterator[Observation]:
-        """The observations of a kind in a kernel."""
-        return (one for one in self.observations if (one.kind, one.kernel) == (kind, kernel))
-
     def why_open(self, kind: str, kernel: str) -> str:
         """The reason why a kind stays undecided of a kernel in which it was not seen; empty if it was decided."""
         if kind == CONFLICT and kernel in self.locked:

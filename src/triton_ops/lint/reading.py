@@ -168,6 +168,7 @@ class KernelReading(SourceValues):
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
     run: RunRecord | None = None  # None if no run was asked for
     failures: str = ""  # names of the file that it uses and that could not be had, with the reasons
+    _facts: dict[str, KernelFacts | str] = field(init=False, repr=False, default_factory=dict)  # by the guess
 
     @property
     def line(self) -> int:
@@ -226,10 +227,6 @@ class KernelReading(SourceValues):
             self._facts[key] = self._facts_of(guess)
         facts = self._facts[key]
         return facts if isinstance(facts, str) else Variant(guess, facts)
-
-    @cached_property
-    def _facts(self) -> dict[str, KernelFacts | str]:
-        return {}
 
     @cached_property
     def _front_end(self) -> _FrontEnd:

@@ -193,9 +193,11 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
 
 def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
-    observations = [] if kernel.run is None else list(kernel.run.of(kind, kernel.name))
+    if kernel.run is None:
+        return
+    observations = [one for one in kernel.run.observations if (one.kind, one.kernel) == (kind, kernel.name)]
     yield from (Seen(SourcePlace(one.file, one.line), one.evidence, level="run") for one in observations)
-    if kernel.run is not None and not observations and (why := kernel.run.why_open(kind, kernel.name)):
+    if not observations and (why := kernel.run.why_open(kind, kernel.name)):
         yield why
 
 

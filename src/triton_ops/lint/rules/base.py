@@ -80,9 +80,8 @@ def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
     return unique
 
 
-VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Statement]]
-
-
-def in_each_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
+def in_each_variant(
+    decide: Callable[[KernelReading, Variant], Iterable[Statement]],
+) -> Callable[[KernelReading], list[Statement]]:
     """A decision by what each variant of a kernel does."""
     return once(lambda kernel: (one for each in kernel.variants for one in decide(kernel, each)))
