@@ -14,7 +14,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource, last_name
@@ -27,6 +27,7 @@ _MARKS = {"program_id": {"program"}, "arange": {"range"}, "load": {"load"}}
 _ARITHMETIC = {"cdiv", "min", "max", "constexpr"}
 _SAME_PLACE = {"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims", "reshape", "where"}
 _RANGES = ("range", "static_range")
+_SEVERAL = (ast.Tuple, ast.List)
 _LAID_OUT = ((1, "shape", "layout"), (2, "strides", "layout"))
 _OPERANDS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "arange": ((1, "end", "range"),),
@@ -157,9 +158,11 @@ class _Frame:
     def __init__(self, source: KernelSource, uses: SourceRoles, caller: tuple[ast.Call, _Frame] | None = None) -> None:
         self.source, self.uses = source, uses
         self.depth: int = 0 if caller is None else caller[1].depth + 1
-        self._given = None if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
+        self._given = {} if caller is None else {name: (value, caller[1]) for name, value in source.bound(caller[0])}
         self._helpers: dict[int, _Frame | None] = {}
-        self._constants: dict[str, Names | None] = {}
+        fixed = source.constants - source.stores.keys() if caller is None else _NONE
+        own_names = source.own_names if caller is None else source.own_names & source.stores.keys()
+        self._constants = {name: frozenset((name,)) if name in fixed else None for name in own_names}
         self._terms: dict[str, _Terms] = {}
         self._made_of: dict[int, tuple[ast.expr, Names]] = {}  # with the node, so that no identity returns
 
@@ -168,35 +171,29 @@ class _Frame:
         if isinstance(node, ast.Name) and depth <= _DEEPEST:
             if node.id not in self._constants:
                 self._constants[node.id] = None  # where it is made of itself
-                self._constants[node.id] = self._constants_of_name(node.id, depth)
+                values = self._values_of(node)
+                if len(values) == 1:
+                    self._constants[node.id] = values[0][1].constants(values[0][0], depth + 1)
+                elif not values and node.id not in self.source.stores:  # a default, or a number of the module
+                    self._constants[node.id] = _NONE
             return self._constants[node.id]
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp)):
-            return self._together([one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)], depth)
-        if isinstance(node, ast.Call) and last_name(node) in _ARITHMETIC:
-            return self._together(node.args, depth)
-        is_float = isinstance(node, ast.Attribute) and node.attr.startswith("float")
-        return _NONE if is_float or isinstance(node, ast.Constant) else None
+            parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+        elif isinstance(node, ast.Call) and last_name(node) in _ARITHMETIC:
+            parts = node.args
+        else:
+            is_float = isinstance(node, ast.Attribute) and node.attr.startswith("float")
+            return _NONE if is_float or isinstance(node, ast.Constant) else None
+        sets = [self.constants(part, depth + 1) for part in parts]
+        return None if None in sets else _NONE.union(*filter(None, sets))
 
-    def _together(self, nodes: list[ast.expr], depth: int) -> Names | None:
-        parts = [self.constants(each, depth + 1) for each in nodes]
-        return None if None in parts else _NONE.union(*filter(None, parts))
-
-    def _constants_of_name(self, name: str, depth: int) -> Names | None:
-        source = self.source
-        if name in source.stores:
-            values = source.assignments.get(name, [])
-            return self._together(values, depth) if len(values) == 1 and name not in source.own_names else None
-        if self._given is None and name in source.own_names:
-            return frozenset((name,)) if name in source.constants else None
-        if self._given is None or name not in self._given:
-            return _NONE  # a default, or a number of the module
-        node, frame = self._given[name]
-        return frame.constants(node, depth + 1)
-
-    def _values_of(self, name: str) -> list[tuple[ast.expr, _Frame]]:
-        """The expressions that a name is given here, or by the caller."""
-        values = [(each, self) for each in self.source.assignments.get(name, ())]
-        return values + ([self._given[name]] if self._given is not None and name in self._given else [])
+    def _values_of(self, part: ast.Name | ast.Call) -> list[tuple[ast.expr, _Frame]]:
+        """The expressions that a name is given here, or by the caller, or that a helper returns."""
+        if isinstance(part, ast.Call):
+            helper = self._helper(part)
+            return [] if helper is None else [(value, helper) for value in helper.source.results]
+        values = [(each, self) for each in self.source.assignments.get(part.id, ())]
+        return values + ([self._given[part.id]] if part.id in self._given else [])
 
     def _helper(self, call: ast.Call) -> _Frame | None:
         """The frame of a call of another JIT function; None for any other call."""
@@ -217,51 +214,22 @@ class _Frame:
         if self.uses.steps > _MOST_STEPS:
             raise RecursionError
         for inner in _parts(node):
-            values: list[tuple[ast.expr, _Frame]] = []
-            key = (id(self), inner.id) if isinstance(inner, ast.Name) else (id(inner), "")
-            if isinstance(inner, ast.Call):
-                marks |= _MARKS.get(last_name(inner), set())
-                helper = self._helper(inner)
-                values = [(value, helper) for value in helper.returned] if helper is not None else []
-            elif isinstance(inner, ast.Name):
-                values = self._values_of(inner.id)
-            for value, frame in values if key not in visited else ():
+            name = inner.id if isinstance(inner, ast.Name) else ""
+            marks |= _MARKS.get(last_name(inner), _NONE) if isinstance(inner, ast.Call) else _NONE
+            key = id(self if name else inner), name
+            for value, frame in self._values_of(inner) if key not in visited else ():
                 visited.add(key)
                 begins = value.left if isinstance(value, ast.BinOp) else None
-                goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == key[1])
+                goes_on = _is_loop(value) or (isinstance(begins, ast.Name) and begins.id == name)
                 marks |= {"loop"} if goes_on else set()
                 parts = value.args[:-1][:1] if _is_loop(value) else [value]  # type: ignore[attr-defined]  # the begin
                 marks = marks.union(*(frame._marks_within(part, visited) for part in parts))
         return marks
 
-    @cached_property
-    def returned(self) -> list[ast.expr]:
-        """What the function returns."""
-        nodes = (node for node in ast.walk(self.source.node) if isinstance(node, ast.Return))
-        return [node.value for node in nodes if node.value is not None]
-
-    def _operands(self, call: ast.Call) -> list[ast.expr]:
-        """The arguments by place; of a method the value itself comes first."""
-        if isinstance(call.func, ast.Attribute):
-            root = call.func.value
-            while isinstance(root, ast.Attribute):
-                root = root.value
-            if not isinstance(root, ast.Name) or root.id in self.source.stores or root.id in self.source.own_names:
-                return [call.func.value, *call.args]
-        return list(call.args)
-
     def _operand(self, call: ast.Call, place: int, name: str) -> ast.expr | None:
-        operands = self._operands(call)
+        operands = self.source.operands(call)
         named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
         return operands[place] if named is None and place < len(operands) else named
-
-    def _sizes(self, call: ast.Call) -> Names:
-        """The constants that size a block that a call makes, or that a descriptor of the host loads or stores."""
-        for place, name, kind in _OPERANDS.get(last_name(call), ()):
-            node = self._operand(call, place, name) if kind in ("range", "block") else None
-            if node is not None and (name != "offsets" or isinstance(node, (ast.List, ast.Tuple))):
-                return self._within(node)
-        return _NONE
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
@@ -279,9 +247,10 @@ class _Frame:
         if isinstance(node, ast.Subscript):
             return self.terms(node.value)
         if isinstance(node, ast.Call) and last_name(node) == "arange":
-            return [(_Atom("range", ast.unparse(node), self._sizes(node)),)]
+            end = self._operand(node, 1, "end")
+            return [(_Atom("range", ast.unparse(node), _NONE if end is None else self._within(end)),)]
         if isinstance(node, ast.Call) and last_name(node) in _SAME_PLACE:
-            operands = self._operands(node)[1 if last_name(node) == "where" else 0 :]
+            operands = self.source.operands(node)[1 if last_name(node) == "where" else 0 :]
             return self.terms(operands[0]) if operands else []
         if isinstance(node, ast.Name):
             return self._terms_of_name(node)
@@ -292,7 +261,7 @@ class _Frame:
         if name not in self._terms:
             itself: _Terms = [(_Atom("other", f"{id(self)}.{name}", made_of=self._marks(node)),)]
             self._terms[name] = itself  # where it is made of itself, as in a loop
-            sums = (pair for pair in self._values_of(name) if _is_index(pair[0]))
+            sums = (pair for pair in self._values_of(node) if _is_index(pair[0]))
             self._terms[name] = [term for value, frame in sums for term in frame.terms(value)][:_MOST_TERMS] or itself
         return self._terms[name]
 
@@ -316,13 +285,13 @@ class _Frame:
             self.uses.note("flag" if isinstance(inner, ast.Name) else "branch", self.constants(inner))
 
     def _visit_call(self, call: ast.Call) -> None:
-        name, operands, uses = last_name(call), self._operands(call), self.uses
+        name, operands, uses = last_name(call), self.source.operands(call), self.uses
         if (frame := self._helper(call)) is not None:
             frame.visit()
             return
         self._visit_operands(call, name)
         uses.products |= name in ("dot", "dot_scaled")
-        if name == "static_assert" and self._given is None:
+        if name == "static_assert" and self.depth == 0:
             uses.asserts += operands[:1]
         elif name in ("min", "minimum", "swizzle2d"):  # of a constant and a number of programs: the size of a group
             others = [each for each in operands if self.constants(each) is None]
@@ -341,9 +310,8 @@ class _Frame:
             node = self._operand(call, place, operand_name)
             if node is not None and kind == "address":
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
-            elif node is not None and kind not in ("range", "block"):
+            elif node is not None and (operand_name != "offsets" or name == "advance" or isinstance(node, _SEVERAL)):
                 uses.note(kind, self._within(node))
-        uses.note("range" if name == "arange" else "block", self._sizes(call))
 
     def _visit_operation(self, node: ast.BinOp) -> None:
         left, right = self.constants(node.left), self.constants(node.right)
@@ -442,7 +410,7 @@ def _parts(node: ast.expr) -> tuple[ast.Name | ast.Call, ...]:
 
 
 def _items(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+    return node.elts if isinstance(node, _SEVERAL) else [node]
 
 
 def _is_loop(node: ast.expr) -> bool:

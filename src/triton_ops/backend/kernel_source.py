@@ -134,6 +134,14 @@ class KernelSource:
         yield from zip(self.parameters, (one for one in call.args if not isinstance(one, ast.Starred)), strict=False)
         yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None)
 
+    def operands(self, call: ast.Call) -> list[ast.expr]:
+        """The arguments of a call by place; of a method of a value, the value itself comes first."""
+        root: ast.expr = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_outside = isinstance(root, ast.Name) and root.id not in self.stores and root.id not in self.own_names
+        return [call.func.value, *call.args] if isinstance(call.func, ast.Attribute) and not is_outside else call.args
+
     @staticmethod
     def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
         """An argument of a call, by its place or by one of its names; None if it is not given."""
@@ -173,19 +181,16 @@ class KernelSource:
 
     def pointers(self, node: ast.expr) -> list[str]:
         """The parameters that a pointer, or a sum with one, may be made of, the leftmost first."""
-        names: dict[str, None] = {}
-        self._follow(node, names, set())
-        return list(names)
-
-    def _follow(self, node: ast.expr, names: dict[str, None], visited: set[str]) -> None:
-        if isinstance(node, ast.Name):
-            if node.id in visited:
-                return
-            visited.add(node.id)
-            if node.id in self.own_names:
-                names[node.id] = None
-        for inner in self._carriers(node):
-            self._follow(inner, names, visited)
+        names: dict[str, bool] = {}  # that are followed, with whether they are parameters
+        queue = [node]
+        while queue:
+            one = queue.pop()
+            if isinstance(one, ast.Name) and one.id in names:
+                continue
+            if isinstance(one, ast.Name):
+                names[one.id] = one.id in self.own_names
+            queue += reversed(self._carriers(one))
+        return [name for name, is_own in names.items() if is_own]
 
     def _carriers(self, node: ast.expr) -> Sequence[ast.expr]:
         """The expressions of which one has the pointer that an expression is."""
@@ -208,19 +213,21 @@ class KernelSource:
             return ()
         if last_name(call) == "where":
             return call.args[1:]
-        if isinstance(call.func, ast.Attribute) and self._look_up(call.func.value) is None:  # a method of a value
-            return (call.func.value,)
-        base = self.argument(call, 0, "base", "input")
-        return () if base is None else (base,)
+        base = [keyword.value for keyword in call.keywords if keyword.arg in ("base", "input")]
+        return (self.operands(call) or base)[:1]
+
+    @cached_property
+    def results(self) -> list[ast.expr]:
+        """What it returns."""
+        nodes = ast.walk(self.node)
+        return [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
 
     @property
     def returned(self) -> tuple[str, ...]:
         """The parameters to which a pointer that it returns may point."""
         if self._returned is None:
             self._returned = ()  # what a function that calls itself returns is what it returns anyway
-            returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
-            names = [name for value in returns if value is not None for name in self.pointers(value)]
-            self._returned = tuple(dict.fromkeys(names))
+            self._returned = tuple(dict.fromkeys(name for value in self.results for name in self.pointers(value)))
         return self._returned
 
     @cached_property

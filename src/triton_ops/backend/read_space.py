@@ -10,8 +10,7 @@ import ast
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -44,9 +43,8 @@ _USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch h
 _WIDE = 8192  # elements of a row, above which one warp has too many
 
 
-@dataclass(frozen=True)
 class ReadSpace:
-    """The space of a kernel for one problem and device, as it was read.
+    """The space of a kernel for one problem and device, as it was read by `of`.
 
     Attributes:
         tunables: The constants that are searched, with their values.
@@ -59,14 +57,27 @@ class ReadSpace:
         grid: What the grid says against tuning; empty if nothing.
     """
 
-    tunables: Mapping[str, Tunable]
-    options: Mapping[str, Tunable]
-    derived: Mapping[str, int | None]
-    reasons: Mapping[str, str]
-    meaning: Mapping[str, str]
-    constraints: tuple[Constraint, ...]
-    first: Config
-    grid: tuple[str, ...] = ()
+    def __init__(
+        self, source: KernelSource, values: Mapping[str, Any], target: Target, grid: Any, computed: Collection[str]
+    ) -> None:
+        self._source, self._values, self._target, self._computed = source, values, target, computed
+        self._roles = SourceRoles.of(source)
+        self.tunables: dict[str, Tunable] = {}
+        self.derived: dict[str, int | None] = {}
+        self.reasons: dict[str, str] = {}
+        self.meaning: dict[str, str] = {}
+        self.grid: tuple[str, ...] = ()
+        self.first: dict[str, Any] = {}
+        for role in self._roles.roles.values():
+            self._take(role)
+        self._ask(grid)
+        self.options = self._launch_options()
+        named = {**self.tunables, **self.options}
+        # A rule that every config breaks, as of a row that no block should have whole, leaves nothing to choose from.
+        self.constraints = tuple(rule for rule in self._rules() if any(
+            rule.kept_by(dict(zip(rule.names, row, strict=True)))
+            for row in itertools.product(*(named[name] for name in rule.names))
+        ))  # fmt: skip
 
     @cached_property
     def space(self) -> ConfigSpace:
@@ -98,8 +109,7 @@ class ReadSpace:
             )
         target = Target.named(_STAND_IN) if device is None else device
         target = target if isinstance(target, Target) else Target.of(target)
-        roles = SourceRoles.of(source)
-        return _Reading(source, roles, dict(values), target, grid, {*Layers.heuristics(kernel)}).result()
+        return cls(source, values, target, grid, Layers.heuristics(kernel))
 
     @staticmethod
     def numbered_by(kernel: Any) -> set[str]:
@@ -112,71 +122,37 @@ class ReadSpace:
         roles = {} if source is None else SourceRoles.of(source).roles
         return {name for name, role in roles.items() if role.by_grid}
 
-
-@dataclass
-class _Reading:
-    """One reading, whose results grow."""
-
-    source: KernelSource
-    roles: SourceRoles
-    values: dict[str, Any]
-    target: Target
-    grid: Any
-    computed: set[str]
-    tunables: dict[str, Tunable] = field(default_factory=dict)
-    derived: dict[str, int | None] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    meaning: dict[str, str] = field(default_factory=dict)
-    first: dict[str, Any] = field(default_factory=dict)
-    grid_says: list[str] = field(default_factory=list)
-
-    def result(self) -> ReadSpace:
-        for role in self.roles.roles.values():
-            self._take(role)
-        self._ask_grid()
-        options = self._launch_options()
-        named = {**self.tunables, **options}
-        # A rule that every config breaks, as of a row that no block should have whole, leaves nothing to choose from.
-        rules = tuple(rule for rule in self._constraints(options) if any(
-            rule.kept_by(dict(zip(rule.names, row, strict=True)))
-            for row in itertools.product(*(named[name] for name in rule.names))
-        ))  # fmt: skip
-        return ReadSpace(
-            self.tunables, options, self.derived, self.reasons, self.meaning, rules, Config(self.first),
-            tuple(self.grid_says),
-        )  # fmt: skip
-
     def _take(self, role: ConstantRole) -> None:
         name = role.name
-        if name in self.computed:
+        if name in self._computed:
             self.meaning[name] = "the kernel's heuristics compute it"
         elif role.kind == "meaning" or (role.doubt and not self._is_open(role)):
             self.meaning[name] = role.doubt or role.reason
-        elif name in self.values:
+        elif name in self._values:
             self.meaning[name] = f"the call gives it; without that, {role.reason}"
         elif role.kind == "derived":
             extent = self._extent(role)
             self.derived[name] = None if extent is None else _padded(extent)
             self.reasons[name] = role.reason
         else:
-            self.tunables[name], self.first[name] = self._values(role)
+            self.tunables[name], self.first[name] = self._values_of(role)
             self.reasons[name] = f"{role.reason}; results must agree: {role.doubt}" if role.doubt else role.reason
 
     def _is_open(self, role: ConstantRole) -> bool:
         """Tell whether runs may decide a doubt: a launch needs a value, and nobody has given one."""
         # With equal numbers in the tensor that tiles number, such as scales of one, results agree by chance.
-        return role.doubt != NUMBERED and role.name not in {*self.values, *self.source.defaults}
+        return role.doubt != NUMBERED and role.name not in {*self._values, *self._source.defaults}
 
     def _extent(self, role: ConstantRole) -> int | None:
-        numbers = [value for name in role.extents if type(value := self.values.get(name)) is int]
+        numbers = [value for name in role.extents if type(value := self._values.get(name)) is int]
         return max(numbers, default=None)
 
-    def _values(self, role: ConstantRole) -> tuple[Tunable, Any]:
+    def _values_of(self, role: ConstantRole) -> tuple[Tunable, Any]:
         if role.kind != "tile":
             values, first = _VALUES.get(role.option) or _VALUES[role.kind]
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
-        sized = [one for one in self.roles.roles.values() if one.kind in ("tile", "derived")]
-        least, most, first = _SIDES if self.roles.products else _AMONG if len(sized) > 1 else _LONE
+        sized = [one for one in self._roles.roles.values() if one.kind in ("tile", "derived")]
+        least, most, first = _SIDES if self._roles.products else _AMONG if len(sized) > 1 else _LONE
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -184,92 +160,92 @@ class _Reading:
             sides = [side for side in sides if extent % side == 0] or sides
         return Tunable(tuple(sides), ordered=True), max((side for side in sides if side <= first), default=sides[0])
 
-    def _ask_grid(self) -> None:
+    def _ask(self, grid: Any) -> None:
         """Leave those tiles alone whose number the grid does not follow; a small problem is one program with any."""
-        for role in self.roles.roles.values():
-            if role.by_grid and role.name in self.tunables and self.grid is not None:
-                grids = [self._grid_with(role.name, value) for value in self.tunables[role.name]]
-                is_one = callable(self.grid) and not {*(grids[0] or ())} - {1}
+        for role in self._roles.roles.values():
+            if role.by_grid and role.name in self.tunables and grid is not None:
+                grids = [self._grid_with(grid, role.name, value) for value in self.tunables[role.name]]
+                is_one = callable(grid) and not {*(grids[0] or ())} - {1}
                 if None not in grids and len({*grids}) == 1 and len(grids) > 1 and not is_one:
-                    how = "ignores it" if callable(self.grid) else "is fixed numbers"
-                    self.grid_says.append(f"{role.name} decides how many programs there must be, and the grid {how}")
-                    self.meaning[role.name] = self.grid_says[-1]
+                    how = "ignores it" if callable(grid) else "is fixed numbers"
+                    self.grid += (f"{role.name} decides how many programs there must be, and the grid {how}",)
+                    self.meaning[role.name] = self.grid[-1]
                     del self.tunables[role.name], self.first[role.name], self.reasons[role.name]
 
-    def _grid_with(self, name: str, value: Any) -> tuple[int, ...] | None:
-        meta = {**self.source.defaults, **{n: v for n, v in self.derived.items() if v}, **self.first, **self.values}
+    def _grid_with(self, grid: Any, name: str, value: Any) -> tuple[int, ...] | None:
+        meta = {**self._source.defaults, **{n: v for n, v in self.derived.items() if v}, **self.first, **self._values}
         try:
-            grid = self.grid({**meta, name: value}) if callable(self.grid) else self.grid
-            return tuple(int(extent) for extent in grid)
+            extents = grid({**meta, name: value}) if callable(grid) else grid
+            return tuple(int(extent) for extent in extents)
         except Exception:  # noqa: BLE001 - the caller's own function, of what is not all known here
             return None
 
     def _launch_options(self) -> dict[str, Tunable]:
-        products, widest = self.roles.products, max((value or 0 for value in self.derived.values()), default=0)
+        products, widest = self._roles.products, max((value or 0 for value in self.derived.values()), default=0)
         warps = (2, 4, 8) if products else (1, 2, 4, 8, 16, 32) if widest <= _WIDE else (4, 8, 16, 32)
-        most = self.target.threads_per_block // self.target.warp_size
+        most = self._target.threads_per_block // self._target.warp_size
         values = {"num_warps": tuple(number for number in warps if number <= most)}
         reasons = {"num_warps": "it divides the elements of a block among threads"}
-        if self.roles.loops:
+        if self._roles.loops:
             values["num_stages"] = (2, 3, 4, 5) if products else (1, 2, 3, 4)
             reasons["num_stages"] = "a loop loads: its loads run ahead"
-        alone = _ALONE | ({} if self.roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
-        self.meaning |= {name: why for name, why in alone.items() if name not in self.source.own_names}
-        values = {name: numbers for name, numbers in values.items() if name not in self.source.own_names}
+        alone = _ALONE | ({} if self._roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
+        self.meaning |= {name: why for name, why in alone.items() if name not in self._source.own_names}
+        values = {name: numbers for name, numbers in values.items() if name not in self._source.own_names}
         self.reasons |= {name: reasons[name] for name in values}
         self.first |= {name: _USUAL[name] for name in values if _USUAL[name] in values[name]}
         return {name: Tunable(numbers, ordered=True) for name, numbers in values.items()}
 
-    def _constraints(self, options: Mapping[str, Tunable]) -> Iterator[Constraint]:
-        names = {*self.tunables, *options}
-        for large, small in sorted(self.roles.ties):
+    def _rules(self) -> Iterator[Constraint]:
+        names = {*self.tunables, *self.options}
+        for large, small in sorted(self._roles.ties):
             if large in names and small in names:
                 reason = f"the loop that steps by {small}, {{{small}}}, ends at multiples of {large}, {{{large}}}"
                 yield _constraint(f"{large}_by_{small}", (large, small), _divides, reason)
-        for number, node in enumerate(self.roles.asserts, 1):
+        for number, node in enumerate(self._roles.asserts, 1):
             own = tuple(sorted(names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}))
             if own:
                 reason = f"the kernel asserts that {ast.unparse(node)}"
                 yield _constraint(f"assert_{number}", own, partial(self._is_kept, node), reason)
-        tiles = tuple(name for name in self.tunables if self.roles.roles[name].kind == "tile")
+        tiles = tuple(name for name in self.tunables if self._roles.roles[name].kind == "tile")
         if tiles:
-            limited = (*tiles, *({"num_warps"} & options.keys()))
+            limited = (*tiles, *({"num_warps"} & self.options.keys()))
             yield _constraint("limits", limited, self._is_within_limits, "a block is over the limits of the device")
-        if tiles and self.roles.products:
-            staged = (*tiles, *({"num_stages"} & options.keys()))
-            limit = f"{self.target.shared_bytes_per_block:,} bytes of shared memory"
+        if tiles and self._roles.products:
+            staged = (*tiles, *({"num_stages"} & self.options.keys()))
+            limit = f"{self._target.shared_bytes_per_block:,} bytes of shared memory"
             yield _constraint("shared", staged, self._fits_shared, f"the operands of a product take over {limit}")
         elif len(tiles) > 1 or (tiles and self.derived):
             fewer = f"a block of more than {_MOST_ELEMENTS:,} elements spills"
             yield _constraint("elements", tiles, self._has_few_elements, fewer)
 
     def _is_kept(self, assertion: ast.expr, values: Mapping[str, Any]) -> bool:
-        return not is_false(self.source, assertion, {**self._known, **values})
+        return not is_false(self._source, assertion, {**self._known, **values})
 
     @cached_property
     def _known(self) -> dict[str, Any]:
         """The values of constants and numbers that the problem decides."""
-        return {**self.values, **{name: value for name, value in self.derived.items() if value is not None}}
+        return {**self._values, **{name: value for name, value in self.derived.items() if value is not None}}
 
     def _is_within_limits(self, values: Mapping[str, Any]) -> bool:
         """Ask the free rules of the compiler, which know of threads, ranges, accumulators and too wide tiles."""
-        blocks = blocks_of(self.source.function, {**self._known, **values})
-        facts = RuleInput(self.target, blocks, values.get("num_warps", _USUAL["num_warps"]))
+        blocks = blocks_of(self._source.function, {**self._known, **values})
+        facts = RuleInput(self._target, blocks, values.get("num_warps", _USUAL["num_warps"]))
         return all(rule(facts) is None for rule in RULES)
 
     def _fits_shared(self, values: Mapping[str, Any]) -> bool:
         """Compare what a product loads ahead: both operands where it is the only one, else at least the smaller."""
-        sums = blocks_of(self.source.function, {**self._known, **values}).accumulators
-        inner = [values[name] for name in values if name in self.tunables and self.roles.roles[name].in_loop]
+        sums = blocks_of(self._source.function, {**self._known, **values}).accumulators
+        inner = [values[name] for name in values if name in self.tunables and self._roles.roles[name].in_loop]
         widths = [sum(shape) if len(sums) == 1 else min(shape) for shape in sums]
         stages = max(values.get("num_stages", 2) - 1, 1)
         elements: int = min(widths, default=0) * min(inner, default=0) * stages
-        return elements * self._item_bytes <= self.target.shared_bytes_per_block
+        return elements * self._item_bytes <= self._target.shared_bytes_per_block
 
     @cached_property
     def _item_bytes(self) -> int:
         """The size of the smallest element of an argument."""
-        specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self.values.values())
+        specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self._values.values())
         sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
         return min(sizes, default=1)
 

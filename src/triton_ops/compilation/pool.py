@@ -144,18 +144,14 @@ class Queue:
         with self._lock:
             if (spare_job := self._begun_jobs.get(config)) is not None:
                 return spare_job.future
-            job = self._later.get(config)
-            if job is not None and not spare:
-                del self._later[config]
-                job.spare = False
-                self._begun_jobs[config] = job
+            job = self._later.get(config) or Queue.Job(config, spare)
+            if spare:
+                self._later[config] = job
+            else:
+                if self._later.pop(config, None) is not None:
+                    job.spare = False
+                    self._begun_jobs[config] = job
                 self._now.append(job)
-            elif job is None:
-                job = Queue.Job(config, spare)
-                if spare:
-                    self._later[config] = job
-                else:
-                    self._now.append(job)
             if self._closed:
                 job.future.cancel()
             return job.future
@@ -236,26 +232,18 @@ class SharedCpus:
 
     def lend(self, count: int) -> None:
         """Let so many more run at a time, until this is called again: others leave their CPUs idle."""
-        with self._guard:
-            self._lent = count
-            self._give()
-
-    def promote(self, member: CompilePool) -> None:
-        """Put a pool first: its problem is measured now."""
-        with self._guard:
-            member.first = True
-            self._give()
+        self._lent = count
+        self.look()
 
     def look(self) -> None:
-        """Look again whether a pool was closed, whose threads wait no more then."""
+        """Look again whose turn it is: a pool is first now, or was closed, and its threads wait no more."""
         with self._guard:
             self._give()
 
     def close(self) -> None:
         """Let nothing more begin; whoever waits is told."""
-        with self._guard:
-            self._closed = True
-            self._give()
+        self._closed = True
+        self.look()
 
     def _give(self) -> None:
         """Give the CPUs that are free to those whose turn it is, and have the threads of closed pools go on."""
@@ -458,7 +446,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
 
     def go_first(self) -> None:
         """From now on this pool's configs go before those of other pools on its shared CPUs."""
-        self._shared_cpus.promote(self)
+        self.first = True
+        self._shared_cpus.look()
 
     def _work(self) -> None:
         while True:
@@ -503,15 +492,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             answer = error.message
         return kernel_ir.KernelWork(silent=answer) if isinstance(answer, str) else answer
 
-    def _compile(self, config: Config) -> Compiled:
-        compiled = self._once(config)
-        if compiled is None:  # a signal from outside killed the process, so the config is compiled once more
-            compiled = self._once(config, last=True)
-            assert compiled is not None
-        return compiled
-
-    def _once(self, config: Config, last: bool = False) -> Compiled | None:
-        """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
+    def _compile(self, config: Config, last: bool = False) -> Compiled:
+        """The result of a config; once more if a signal from outside ended the process, and this is not the `last`."""
         with self._one() as process:
             start = time.perf_counter()
             try:
@@ -526,7 +508,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 message = f"compiling took over {self._timeout_s:g} s" if late else _ended(process)
                 self._forget(process)
                 if not (late or last or self.closed) and process.ended_from_outside:
-                    return None
+                    return self._compile(config, last=True)
             else:
                 if isinstance(answer, (CacheError, TargetError)):
                     raise answer

@@ -63,22 +63,18 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
 
     Those of other versions answer if `drifted`; `passed` takes, for each lockfile that does not answer, why not.
     """
+    reasons: list[str] = []
     for lock in FollowedLockfile.shared():
         pinned = lock.find(key)
         if pinned is None or pinned.entry.origin.expected:
-            _tell(passed, f"shipped: {lock.why_not(key)}")
+            reasons.append(f"shipped: {lock.why_not(key)}")
         elif pinned.drift and not drifted:
-            _tell(passed, f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
+            reasons.append(f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
         else:
             entry, away = pinned.entry, pinned.entry.distance(key) + (_OTHER_VERSIONS if pinned.drift else 0.0)
             why = "; ".join([f"shipped for {entry.label or 'this problem'}, {_shipped_measured(entry)}", *pinned.drift])
             yield (away, True, ""), Found(config=entry.config, rung=SHIPPED, why=why, record=entry.origin.record)
-
-
-def _tell(passed: list[str], why: str) -> None:
-    """Add a reason once: several packages share lockfiles, and most have nothing for a kernel."""
-    if why not in passed:
-        passed.append(why)
+    passed += dict.fromkeys(reasons)  # several packages share lockfiles, and most have nothing for a kernel
 
 
 def _key_of(entry: LockEntry, asked: Key) -> Key:

@@ -134,7 +134,10 @@ class NotedOperation(Operation):
                 errors.append(error)
             if reached:
                 if memory == "cpu" and not with_values:
-                    _tell_made_up(function, errors)
+                    reason = next((one for one in errors if not isinstance(one, SystemExit)), None)
+                    said = "" if reason is None else f" ({CandidateError.one_line(reason)})"
+                    why = f"{_name_of(function)} cannot be run on tensors without values{said}"
+                    tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
                 return reached[0]
         last = next(reversed(errors), None)
         raise _not_reached(function, kernel, last) from last
@@ -185,12 +188,6 @@ class NotedOperation(Operation):
         """The decision that a launch of the call would take; what is not known is not tuned."""
         call = self.at_call(device)
         return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
-
-
-def _tell_made_up(function: Callable[..., Any], errors: Sequence[BaseException]) -> None:
-    reason = next((f" ({CandidateError.one_line(one)})" for one in errors if not isinstance(one, SystemExit)), "")
-    why = f"{_name_of(function)} cannot be run on tensors without values{reason}"
-    tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import available, require
@@ -88,9 +88,7 @@ class Standard:
         return f", within tolerance: {self.tolerance}" if self.tolerance.content else ""
 
 
-class _Judge(Protocol):
-    def difference(self, tensor: Any) -> Difference | None:
-        """The difference of a tensor of the right shape."""
+_Judge: TypeAlias = Equal | ByElement | Rounded  # of a tensor of the right shape
 
 
 @dataclass(frozen=True)
@@ -346,16 +344,11 @@ def _between_objects(value: Any, right: Any) -> Difference | None:
         same = bool(value == right) or bool(value != value and right != right)
     except Exception:  # noqa: BLE001 - equality that gives no answer for this value
         same = False
-    return None if same else Difference(f"{_shown(value)} instead of {_shown(right)}")
+    return None if same else Difference(f"{Tolerance.excerpt(value)} instead of {Tolerance.excerpt(right)}")
 
 
 def _other_type(value: Any, kind: str) -> Difference:
     return Difference(f"a {type(value).__name__} instead of a {kind}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _at(container: Any, key: Any) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -335,10 +336,7 @@ class ManyResult:
     @property
     def totals(self) -> dict[str, int]:
         """The number of problems of each status."""
-        counts: dict[str, int] = {}
-        for each in self.outcomes:
-            counts[each.status] = counts.get(each.status, 0) + 1
-        return counts
+        return dict(Counter(each.status for each in self.outcomes))
 
 
 def tune_many(

@@ -455,9 +455,8 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool =
     Linux ends an `expendable` process, and not its parent, where memory runs out.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(
-        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
-    )  # core dumps take seconds
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # core dumps take seconds
     guarded(leftovers)
     if sys.platform == "linux":
         _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -487,10 +486,9 @@ def guarded(leftovers: Leftovers) -> None:
         _guards.extend([] if guard is None else [guard])
         if leftovers.family is not None and sys.platform == "linux":
             _prctl(_ADOPT_ORPHANS, 1)
-        if leftovers.temporary is not None and not TemporaryFolder.make(
-            leftovers.temporary
-        ):  # by now the guard removes it
-            settings.set_folder("TMPDIR", str(leftovers.temporary.parent))
+        temporary = leftovers.temporary  # by now the guard removes it
+        if temporary is not None and not TemporaryFolder.make(temporary):
+            settings.set_folder("TMPDIR", str(temporary.parent))
         return
     try:
         os.setpgid(0, 0)

@@ -20,7 +20,7 @@ from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
-from triton_ops.records.lockfile import Lockfile
+from triton_ops.records.lockfile import Lockfile, lock_for
 from triton_ops.records.misses import Misses
 from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
@@ -54,10 +54,10 @@ def changes(before: Lockfile, after: Lockfile) -> tuple[LockChange, ...]:
     differences: list[LockChange] = []
     for place in sorted({*old, *new}):
         was, now = old.get(place), new.get(place)
-        if was is None or now is None:
-            differences.append(
-                LockChange("removed", was) if now is None and was is not None else LockChange("added", new[place])
-            )
+        if now is None:
+            differences.append(LockChange("removed", old[place]))
+        elif was is None:
+            differences.append(LockChange("added", now))
         elif fields := _fields(was, now):
             differences.append(LockChange("changed", now, fields))
     return tuple(differences)
@@ -157,12 +157,8 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
         else:
             left_out.append(LeftOut(record, reason))
     pinned = list(by_place.values())
-    aliases = {entry.device for entry in pinned}
     _check_names(pinned, plan)
-    entries = plan.with_ranges(pinned)
-    return Lockfile(tuple(device for device in devices.values() if device.alias in aliases), tuple(entries)), tuple(
-        left_out
-    )
+    return lock_for(devices.values(), plan.with_ranges(pinned)), tuple(left_out)
 
 
 def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
@@ -188,9 +184,8 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     places = {_problem_of(entry) for entry in new.entries}
     stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
-    used_aliases = {entry.device for entry in (*stays, *new.entries)}
     both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
-    return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
+    return lock_for(both.devices, both.entries)
 
 
 def _newer(entry: LockEntry, old: LockEntry | None) -> LockEntry:
@@ -208,24 +203,21 @@ def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
-    problem, ranges, ignored = Mapper.unkeyed(record.key.problem)
     key, default_ms = record.key, record.default_timing
-    return LockEntry(
-        kernel=key.kernel, device=devices[_identity_of(key.device)].alias, label=key.label, config=record.winner,
-        default=record.default,
+    entry = LockEntry.asked(key, record.call)
+    return replace(
+        entry, device=devices[_identity_of(key.device)].alias, config=record.winner, default=record.default,
         measured=LockedTiming(
             cache_state=key.cache_state, mode=record.mode, median_ms=record.timing.median_ms,
             default_ms=None if default_ms is None else default_ms.median_ms,
             gain=None if record.unproven else record.gain,
         ),
-        problem=problem, ranges=ranges,
-        ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
+        ignored=tuple(sorted({*entry.ignored, *(name for name in plan.ignored if name in entry.problem)})),
         identity=dict(key.identity),
         origin=EntryOrigin(
             source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED, record=record.id, run=record.run,
             created=record.created, driver=key.device.get("driver"), versions=dict(record.versions),
         ),
-        call=record.call,
     )  # fmt: skip
 
 
@@ -391,8 +383,7 @@ def lock_command(
     names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
         buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
-        unproven=allow_unproven,
-        also={name: [other] for name, other in names.items()},
+        unproven=allow_unproven, also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
-from triton_ops.records.record import SOURCE, NotedCall, time_now
+from triton_ops.records.record import SOURCE, NotedCall, Record, Timing, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial
 
@@ -120,7 +122,7 @@ class LockEntry:
         )
 
     @classmethod
-    def asked(cls, key: Key, call: NotedCall | None = None) -> LockEntry:
+    def asked(cls, key: Key, call: NotedCall | str | None = None) -> LockEntry:
         """The entry of a problem for which no config is known."""
         problem, ranges, ignored = Mapper.unkeyed(key.problem)
         return cls(
@@ -179,6 +181,24 @@ class LockEntry:
         )  # fmt: skip
         identity = {name: text for name, text in key.identity.items() if self.source or name not in SOURCE}
         return replace(self, config=config, measured=measured, identity=identity, origin=origin)
+
+    def record_after(self, record: Record, trial: Trial, default: Trial | None) -> Record:
+        """The record of the tune, for the versions and the driver under which a race has proven this entry, by `trial`.
+
+        The kernel and the grid are those of the record.
+        """
+        own = {name: text for name, text in record.key.identity.items() if name in SOURCE}
+        device = {**record.key.device, "driver": self.origin.driver}
+        beside = default is not None and default.ok and default.config == record.default
+        return replace(
+            record, key=replace(record.key, identity={**self.identity, **own}, device=device), winner=self.config,
+            timing=Timing.of(trial.best_measurement), mode=trial.best_measurement.mode, resources=trial.resources,
+            default_timing=Timing.of(default.best_measurement) if default is not None and beside else None,
+            raced_gain=None if self.measured is None else self.measured.gain, gain_interval=None, ties=(),
+            confidence="ok", created=self.origin.created, versions=dict(self.origin.versions),
+            contents=msgspec.UNSET,  # it raced on one content alone
+            notes=(*record.notes, f"it raced again under other versions, {self.origin.created}"),
+        )  # fmt: skip
 
     def drift(self, key: Key) -> tuple[str, ...]:
         """Versions and the driver that differ from when the config was found, each as `name: then | now`."""

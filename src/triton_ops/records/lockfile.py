@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -50,12 +50,6 @@ def text_of(content: Mapping[str, Any]) -> str:
     lines += _block("devices", [f"    {_json(device)}" for device in content["devices"]])
     lines += _block("entries", [_entry(entry) for entry in content["entries"]])
     return "\n".join([*lines, f"  {_pair(content, Sealed.CHECKSUM)}", "}"]) + "\n"
-
-
-def has_conflicts(text: str | bytes) -> bool:
-    """True if a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
-    lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return re.search(rb"^<<<<<<< ", lines, re.MULTILINE) is not None
 
 
 def without_conflicts(text: str) -> str:
@@ -208,11 +202,16 @@ class Lockfile:
         with the problem as it is, cache state and tolerances not at all. With `borrow` an entry of another device may
         answer, after all of this one. Cost: 6 µs for each entry of the kernel, which is not for each launch.
         """
-        answers = [
-            self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
-        ]
-        usable = [pinned for pinned in answers if borrow or pinned.borrowed_from is None]
-        return min(usable, key=lambda pinned: _rank(pinned, key), default=None)
+        answers = []
+        for entry in self._of_kernel.get(key.kernel, ()):
+            if entry.why_not(key) is not None:
+                continue
+            device = self._device[entry.device]
+            other = None if device.why_not(key.device) is None else device
+            if borrow or other is None:
+                rung: Rung = "exact" if entry.is_exact(key) else "range"
+                answers.append(Pinned(entry=entry, rung=rung, borrowed_from=other, drift=entry.drift(key)))
+        return min(answers, key=lambda pinned: _rank(pinned, key), default=None)
 
     def why_not(self, key: Key) -> str:
         """The reason why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
@@ -237,10 +236,7 @@ class Lockfile:
     def without(self, leaves: Callable[[LockEntry], bool]) -> Lockfile:
         """The lockfile without the entries that leave it, and without devices of which none stays; itself for none."""
         entries = tuple(entry for entry in self.entries if not leaves(entry))
-        if entries == self.entries:
-            return self
-        used = {entry.device for entry in entries}
-        return Lockfile(tuple(device for device in self.devices if device.alias in used), entries)
+        return self if entries == self.entries else lock_for(self.devices, entries)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
@@ -327,15 +323,6 @@ class Lockfile:
                 entries.setdefault(entry.place, entry)
         return Lockfile(tuple(devices.values()), tuple(entries.values()))
 
-    def _answer(self, entry: LockEntry, key: Key) -> Pinned:
-        device = self._device[entry.device]
-        return Pinned(
-            entry=entry,
-            rung="exact" if entry.is_exact(key) else "range",
-            borrowed_from=None if device.why_not(key.device) is None else device,
-            drift=entry.drift(key),
-        )
-
 
 def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
     return entry.kernel, entry.device, canonical_json([dict(entry.problem), list(entry.ignored)])
@@ -344,6 +331,12 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
     entry, borrowed = pinned.entry, pinned.borrowed_from is not None
     return borrowed, entry.origin.expected, pinned.rung != "exact", entry.distance(key), not entry.source
+
+
+def lock_for(devices: Iterable[LockedDevice], entries: Sequence[LockEntry]) -> Lockfile:
+    """The lockfile of some entries, with those of the devices that they are of."""
+    used = {entry.device for entry in entries}
+    return Lockfile(tuple(device for device in devices if device.alias in used), tuple(entries))
 
 
 def loads(text: str | bytes) -> Lockfile:
@@ -400,7 +393,8 @@ def _text_in(path: Path) -> bytes:
 
 def _object(text: str | bytes) -> dict[str, Any]:
     """The JSON object of a lockfile of this version; its checksums are not judged."""
-    if has_conflicts(text):
+    lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if re.search(rb"^<<<<<<< ", lines, re.MULTILINE):  # no value begins a line: in JSON's texts line ends are escaped
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
     try:
         content = parse_object(text)

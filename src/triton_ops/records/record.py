@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 
 from triton_ops import settings, values
-from triton_ops.base import Count, Extent, Host, Nested, NotNegative, Plain, storable
+from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Resources
@@ -218,24 +218,6 @@ class Record:
             self, effort=effort.name, search=effort.search_name,
             budget=BudgetLimits(effort.budget.trials, effort.budget.seconds), totals=values.Trial.totals(trials),
             failures=tuple(islice(failures, _MOST_FAILURES)), verified=Verified(against, reference),
-        )  # fmt: skip
-
-    def after_race(
-        self, identity: Mapping[str, str], driver: Plain, winner: Config, trial: Trial, default: Trial | None
-    ) -> Record:
-        """The record for other versions and another driver, with the config that a race has proven there, by `trial`.
-
-        The kernel and the grid are those of this record.
-        """
-        own = {name: text for name, text in self.key.identity.items() if name in SOURCE}
-        key = replace(self.key, identity={**identity, **own}, device={**self.key.device, "driver": driver})
-        beside = None if default is None or not default.ok else default
-        return replace(
-            self, key=key, winner=winner, timing=Timing.of(trial.best_measurement),
-            mode=trial.best_measurement.mode, resources=trial.resources, ties=(), confidence="ok", gain_interval=None,
-            default_timing=None if beside is None else Timing.of(beside.best_measurement),
-            created=time_now(), versions=Host.versions(), contents=msgspec.UNSET,  # it raced on one content alone
-            notes=(*self.notes, f"it raced again under other versions, {time_now()}"),
         )  # fmt: skip
 
     def covers(self, effort: Effort) -> bool:

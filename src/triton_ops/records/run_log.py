@@ -344,15 +344,16 @@ class RunLog:
 
     def begin(self, head: Head) -> None:
         """Write the head of a new run."""
-        self._write(head)
+        self.write(head, durable=True)
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
-        self._write(Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed))
+        resumed = Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed)
+        self.write(resumed, durable=True)
 
     def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
-        self._write(Preview(at_s=self.at_s, compiled=preview), durable=False)
+        self.write(Preview(at_s=self.at_s, compiled=preview))
 
     def begun(self, config: Config | None) -> None:
         """Write that a config is about to run in this process; None takes it back. The end of the process keeps it.
@@ -360,7 +361,7 @@ class RunLog:
         Nothing is written if the last line says so already.
         """
         if config != self._last_begun:
-            self._write(Begun(at_s=self.at_s, config=config), durable=False)
+            self.write(Begun(at_s=self.at_s, config=config))
             self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
@@ -368,11 +369,13 @@ class RunLog:
         at_s = self.at_s
         durable = durable and at_s - self._synced_s >= _UNSYNCED_S
         self._synced_s = at_s if durable else self._synced_s
-        self._write(FinishedTrial(at_s=at_s, origin=origin, trial=trial), durable)
+        self.write(FinishedTrial(at_s=at_s, origin=origin, trial=trial), durable)
 
-    def write(self, event: Event) -> None:
-        """Write an event, such as a finalist; it is on disk with a later trial, or the run's end."""
-        self._write(event, durable=False)
+    def write(self, line: Head | Event, durable: bool = False) -> None:
+        """Write a line, such as a finalist; unless `durable` it is on disk with a later trial, or the run's end."""
+        with self._writing:
+            self._last_begun = None
+            self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
     def twins(self, config: Config, medians_ms: tuple[tuple[float, ...], ...], process: int) -> None:
         """Write the values of the two further arms of a finalist, as `write` does."""
@@ -380,12 +383,7 @@ class RunLog:
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""
-        self._write(RunEnd(at_s=self.at_s, at=time_now(), stopped=stopped, record=record))
-
-    def _write(self, line: Head | Event, durable: bool = True) -> None:
-        with self._writing:
-            self._last_begun = None
-            self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
+        self.write(RunEnd(at_s=self.at_s, at=time_now(), stopped=stopped, record=record), durable=True)
 
 
 def read_head(path: Path) -> Head:

@@ -216,22 +216,16 @@ class MemoryStore(Generic[T]):
         with self._guard:
             return self._texts.pop(entry_id, None) is not None
 
-    def clear(self) -> int:
-        """Remove every value, and return their number."""
+    def clear(self) -> None:
+        """Remove every value."""
         with self._guard:
-            count = len(self._texts)
             self._texts.clear()
-        return count
 
     def __iter__(self) -> Iterator[T]:
         """Every value that the store has now, ordered by id."""
         with self._guard:
             texts = sorted(self._texts.items())
         return (self.codec.loads(text) for _, text in texts)
-
-    def __len__(self) -> int:
-        with self._guard:
-            return len(self._texts)
 
 
 _ID_LENGTH = 32
@@ -497,17 +491,15 @@ class LayeredStore(Generic[T]):
         return self.directory.remove(entry_id) or unwritten
 
     def clear(self) -> int:
-        """Remove every value from memory and the folder, whoever put it there, and return their number.
+        """Remove every value from memory and the folder, whoever put it there, and return the number of the folder's.
 
         Other processes see this at their next `get`, save for values that only their own memory holds. CacheError: the
         folder cannot be changed; memory is empty nevertheless.
         """
         with self._guard:
-            files = {entry_id: StoredFile(self.directory.path_of(entry_id)) for entry_id in self._unwritten}
-            unwritten = {entry_id for entry_id, file in files.items() if not file.exists}
             self._unwritten.clear()
             self.memory.clear()
-        return self.directory.clear() + len(unwritten)
+        return self.directory.clear()
 
     def __iter__(self) -> Iterator[T]:
         """Every value once, as `get` gives it for its id."""

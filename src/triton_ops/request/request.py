@@ -371,13 +371,6 @@ class TuneProblem:
         )  # fmt: skip
 
 
-def checked_seed(seed: Any) -> int:
-    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
-    if not isinstance(seed, Integral) or int(seed) < 0:
-        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
-    return int(seed)
-
-
 def _typed(kind: type, flag: str, text: str, metavar: str | None = None) -> dict[str, Any]:
     """The metadata of a field that is an option of commands; a flag that begins with `--no-` is its opposite."""
     return {"type": kind, "flag": flag, "help": text, "metavar": metavar}
@@ -425,8 +418,12 @@ class TuneOptions:
     """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
 
     def __post_init__(self) -> None:
-        if type(self.seed) is not int or self.seed < 0:
-            object.__setattr__(self, "seed", checked_seed(self.seed))
+        seed: Any = self.seed
+        if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
+            raise SettingsError(
+                f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default"
+            )
+        object.__setattr__(self, "seed", int(seed))
         if not isinstance(self.isolate, (bool, type(None))):
             raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
 

@@ -1,23 +1,78 @@
-"""Coordinate descent: one tunable at a time is moved to a better value, until no single move is better.
+"""Searches that walk from a config to better neighbours, until none is better, and then start again.
 
-The walk begins at the space's default, or at the best of a few random configs where it has none. Of the current
-tunable the values within a radius are tried, the nearest first, or all values of one that has no order; then the next
-tunable is moved. When no tunable alone can be moved to a better value, combinations of single steps of several tunables
-may be tried, two at a time first. When nothing around is better, the walk starts again at random, so that the search
-ends only when the whole space was tried. Source: the coordinate descent tuner of torch's compiler, whose options these
-are.
+A walk that finds nothing better around starts again at random, so that the search ends only when the whole space was
+tried. Local search begins at the best of a few random configs. A neighbour differs in one tunable, and the walk moves
+to the first better one that it is told of.
+
+Coordinate descent moves one tunable at a time to a better value. It begins at the space's default, or at the best of a
+few random configs where it has none. Of the current tunable the values within a radius are tried, the nearest first, or
+all values of one that has no order; then the next tunable is moved. When no tunable alone can be moved to a better
+value, combinations of single steps of several tunables may be tried, two at a time first. Source: the coordinate
+descent tuner of torch's compiler, whose options these are.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, product
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.walks import Descent
+from triton_ops.search.sampling import OneByOne
 from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.values import Trial
 
 _STARTS = 4  # random configs, from the best of which a walk starts
+
+
+class Descent(OneByOne):
+    """A walk from the best of a few random configs, or of `first`, to better ones; where none is, another one."""
+
+    def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
+        super().__init__(space, seed)
+        self._starts = self._random_starts = starts
+        self._first = iter(first)
+        if first:
+            self._starts = 0
+        self._best: Trial | None = None
+        self._around: Iterator[Config] = iter(())
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Move to the best of the trials if it is better than the current config, of which the latest time counts."""
+        for trial in self._remaining.note(trials):
+            if self._best is not None and trial.ok and trial.config == self._best.config:
+                self._best = trial
+            elif trial.ok and (self._best is None or trial.rank < self._best.rank):
+                before, self._best = self._best, trial
+                self._around = self._neighbours(trial.config, None if before is None else before.config)
+
+    def _next(self) -> Config | None:
+        if (first := self._remaining.first(self._first)) is not None:
+            return first
+        if self._starts > 0:
+            self._starts -= 1
+            return self._remaining.any()
+        config = self._remaining.first(self._around)
+        if config is None:  # nothing around is better: start again
+            self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
+            return self._remaining.any()
+        return config
+
+    @abstractmethod
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:
+        """The configs around one, in the order in which they are tried; `before` is the one that was left for it."""
+
+
+class LocalSearch(Descent):
+    """The searcher `local`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        super().__init__(space, seed, starts=8)
+
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:  # noqa: ARG002 - any order
+        around = list(self._space.neighbours(config))
+        self._rng.shuffle(around)
+        return iter(around)
 
 
 class CoordinateDescent(Descent):

@@ -76,9 +76,8 @@ class ProblemPlace:
         if the devices' names tell the vendors.
         """
         pairs = [(max(here, there, 1), max(min(here, there), 1)) for here, there in set(self._pairs(other))]
-        apart = math.fsum(
-            math.log2(large) - math.log2(small) for large, small in pairs
-        )  # ratios may be over all floats
+        # Ratios may be over all floats.
+        apart = math.fsum(math.log2(large) - math.log2(small) for large, small in pairs)
         apart += _OTHER_ARGUMENT * len(self.extents.keys() ^ other.extents.keys())
         apart += _OTHER_ARGUMENT * _differing(self.choices, other.choices)
         apart += _OTHER_DTYPE * (_differing(self.dtypes, other.dtypes) > 0)
@@ -180,7 +179,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "ranked": ("ranked", "RankedSearch"),
     "random": ("sampling", "random_search"),
     "exhaustive": ("sampling", "exhaustive_search"),
-    "local": ("walks", "LocalSearch"),
+    "local": ("coordinate", "LocalSearch"),
     "coordinate": ("coordinate", "CoordinateDescent"),
     "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),

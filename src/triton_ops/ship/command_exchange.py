@@ -200,7 +200,13 @@ def portfolio_command(
     portfolio = choose_portfolio(
         name, most, objective=objective, device=gpu or device, weights=weights, cache_dir=folder_of(cache_dir)
     )
-    facts = Facts("portfolio", _as_json(portfolio))
+    problems = [
+        {"label": each.label, "id": each.key, **Facts.members(each, "config", "regret", "gain", "best", "weight")}
+        for each in portfolio.served
+    ]
+    plain = {name: value for name, value in vars(portfolio).items() if name != "served"}
+    unmeasured = [{"config": config, "problems": labels} for config, labels in portfolio.unmeasured.items()]
+    facts = Facts("portfolio", {**plain, "problems": problems, "unmeasured": unmeasured})
     facts.code = ExitCode.CHECK_FAILED if portfolio.unserved else ExitCode.DONE
     _add_tables(facts, portfolio)
     _tell(facts, portfolio)
@@ -254,13 +260,3 @@ def _tell(facts: Facts, portfolio: Portfolio) -> None:
         facts.tell(f"({config}) was never tried on {len(labels)} problems, such as {labels[0]}")
     for why, count in portfolio.left_out.items():
         facts.tell(f"{count} records do not count: {why}")
-
-
-def _as_json(portfolio: Portfolio) -> dict[str, Any]:
-    problems = [
-        {"label": each.label, "id": each.key, **Facts.members(each, "config", "regret", "gain", "best", "weight")}
-        for each in portfolio.served
-    ]
-    plain = {name: value for name, value in vars(portfolio).items() if name != "served"}
-    unmeasured = [{"config": config, "problems": labels} for config, labels in portfolio.unmeasured.items()]
-    return {**plain, "problems": problems, "unmeasured": unmeasured}

@@ -107,11 +107,8 @@ def verify_command(
     as_json: Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
-    if (
-        (repairs and (static or held_out))
-        or ((seconds is not None or records) and not repairs)
-        or (markdown and as_json)
-    ):
+    of_repairs = seconds is not None or records
+    if (repairs and (static or held_out)) or (of_repairs and not repairs) or (markdown and as_json):
         why = "--repair excludes --static and --held-out, --seconds and --records are for --repair, and --markdown "
         raise SettingsError(f"{why}excludes --json", hint="leave one of them out")
     for name, value, hint in (

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.ship.table import Format, Table, TableRow, check_values, config_in, kind_called, needed, read_object
+from triton_ops.ship.table import Format, Table, TableRow, config_in, kind_called, needed, read_object
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
 
@@ -90,7 +90,10 @@ class ByBatch(Format):
 
     def content(self, table: Table) -> Mapping[str, Any]:
         """The fastest config of each batch size; see `Format`."""
-        check_values(table, *self.tunables)
+        for row in table.rows:
+            if missing := [name for name in self.tunables if name not in row.config]:
+                said = f"config ({row.config}) has no {', '.join(missing)}, which the engine needs"
+                raise SettingsError(said, hint=f"--rename OURS={missing[0]}")
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
         if self.dtypes and (dtype := table.facts.get("dtype")) not in self.dtypes:

@@ -242,17 +242,6 @@ def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
     return [facts[name] for name in names]
 
 
-def check_values(table: Table, *names: str) -> None:
-    """Check that every config has the values that an engine reads by name."""
-    for row in table.rows:
-        missing = [name for name in names if name not in row.config]
-        if missing:
-            raise SettingsError(
-                f"config ({row.config}) has no {', '.join(missing)}, which the engine needs",
-                hint=f"--rename OURS={missing[0]}",
-            )
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file, gzipped or not, with the `Infinity` and `NaN` that Python's `json` writes as numbers.
 

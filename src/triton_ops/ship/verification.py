@@ -36,18 +36,7 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UnsupportedDtypeError,
 )
-from triton_ops.records import (
-    LockEntry,
-    Lockfile,
-    LockPlan,
-    NotedCall,
-    Record,
-    Runs,
-    cache_folder,
-    lock_of,
-    matching,
-    store_in,
-)
+from triton_ops.records import LockEntry, Lockfile, LockPlan, NotedCall, Runs, cache_folder, lock_of, matching, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship.preparing import EntryProgram, checked, compiled
 from triton_ops.ship.targets import BoundEntry, Targets, bound
@@ -321,21 +310,16 @@ def repaired(
     lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
     by_tune = {(record.id, record.run): record for record in records}
     for verdict in repair(lock, targets, probe(device), folder, device=device, kernel=kernel, **options):
-        if verdict.becomes is not None and lockfile is None:
-            store_in(str(folder)).put(_record_of(verdict, verdict.becomes, by_tune[verdict.entry.origin.tune]))
-        elif verdict.becomes is not None and lockfile is not None:
-            verdict = _written(verdict, verdict.becomes, lockfile)
+        becomes, race = verdict.becomes, verdict.result
+        if becomes is not None and lockfile is not None:
+            verdict = _written(verdict, becomes, lockfile)
+        elif becomes is not None:
+            assert race is not None  # the last race that it has stood, whose default may be the entry's config
+            trial = trial_of(race, becomes.config)
+            assert trial is not None
+            record = becomes.record_after(by_tune[verdict.entry.origin.tune], trial, race.default)
+            store_in(str(folder)).put(record)
         yield verdict
-
-
-def _record_of(verdict: Verdict, becomes: LockEntry, record: Record) -> Record:
-    assert verdict.result is not None  # of the last race that it has stood, whose default may be the entry's config
-    assert becomes.measured is not None
-    trial, default = trial_of(verdict.result, becomes.config), verdict.result.default
-    assert trial is not None
-    beside = None if default is None or default.config != record.default else default
-    new = record.after_race(becomes.identity, becomes.origin.driver, becomes.config, trial, beside)
-    return replace(new, raced_gain=becomes.measured.gain)
 
 
 def _written(verdict: Verdict, becomes: LockEntry, path: Path) -> Verdict:
@@ -474,13 +458,13 @@ class _Case:
         )  # fmt: skip
         if isinstance(race, Verdict):
             return race
-        verdict, own, last = judged(entry, race), trial_of(race, entry.config), race
+        verdict, own = judged(entry, race), trial_of(race, entry.config)
         best = Config({name: race.best_config[name] for name in entry.config})
         if own is None or verdict.outcome not in ("ok", "slower"):
             failed = own is not None and not own.ok and own.status is not Status.WRONG
             return self._repaired(lock, verdict, race, best, verdict.reason) if failed else verdict
         fastest, high, _ = _beside(race, own)
-        rival = best if verdict.outcome == "slower" else fastest
+        rival, last = best if verdict.outcome == "slower" else fastest, race
         if rival is not None and (verdict.outcome == "slower" or high > _UNTOLD):
             pair = ConfigSpace.from_configs([entry.config, rival], default=entry.config)
             duel = self.measuring.result(self.bound, lambda _: pair, _effort(2, _DUEL_S), [entry.config, rival])

@@ -137,9 +137,7 @@ class _QueuedTimer:
         reset: Callable[[], None] | None = None,
     ) -> Sampler:
         """A sampler with an event pair around `work`, which makes so many launches; `clears` sets the state of L2."""
-        for (
-            clear
-        ) in clears:  # the first use of each allocates and may wait for the device, so it stands outside a round
+        for clear in clears:  # a first use allocates and may wait for the device, so it stands outside a round
             clear()
 
         def sample(samples: int) -> Pending:

@@ -57,16 +57,20 @@ def thread_counters() -> Iterator[Counters]:
     except OSError:
         yield ThreadCounts
         return
+
+    def read() -> ThreadCounts:
+        own, wait, _ = os.pread(file, _LENGTH, 0).split()
+        return ThreadCounts(int(wait), time.process_time_ns() - int(own))
+
     try:
-        yield lambda: _read_counts(file)
+        yield read
     finally:
         os.close(file)
 
 
-@contextmanager
-def no_counters() -> Iterator[Counters]:
+def no_counters() -> AbstractContextManager[Counters]:
     """Counters that stay at 0, for clocks that do not run with the host's."""
-    yield ThreadCounts
+    return nullcontext(ThreadCounts)
 
 
 def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
@@ -78,11 +82,6 @@ def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
     if after.others_ns - before.others_ns > _ALONE * took_ns:
         return 0
     return min(after.waited_ns - before.waited_ns, took_ns)
-
-
-def _read_counts(file: int) -> ThreadCounts:
-    own, wait, _ = os.pread(file, _LENGTH, 0).split()
-    return ThreadCounts(int(wait), time.process_time_ns() - int(own))
 
 
 _NS_PER_MS = 1e6
@@ -423,11 +422,12 @@ class GuardSummary:
 class Guard:
     """Says whether rounds on a device count, during one race; a device that nobody watches is never disturbed.
 
-    `reason` tells why it is not watched.
+    `reason` tells why it is not watched; `readings` are the latest 512, one for each round, oldest first.
     """
 
     reason: str
     rounds: int = 0
+    readings: Sequence[Reading] = ()
 
     def round_ok(self) -> bool:
         """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
@@ -438,11 +438,6 @@ class Guard:
         """A summary of all rounds so far."""
         reason = f"not watched: {self.reason}"
         return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=reason)
-
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        """The latest readings, oldest first; at most 512."""
-        return ()
 
 
 class SensorGuard(Guard):
@@ -472,7 +467,7 @@ class SensorGuard(Guard):
         self._shared = False
         self._told_late = ""
         self._sleep = sleep
-        self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
+        self.readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._before: Reading | None = None  # the reading after the previous round; None after a wait
         self._discarded = self._clock_changes = self._in_a_row = 0
         self._throttled = False
@@ -505,21 +500,16 @@ class SensorGuard(Guard):
             guarded=not self.reason, reason=self.reason,
             status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
             rounds=self.rounds, discarded=self._discarded, clock_changes=self._clock_changes,
-            regimes=Reading.regimes(self._readings), clock_mhz=_span(reading.clock_mhz for reading in self._readings),
-            memory_mhz=_span(reading.memory_mhz for reading in self._readings),
-            power_w=_span(reading.power_w for reading in self._readings),
-            temperature_c=_span(reading.temperature_c for reading in self._readings),
+            regimes=Reading.regimes(self.readings), clock_mhz=_span(reading.clock_mhz for reading in self.readings),
+            memory_mhz=_span(reading.memory_mhz for reading in self.readings),
+            power_w=_span(reading.power_w for reading in self.readings),
+            temperature_c=_span(reading.temperature_c for reading in self.readings),
             others=self._disturbers or self._told_late, others_before=self._others_before,
             others_unknown=self._others.unknown, confidence=confidence, confidence_reason=reason,
         )  # fmt: skip
 
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        """The latest 512 readings, one for each round, oldest first."""
-        return tuple(self._readings)
-
     def _note(self, reading: Reading) -> None:
-        self._readings.append(reading)
+        self.readings.append(reading)
         before, self._before = self._before or reading, reading
         pairs = ((before.clock_mhz, reading.clock_mhz), (before.memory_mhz, reading.memory_mhz))
         changes = [(old, new) for old, new in pairs if old is not None and new is not None]
@@ -542,8 +532,8 @@ class SensorGuard(Guard):
         warnings.warn(f"the GPU is no longer watched: {self.reason}", RuntimeWarning, stacklevel=3)
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
-        slowdowns = {word for reading in self._readings for word in reading.slowdowns}
-        slowed = " and ".join(word for word in Reading.regimes(self._readings) if word in slowdowns)
+        slowdowns = {word for reading in self.readings for word in reading.slowdowns}
+        slowed = " and ".join(word for word in Reading.regimes(self.readings) if word in slowdowns)
         if self._throttled:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
         if self._shared:

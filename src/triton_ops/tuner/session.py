@@ -95,9 +95,7 @@ def remember(
     `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
     """
     stamp = _stamp(path)
-    if stamp is None:
-        return
-    if call in _refused:
+    if stamp is None or call in _refused:
         return
     sources = [(check, Source.of(check)) for check in checks]
     if not all(map(Source.is_kept, checks)):  # to read them again at each call takes longer than the whole way

@@ -39,12 +39,10 @@ from triton_ops.records import (
 from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
-from triton_ops.tuner.expectation import Expectation
-from triton_ops.tuner.loop import DirectFeed, TuningLoop
-from triton_ops.tuner.priors import Survey, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.loop import DirectFeed, TileProof, TuningLoop
+from triton_ops.tuner.priors import Expectation, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
-from triton_ops.tuner.tile_proof import TileProof
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -252,7 +250,7 @@ class RequestedTune:
         """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
         task = self.request.task()
         with self.pool_for(task, launches=False) as pool:
-            return Expectation.of(task, self.effort, pool, Survey.unhurried())
+            return Expectation.of(task, self.effort, pool, hurried=False)
 
     def pool_for(self, task: Task, *, launches: bool = True) -> AbstractContextManager[CompilePool | None]:
         """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""

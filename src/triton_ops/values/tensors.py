@@ -262,7 +262,8 @@ class TensorSpec:
         elif not isinstance(self.fill, str):
             tensor.copy_(self.own_values(device))
         elif self.fill in _DRAWN:
-            target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, device, seed))
+            rng = torch.Generator(device=device).manual_seed(seed)
+            target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, rng))
         elif self.fill in ("ends", "offsets"):
             target.copy_(_ends(torch, target.shape, self.total, device, seed, begins=self.fill == "offsets"))
         elif self.fill == "zeros":
@@ -347,12 +348,12 @@ class TensorSpec:
             )
 
 
-def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
-    values = _uniform(torch, shape, dtype, device, seed)
+def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
+    values = _uniform(torch, shape, dtype, rng)
     if not dtype.is_floating_point:
         return values
-    generator = torch.Generator(device=device).manual_seed(seed + 1)
-    far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
+    other = torch.Generator(device=rng.device).manual_seed(rng.initial_seed() + 1)
+    far = torch.rand(shape, generator=other, device=rng.device) < _OUTLIERS
     return torch.where(far, _OUTLIER * values, values)
 
 
@@ -367,40 +368,37 @@ def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int
     return (upto / upto[-1:].clamp(min=1e-9) * total).round_().reshape(shape)
 
 
-def _shuffled(torch: Any, shape: tuple[int, ...], _dtype: Any, device: str, seed: int) -> Any:
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randperm(math.prod(shape), generator=generator, device=device).reshape(shape)
+def _shuffled(torch: Any, shape: tuple[int, ...], _dtype: Any, rng: Any) -> Any:
+    return torch.randperm(math.prod(shape), generator=rng, device=rng.device).reshape(shape)
 
 
-def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
-        return _uniform(torch, shape, dtype, device, seed)
-    generator, info = torch.Generator(device=device).manual_seed(seed), torch.iinfo(dtype)
+        return _uniform(torch, shape, dtype, rng)
+    info = torch.iinfo(dtype)
     highest = min(info.max, (1 << 63) - 2)  # the largest bound of torch's own numbers
-    return torch.randint(info.min, highest + 1, shape, generator=generator, device=device)
+    return torch.randint(info.min, highest + 1, shape, generator=rng, device=rng.device)
 
 
-def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     if not dtype.is_floating_point:
-        return _uniform(torch, shape, dtype, device, seed)
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randint(-1, 2, shape, generator=generator, device=device)
+        return _uniform(torch, shape, dtype, rng)
+    return torch.randint(-1, 2, shape, generator=rng, device=rng.device)
 
 
-def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
-    generator = torch.Generator(device=device).manual_seed(seed)
+def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     if dtype is torch.bool:
-        return torch.rand(shape, generator=generator, device=device) < 0.5
+        return torch.rand(shape, generator=rng, device=rng.device) < 0.5
     if dtype.is_complex:
-        return torch.rand(shape, generator=generator, device=device, dtype=dtype).mul_(2).sub_(1 + 1j)
+        return torch.rand(shape, generator=rng, device=rng.device, dtype=dtype).mul_(2).sub_(1 + 1j)
     if not dtype.is_floating_point:
-        return torch.randint(0, 128, shape, generator=generator, device=device)
+        return torch.randint(0, 128, shape, generator=rng, device=rng.device)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    return torch.rand(shape, generator=generator, device=device, dtype=wide).mul_(2).sub_(1)
+    return torch.rand(shape, generator=rng, device=rng.device, dtype=wide).mul_(2).sub_(1)
 
 
-def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
-    return _uniform(torch, shape, dtype, device, seed) / 2 + 1
+def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
+    return _uniform(torch, shape, dtype, rng) / 2 + 1
 
 
 _DRAWN = {

@@ -149,7 +149,8 @@ def test_pools_of_later_problems_wait_for_those_that_are_measured_and_leave_cpus
     threads.release(later)
     assert threads.hold({later: 2, last: 1})
     threads.come(later, 1)
-    threads.cpus.promote(later)
+    later.first = True
+    threads.cpus.look()
     assert threads.hold({later: 3, last: 1})
 
 

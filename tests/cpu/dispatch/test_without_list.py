@@ -8,7 +8,7 @@ from tests import meaning_kernels, tuned_kernels
 from triton_ops import autotune
 from triton_ops.exceptions import ConfigCollisionError, SpaceError, UntunedError
 from triton_ops.space import Config
-from triton_ops.tuner.tile_proof import TileProof
+from triton_ops.tuner.loop import TileProof
 from triton_ops.values import Measurement, Status, Trial
 
 torch = pytest.importorskip("torch")

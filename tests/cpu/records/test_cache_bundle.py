@@ -83,7 +83,7 @@ def test_no_record_of_a_changed_export_is_imported(
     with pytest.raises(CacheError, match=message) as caught:
         import_records(path, store)
     assert caught.value.hint
-    assert len(store) == 0
+    assert list(store) == []
 
 
 def test_a_record_of_a_newer_version_is_skipped_with_its_reason(

@@ -21,7 +21,7 @@ from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.request.effort import PRESETS  # noqa: E402
 from triton_ops.tuner import Silent  # noqa: E402
-from triton_ops.tuner.expectation import Expectation  # noqa: E402
+from triton_ops.tuner.priors import Expectation  # noqa: E402
 from triton_ops.values import Measurement, Status, Trial  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
