@@ -16,10 +16,10 @@ import inspect
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from triton_ops.backend.origins import Layers
 
@@ -252,8 +252,12 @@ class KernelSource:
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """Its content, as far as it decides about blocks."""
-        reader = _ItemReader(self, frozenset(_accumulator_calls(self)))
-        return tuple(item for node in self.node.body for item in reader.items(node))
+        return tuple(item for node in self.node.body for item in _items_in(self, node))
+
+    @cached_property
+    def accumulators(self) -> frozenset[ast.Call]:
+        """The calls that make a block to which a `dot` adds."""
+        return frozenset(_accumulator_calls(self))
 
     def compiled(self, node: ast.expr) -> CodeType:
         """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
@@ -299,6 +303,9 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _pairs(inner, parts[at] if parts else value)
 
 
+_Conditions: TypeAlias = "tuple[tuple[ast.expr, bool], ...]"
+
+
 @dataclass(frozen=True)
 class Item:
     """A part of the source that decides about blocks, with the conditions under which it is compiled.
@@ -311,58 +318,48 @@ class Item:
     """
 
     kind: Literal["extent", "accumulator", "tile", "specialized", "call", "return"]
-    conditions: tuple[tuple[ast.expr, bool], ...]
+    conditions: _Conditions
     parts: tuple[ast.expr, ...] = ()
     helper: KernelSource | None = None
     arguments: Mapping[str, ast.expr] | None = None
 
 
-@dataclass(frozen=True)
-class _ItemReader:
-    """Reads the items of one function under the conditions of the way to them."""
+def _items_in(source: KernelSource, node: ast.AST, conditions: _Conditions = ()) -> Iterator[Item]:
+    """The items of a part of a function, under the conditions of the way to it."""
+    if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
+        return
+    if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and last_name(node.iter) == "static_range":
+        return
+    if isinstance(node, (ast.If, ast.IfExp)):
+        for branch, holds in ((node.body, True), (node.orelse, False)):
+            for one in branch if isinstance(branch, list) else [branch]:
+                yield from _items_in(source, one, (*conditions, (node.test, holds)))
+        return
+    if isinstance(node, ast.Call):
+        yield from _items_of_call(source, node, conditions)
+    for child in ast.iter_child_nodes(node):
+        yield from _items_in(source, child, conditions)
+    if isinstance(node, ast.Return):
+        yield Item("return", conditions)
 
-    source: KernelSource
-    accumulators: frozenset[ast.Call]
-    conditions: tuple[tuple[ast.expr, bool], ...] = ()
 
-    def items(self, node: ast.AST) -> Iterator[Item]:
-        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
-            return
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and last_name(node.iter) == "static_range":
-            return
-        if isinstance(node, (ast.If, ast.IfExp)):
-            for branch, holds in ((node.body, True), (node.orelse, False)):
-                inside = replace(self, conditions=(*self.conditions, (node.test, holds)))
-                for one in branch if isinstance(branch, list) else [branch]:
-                    yield from inside.items(one)
-            return
-        if isinstance(node, ast.Call):
-            yield from self._of_call(node)
-        for child in ast.iter_child_nodes(node):
-            yield from self.items(child)
-        if isinstance(node, ast.Return):
-            yield Item("return", self.conditions)
-
-    def _of_call(self, call: ast.Call) -> Iterator[Item]:
-        name, arguments = last_name(call), tuple(call.args)
-        if name == "arange" and len(arguments) == 2 and isinstance(arguments[0], ast.Constant):
-            if arguments[0].value == 0:
-                yield Item("extent", self.conditions, arguments[1:])
-        elif name == "cdiv" and len(arguments) == 2:
-            yield Item("tile", self.conditions, arguments)
-        elif name == "range" and len(arguments) == 3:
-            yield Item("tile", self.conditions, arguments[1:])
-        elif call in self.accumulators:
-            yield Item("accumulator", self.conditions, tuple(_extents(call)))
-        elif (helper := self.source.callee(call)) is not None:
-            starred = [one for one in arguments if isinstance(one, ast.Starred)] + [
-                each for each in call.keywords if each.arg is None
-            ]
-            bound = None if starred else dict(helper.bound(call))
-            yield Item("call", self.conditions, helper=helper, arguments=bound)
-        for keyword in call.keywords:
-            if keyword.arg == "warp_specialize":
-                yield Item("specialized", self.conditions, (keyword.value,))
+def _items_of_call(source: KernelSource, call: ast.Call, conditions: _Conditions) -> Iterator[Item]:
+    name, arguments = last_name(call), tuple(call.args)
+    if name == "arange" and len(arguments) == 2 and isinstance(arguments[0], ast.Constant):
+        if arguments[0].value == 0:
+            yield Item("extent", conditions, arguments[1:])
+    elif name == "cdiv" and len(arguments) == 2:
+        yield Item("tile", conditions, arguments)
+    elif name == "range" and len(arguments) == 3:
+        yield Item("tile", conditions, arguments[1:])
+    elif call in source.accumulators:
+        yield Item("accumulator", conditions, tuple(_extents(call)))
+    elif (helper := source.callee(call)) is not None:
+        is_starred = any(isinstance(one, ast.Starred) for one in arguments) or None in [it.arg for it in call.keywords]
+        yield Item("call", conditions, helper=helper, arguments=None if is_starred else dict(helper.bound(call)))
+    for keyword in call.keywords:
+        if keyword.arg == "warp_specialize":
+            yield Item("specialized", conditions, (keyword.value,))
 
 
 def _accumulator_calls(source: KernelSource) -> Iterator[ast.Call]:

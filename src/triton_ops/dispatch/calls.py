@@ -1,9 +1,11 @@
-"""Calls of a decorated kernel as problems, with their grids and the heuristics around the kernel.
+"""Calls of a decorated kernel as problems, with their grids, the heuristics around the kernel, and their spaces.
 
 The key of a decorator says which values decide. Beside them a problem holds the dtypes of all tensors, and, under
 `NAME:class`, what Triton specialises code on: alignment, being 1 or a multiple of 16, and the values of other constexpr
 parameters. A winner may be borrowed over another class, and over None, a bool and a float in each other's place, which
 Triton's own key takes for one; it is never taken for an exact one.
+
+The config space of a call is made here where the kernel's author has written no list of configs, or one to be widened.
 
 Facts used, from Triton 3.6 to 3.9: `Heuristics.run` calls each of `values` with the arguments that the call gives by
 name, what the config brings, `grid`, `warmup` and what came before it, and runs its `fn` with the value.
@@ -19,17 +21,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
+from triton_ops.backend import Arguments, KernelSource, Layers, Protection, ReadSpace
 from triton_ops.base import canonical_json
-from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
+from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError, SpaceError
 from triton_ops.records import NotedCall
 from triton_ops.request import TuneProblem
-from triton_ops.space import ConfigSpace, checked_value
+from triton_ops.space import ConfigSpace, UnlistedSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
 _TYPES = ("NoneType", "bool", "float")  # of arguments that are no tensors: Triton's key takes them for one
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
+_SAMPLE = 1 << 16  # elements of a tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,14 @@ class CalledWith:
     def device(self) -> str:
         """The torch name of the first tensor's device; empty without tensors."""
         return next((str(tensor.device) for tensor in self.given.tensors()), "")
+
+    def hides_tiles(self, space: ConfigSpace, outputs: Collection[str]) -> bool:
+        """Tell whether all data that a launch reads are equal, so that wrong tiles may give results of right ones."""
+        read = {name: value for name, value in self.given.keyword.items() if name not in outputs}
+        parts = [each.flatten()[:_SAMPLE] for each in Arguments(keyword=read).tensors() if each.numel() > 1]
+        numbers = (part.float() if part.is_floating_point() else part for part in parts)
+        tiles = getattr(space, "tiles", ())
+        return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
 
 
 @dataclass(frozen=True)
@@ -349,3 +360,36 @@ def _caller() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     return level
+
+
+def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> UnlistedSpace:
+    """The space that is read from a kernel for one call; what the call gives is no tunable.
+
+    The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
+    SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
+    """
+    read, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
+    defaults = source.defaults
+    needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
+    unknown = {name: read.reasons[name] for name, value in read.derived.items() if value is None}
+    if lacking := [f"{name} ({why})" for name, why in {**read.meaning, **unknown}.items() if name in needed]:
+        raise SpaceError(
+            f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}",
+            hint="give it in the call: what is found by measuring are tiles and launch options alone",
+        )
+    signed = [{name: defaults[name] for name in read.tunables}] if read.tunables.keys() <= defaults.keys() else []
+    return UnlistedSpace.around(read.space, signed, read.tunables)
+
+
+def space_around(
+    function: Any, values: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], names: Mapping[str, Any], grid: Any
+) -> UnlistedSpace:
+    """The space around configs that somebody has written: other values of `names` that are tiles, and of options.
+
+    The other names keep their values in `names`, and so does a constant that covers an extent.
+    """
+    read = ReadSpace.of(function, values, grid=grid)
+    tunables = {**names, **{name: tile for name, tile in read.tunables.items() if name in names}, **read.options}
+    rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
+    usual = {name: value for name, value in read.first.items() if name in read.options}
+    return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)

@@ -36,9 +36,8 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
-from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of
+from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
-from triton_ops.dispatch.kernel_space import hides_tiles, space_around, space_of_call
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -447,7 +446,7 @@ def _alone(
         return decision
     if call.is_empty:  # another call of the same key may launch something: that one is decided
         return replace(decision.because("the call launches no program", DEFAULT), kept=False)
-    if policy in MEASURING and hides_tiles(call.space, call.called.given.keyword, call.parts[0].outputs):
+    if policy in MEASURING and call.called.hides_tiles(call.space, call.parts[0].outputs):
         why = "each tensor that it reads holds one value, with which wrong tiles may give equal results"
         return replace(_told(call, decision.because(why, DEFAULT)), kept=False)
     decision = replace(

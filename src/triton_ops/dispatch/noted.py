@@ -10,11 +10,10 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
 from triton_ops.device import Target
-from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call
+from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, space_around
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
-from triton_ops.dispatch.kernel_space import space_around
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError

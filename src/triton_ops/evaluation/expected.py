@@ -344,11 +344,16 @@ def _between_objects(value: Any, right: Any) -> Difference | None:
         same = bool(value == right) or bool(value != value and right != right)
     except Exception:  # noqa: BLE001 - equality that gives no answer for this value
         same = False
-    return None if same else Difference(f"{Tolerance.excerpt(value)} instead of {Tolerance.excerpt(right)}")
+    return None if same else Difference(f"{_shown(value)} instead of {_shown(right)}")
 
 
 def _other_type(value: Any, kind: str) -> Difference:
     return Difference(f"a {type(value).__name__} instead of a {kind}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _at(container: Any, key: Any) -> Any:

@@ -94,17 +94,10 @@ class Channel:
         self._arrived.register(incoming, select.POLLIN)
         self._room.register(outgoing, select.POLLOUT)
 
-    def send(self, message: Any, clock: AwakeClock, until: float) -> None:
-        """Send a message; a pipe holds only some KiB, so that the other process has to read it meanwhile.
-
-        Raises as `begin` and `finish`.
-        """
-        self.begin(message)
-        self.finish(clock, until)
-
     def begin(self, message: Any) -> None:
         """Send as much of a message as the connection takes at once; `finish` sends the rest.
 
+        A pipe holds only some KiB, so that the other process has to read it meanwhile.
         `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
         """
         self._open()

@@ -329,7 +329,8 @@ class ForkedProcess:
         self._errors.seek(0)
         self._errors.truncate()
         clock = AwakeClock()
-        self._channel.send(question, clock, timeout_s)
+        self._channel.begin(question)
+        self._channel.finish(clock, timeout_s)
         return self._channel.receive(clock, timeout_s)
 
     def last_words(self) -> str:

@@ -192,8 +192,7 @@ class Imported:
     devices: Mapping[str, str] = field(default_factory=dict)  # the name of the device of each record that was taken
 
     def __str__(self) -> str:
-        counts = len(self.added), len(self.replaced), len(self.skipped)
-        return "{} added, {} replaced, {} skipped".format(*counts)
+        return f"{len(self.added)} added, {len(self.replaced)} replaced, {len(self.skipped)} skipped"
 
 
 def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:

@@ -34,6 +34,11 @@ def ends():
     theirs.close()
 
 
+def send(channel, message, seconds=5.0):
+    channel.begin(message)
+    channel.finish(AwakeClock(), seconds)
+
+
 def received(channel, seconds=5.0):
     return channel.receive(AwakeClock(), seconds)
 
@@ -41,7 +46,7 @@ def received(channel, seconds=5.0):
 def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
     channel, childs, _ = ends
     for message in ("first", b"x" * 100, {"n": 1}):
-        channel.send(message, AwakeClock(), 5.0)
+        send(channel, message)
         assert childs.receive() == message
         childs.send(message)
         childs.send("more")
@@ -169,14 +174,14 @@ def test_what_was_written_before_a_question_is_no_answer_to_it(ends):
     channel, _, theirs = ends
     theirs.sendall(b"x")
     with pytest.raises(GarbledError, match="nobody had asked for"):
-        channel.send("question", AwakeClock(), 5.0)
+        send(channel, "question")
 
 
 def test_a_closed_channel_says_so(ends):
     channel, _, _ = ends
     channel.close()
     channel.close()
-    for call in (lambda: channel.send("x", AwakeClock(), 1.0), lambda: received(channel)):
+    for call in (lambda: send(channel, "x"), lambda: received(channel)):
         with pytest.raises(BrokenPipeError):
             call()
 
