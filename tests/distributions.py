@@ -11,7 +11,7 @@ SERVING = Path(__file__).parents[1] / "serving"
 
 
 def declare_serving():
-    """Have Python find the package and its entry points; return the folders, for the path of other processes."""
+    """Have Python find the package and its entry points, in a folder that lasts as long as what is returned."""
     project = tomllib.loads((SERVING / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     folder = tempfile.TemporaryDirectory(prefix="triton-ops-serving-")
     metadata = Path(folder.name, f"{project['name'].replace('-', '_')}-{project['version']}.dist-info")

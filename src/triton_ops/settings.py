@@ -287,16 +287,14 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
     return {**marked, **({} if temporary is None else {"TMPDIR": str(temporary)}), **changes}
 
 
-def triton_cache_dir() -> Path:
-    """Triton's folder of compiled code, as the environment says; a program may have told Triton otherwise."""
-    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
-    return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
-
-
 def code_folders() -> dict[str, tuple[Path, str]]:
-    """The variables that name folders of compiled code, each with the folder that holds now and a short name."""
+    """The variables that name folders of compiled code, each with the folder that holds now and a short name.
+
+    Triton's is as the environment says; a program may have told Triton otherwise.
+    """
+    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
     return {
-        "TRITON_CACHE_DIR": (triton_cache_dir(), "triton"),
+        "TRITON_CACHE_DIR": (Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache")), "triton"),
         "TORCHINDUCTOR_CACHE_DIR": (inductor_cache_dir(), "inductor"),
     }
 

@@ -69,22 +69,17 @@ def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     name = getattr(func, "__name__", "")
     if name not in (*_REDUCTIONS, *_LIKE) or func not in (getattr(torch, name), getattr(torch.Tensor, name, None)):
         return NotImplemented
-    if not args or type(args[0]) is not torch.Tensor or not _is_plain(torch, args[0]):
+    if not args or type(args[0]) is not torch.Tensor:
         return NotImplemented
-    make: Callable[..., Any] = _like if name in _LIKE else _reduce
-    return make(torch, name, args[0], args[1:], dict(kwargs))
-
-
-def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Tell whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
+    tensor, more = args[0], dict(kwargs)
     if not tensor.is_meta or tensor.requires_grad or not tensor.is_contiguous():
-        return False
-    return bool(tensor.stride() == torch.Tensor.new_empty(tensor, tensor.shape).stride())
-
-
-def _like(torch: Any, _name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    dtype = kwargs.pop("dtype", None)
-    return NotImplemented if args or kwargs else torch.Tensor.new_empty(tensor, tensor.shape, dtype=dtype)
+        return NotImplemented
+    if tensor.stride() != torch.Tensor.new_empty(tensor, tensor.shape).stride():  # those of a new tensor of its shape
+        return NotImplemented
+    if name in _REDUCTIONS:
+        return _reduce(torch, name, tensor, args[1:], more)
+    dtype = more.pop("dtype", None)
+    return NotImplemented if args[1:] or more else torch.Tensor.new_empty(tensor, tensor.shape, dtype=dtype)
 
 
 def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

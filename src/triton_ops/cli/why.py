@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,8 +14,6 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
 from triton_ops.terminal import Arg, CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
-
-_REPORT = ".json"
 
 
 def why_command(
@@ -33,7 +31,7 @@ def why_command(
 
     Nothing is run or compiled. For a report of a process, say what was launched, how often, and why.
     """
-    if target.endswith(_REPORT):
+    if target.endswith(".json"):
         return _report_facts(target)
     asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
     with only_data_on_stdout():
@@ -42,15 +40,9 @@ def why_command(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip
-    return Facts("why", _document(decision)).listing(_facts(decision))
-
-
-def _document(decision: Decision) -> dict[str, Any]:
-    answer = decision.found
-    return {
-        "kernel": decision.kernel, "problem": decision.problem, "device": decision.device, "rung": answer.rung,
-        "config": dict(answer.config), "why": answer.why, "record": answer.record, "passed": list(decision.passed),
-    }  # fmt: skip
+    own = Facts.members(decision, "kernel", "problem", "device")
+    answer = Facts.members(decision.found, "rung", "config", "why", "record")
+    return Facts("why", {**own, **answer, "passed": decision.passed}).listing(_facts(decision))
 
 
 def _facts(decision: Decision) -> dict[str, str]:

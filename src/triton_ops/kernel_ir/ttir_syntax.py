@@ -299,10 +299,7 @@ def _parse_operation(line: str, number: int, tail: str) -> TtirOperation:
 def _result_names(text: str) -> Iterator[str]:
     for part in text.split(", "):
         name, _, count = part.partition(":")
-        if count:
-            yield from (f"{name}#{at}" for at in range(int(count)))
-        else:
-            yield name
+        yield from [f"{name}#{at}" for at in range(int(count))] if count else [name]
 
 
 def _split_types(text: str) -> tuple[str, str]:

@@ -48,12 +48,10 @@ from triton_ops.values import (
     dtype_name,
 )
 
-_PASSES = 2
-
 
 def record(
     operation: Operation, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None, *,
-    passes: int = _PASSES, **options: Any,
+    passes: int = 2, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure every config of an operation's space; the content of a recording's file.
 

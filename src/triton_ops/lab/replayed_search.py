@@ -210,15 +210,13 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
 
 
 def _distance(target: Recording, other: Recording) -> float:
-    by_tensors = bool(target.arguments and other.arguments)
-    return _place(target, by_tensors).distance(_place(other, by_tensors))
-
-
-def _place(recording: Recording, by_tensors: bool) -> ProblemPlace:
-    """The place of a recording: by its tensors as in a live tune if both recordings have them, else by its extents."""
-    if by_tensors:
-        return ProblemPlace.of_arguments(recording.arguments, recording.device)
-    return ProblemPlace.of_shape(recording.problem, recording.dtype, recording.device)
+    """The distance of recordings: by their tensors as in a live tune if both have them, else by their extents."""
+    both = (target, other)
+    if target.arguments and other.arguments:
+        own, its = (ProblemPlace.of_arguments(one.arguments, one.device) for one in both)
+    else:
+        own, its = (ProblemPlace.of_shape(one.problem, one.dtype, one.device) for one in both)
+    return own.distance(its)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
@@ -251,10 +251,7 @@ class SpillReport:
     def cure(self) -> CureTrial | None:
         """The change to make: of those that were measured the fastest, else the first that cures; None without one."""
         cured = [one for one in self.tried if one.verdict == CURES]
-        timed = [one for one in cured if one.best is not None and one.best.median_ms is not None]
-        if timed:
-            return min(timed, key=lambda one: one.best.median_ms if one.best and one.best.median_ms else 0.0)
-        return next(iter(cured), None)
+        return min(cured, key=lambda one: (one.best and one.best.median_ms) or inf, default=None)
 
     @property
     def advice(self) -> str:

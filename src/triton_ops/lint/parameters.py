@@ -77,7 +77,6 @@ class _UsageReader:
     def __init__(self, function: KernelSource, depth: int) -> None:
         self._function, self._depth = function, depth
         self._uses = Uses()
-        self._parameters = set(function.parameters)
         self._accesses: list[tuple[ast.expr, str]] = []  # pointers, each with what it must hold
         self._counted: set[str] = set()  # names that are followed as whole numbers
 
@@ -227,7 +226,7 @@ class _UsageReader:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
         for inner in KernelSource.expressions(node, self._function.assignments, self._counted):
             for one in ast.walk(inner):
-                if isinstance(one, ast.Name) and one.id in self._parameters:
+                if isinstance(one, ast.Name) and one.id in self._function.own_names:
                     self._uses.numbers.add(one.id)
                 elif isinstance(one, ast.Call) and last_name(one) == "load":
                     self._loaded(one, "int")
@@ -254,7 +253,7 @@ class _UsageReader:
         """Take the parts of an address that are no bare name for whole numbers."""
         for inner in self._expressions(pointer):
             for part in _summands(inner):
-                local = isinstance(part, ast.Name) and part.id not in self._parameters
+                local = isinstance(part, ast.Name) and part.id not in self._function.own_names
                 if (local and not self._function.pointers(part)) or not isinstance(part, (ast.Name, ast.Call)):
                     self._number(part)
                 elif isinstance(part, ast.Call):
@@ -274,11 +273,11 @@ class _UsageReader:
                 self._number(value)
 
     def _names(self, node: ast.expr) -> list[str]:
-        return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
+        return [node.id] if isinstance(node, ast.Name) and node.id in self._function.own_names else []
 
     def _reached(self, node: ast.expr) -> list[str]:
         names = (one for inner in self._expressions(node) for one in ast.walk(inner) if isinstance(one, ast.Name))
-        return [one.id for one in names if one.id in self._parameters]
+        return [one.id for one in names if one.id in self._function.own_names]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
         return KernelSource.expressions(node, self._function.assignments)

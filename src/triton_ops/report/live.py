@@ -73,17 +73,12 @@ def _page(data: dict[str, Any], *further: str) -> str:
     ).html  # fmt: skip
 
 
-def run_data(report: Report) -> dict[str, Any]:
+def run_data(report: Report) -> Any:
     """The data of a run for the page, as plain JSON values."""
-    data: dict[str, Any] = storable(_run(report))
-    return data
-
-
-def _run(report: Report) -> dict[str, Any]:
     knobs = report.sensitivity
     rows = report.fastest_first[:MOST_ROWS]
     table = _TrialRows(report, rows)
-    return {
+    return storable({
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": headline(report), "paste": report.paste, "environment": report.environment,
         "verdict": verdict(report), "limits": report.limits,
@@ -105,7 +100,7 @@ def _run(report: Report) -> dict[str, Any]:
              "values": [[str(one.value), one.configs, one.failed, one.slower, one.best_ms] for one in knob.effects]}
             for knob in knobs.knobs
         ],
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def _roof(report: Report) -> dict[str, Any] | None:
@@ -121,14 +116,12 @@ def _roof(report: Report) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
-    if not (problems := problem_map(reports)):
-        return None
-    data: dict[str, Any] = storable({
+def _map(reports: Sequence[Report]) -> Any:
+    problems = problem_map(reports)
+    return None if not problems else storable({
         "configs": [str(config) for config in problems[0].slower],
         "rows": [[*map_cells(row)[:4], list(row.slower.values())] for row in problems],
     })  # fmt: skip
-    return data
 
 
 def _contender(one: RaceEntry) -> list[Any]:

@@ -12,7 +12,6 @@ from triton_ops.cost_model import Model
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.space import Config
 from triton_ops.terminal import Facts
-from triton_ops.timing import Interval
 from triton_ops.values import Trial
 
 FAILED = "failed"
@@ -63,16 +62,10 @@ def ms_text(trial: Trial) -> str:
     return f"{trial.median_ms:.4g}" if trial.ok else "-"
 
 
-def gap_text(gap: Interval | None) -> str:
-    """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
-    if gap is None:
-        return "-"
-    return f"{gap.centre:+.2%} ({gap.low:+.2%} to {gap.high:+.2%})"
-
-
 def contender_cells(one: RaceEntry) -> list[str]:
-    """One line of the last comparison: time, gap, rounds, outcome, config."""
-    return [ms_text(one.trial), gap_text(one.gap), str(one.rounds), one.fate, str(one.trial.config)]
+    """One line of the last comparison: time, gap such as `+1.2% (+0.8% to +1.6%)`, rounds, outcome, config."""
+    gap = "-" if one.gap is None else f"{one.gap.centre:+.2%} ({one.gap.low:+.2%} to {one.gap.high:+.2%})"
+    return [ms_text(one.trial), gap, str(one.rounds), one.fate, str(one.trial.config)]
 
 
 def verdict(report: Report) -> dict[str, str]:

@@ -26,20 +26,16 @@ _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 def paste_lines(config: Config, record: Record | None, *, of_triton: bool = True) -> dict[str, str]:
     """Texts to paste, by where they go.
 
-    A callable of Python takes no `triton.Config`; a lockfile needs a record, and one whose kernel can be told.
+    A callable of Python takes no `triton.Config`, in which options stand after the tunables, and none that is null. A
+    lockfile needs a record, and one whose kernel can be told.
     """
-    call = _config_call(config.plain)
+    tunables = {name: value for name, value in config.plain.items() if name not in OPTIONS}
+    options = [f"{name}={config.plain[name]!r}" for name in OPTIONS if config.plain.get(name) is not None]
+    call = f"triton.Config({', '.join([_source(tunables), *options])})"
     texts = {"triton.Config": call, "decorator": f"@triton_ops.autotune(configs=[{call}])"} if of_triton else {}
     texts["plain values"] = _source(dict(config.plain))
     lock, leftovers = lock_of([record] if record is not None else [])
     return texts if record is None or leftovers else {**texts, "lockfile": lock.text}
-
-
-def _config_call(config: Mapping[str, Any]) -> str:
-    """The call that makes the `triton.Config`; options at their place after the tunables, and none that is null."""
-    tunables = {name: value for name, value in config.items() if name not in OPTIONS}
-    options = [f"{name}={config[name]!r}" for name in OPTIONS if config.get(name) is not None]
-    return f"triton.Config({', '.join([_source(tunables), *options])})"
 
 
 def _source(values: Mapping[str, Any]) -> str:
@@ -171,10 +167,11 @@ class Report:
     def rows(self) -> list[TrialRow]:
         """Every config that was tried, in that order."""
         lines = {line.trial.config: (line.at_s, str(line.origin)) for line in self.run.finished}
-        return [
-            self._row(number, trial, *lines.get(config, (None, "")))
-            for number, (config, trial) in enumerate(self.run.trials.items(), 1)
-        ]
+        rows = []
+        for number, (config, trial) in enumerate(self.run.trials.items(), 1):
+            at_s, origin = lines.get(config, (None, ""))
+            rows.append(TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial)))
+        return rows
 
     @cached_property
     def fastest_first(self) -> list[TrialRow]:
@@ -289,9 +286,6 @@ class Report:
             if isinstance(event, Finalist):
                 by_process.setdefault(event.process, {})[event.trial.config] = event
         return by_process
-
-    def _row(self, number: int, trial: Trial, at_s: float | None, origin: str) -> TrialRow:
-        return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
 
     def _fate(self, trial: Trial) -> str:
         if not trial.ok:
