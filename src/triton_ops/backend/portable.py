@@ -34,14 +34,15 @@ import linecache
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from triton_ops.backend.origins import Layers, Origin
-from triton_ops.backend.private import holds_addresses
+from triton_ops.backend.private import bytes_of, holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.base import require
@@ -372,16 +373,16 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if place not in self._storages:
             dtype = str(tensor.dtype).removeprefix("torch.")
             handle = _handle_of(storage) if self._mapped and storage.nbytes() >= _LARGE_BYTES else None
+            drawable = tensor.dtype.is_floating_point  # an index must stay in range
+            content: Any = handle
             if handle is not None:
                 self.holds_handles = True
-                self._storages[place] = _Storage(place[0], place[2], dtype, handle)
-                return self._storages[place]
-            drawable = tensor.dtype.is_floating_point  # an index must stay in range
-            fits = not drawable or storage.nbytes() <= self._bytes_left
-            self._bytes_left -= storage.nbytes() if fits and drawable else 0
-            if not fits:
+            elif drawable and storage.nbytes() > self._bytes_left:
                 self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
-            self._storages[place] = _Storage(place[0], place[2], dtype, _bytes_of(storage) if fits else None)
+            else:
+                self._bytes_left -= storage.nbytes() if drawable else 0
+                content = bytes_of(storage).cpu().numpy().tobytes()
+            self._storages[place] = _Storage(place[0], place[2], dtype, content)
         return self._storages[place]
 
 
@@ -393,18 +394,12 @@ class _Storage:
     size: int
     dtype: str
     content: bytes | tuple[bytes, int] | None
-    _: KW_ONLY
-    cache: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
-    def get(self) -> Any:
-        if "storage" not in self.cache:
-            self.cache["storage"] = self._make()
-        return self.cache["storage"]
-
-    def _make(self) -> Any:
+    @cached_property
+    def memory(self) -> Any:
         torch = require("torch", "making tensors")
         if self.size == 0:
             return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
@@ -428,16 +423,10 @@ def _handle_of(storage: Any) -> tuple[bytes, int] | None:
     return TorchDevice(str(storage.device)).handle(require("torch", "sending tensors"), storage.data_ptr())
 
 
-def _bytes_of(storage: Any) -> bytes:
-    torch = require("torch", "sending tensors")
-    view = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return bytes(view.cpu().numpy().tobytes())
-
-
 def _tensor(
     storage: _Storage, dtype: str, offset: int, shape: Sequence[int], stride: Sequence[int], requires_grad: bool
 ) -> Any:
     torch = require("torch", "making tensors")
     tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
-    tensor.set_(storage.get(), offset, tuple(shape), tuple(stride))
+    tensor.set_(storage.memory, offset, tuple(shape), tuple(stride))
     return tensor.requires_grad_(requires_grad)

@@ -223,7 +223,7 @@ class Protection:
         def copy(tensor: Any) -> Any:
             torch = require("torch", "copying tensors")
             fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            fresh.set_(copies[_place(tensor.untyped_storage())], *_layout(tensor))
+            fresh.set_(copies[place_of(tensor)], *_layout(tensor))
             return fresh.requires_grad_(tensor.requires_grad)
 
         return arguments.map(copy)
@@ -286,12 +286,13 @@ class Protection:
         """The place of a tensor over its storage now."""
         storage = tensor.untyped_storage()
         return Form(
-            tensor=tensor, storage=storage, place=_place(storage), size_bytes=storage.nbytes(), layout=_layout(tensor),
+            tensor=tensor, storage=storage, place=place_of(tensor), size_bytes=storage.nbytes(), layout=_layout(tensor),
             dtype=tensor.dtype, requires_grad=tensor.requires_grad,
         )  # fmt: skip
 
     def _differences(self) -> Iterator[int]:
-        places = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
+        saved = self._saved.items()
+        places = {at for at, (now, old) in saved if not Protection.same_bytes(bytes_of(now), bytes_of(old))}
         yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
         yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
 
@@ -339,10 +340,7 @@ def _layout(tensor: Any) -> tuple[int, Any, Any]:
 
 def place_of(tensor: Any) -> tuple[str, int]:
     """Device and address of the storage behind a tensor."""
-    return _place(tensor.untyped_storage())
-
-
-def _place(storage: Any) -> tuple[str, int]:
+    storage = tensor.untyped_storage()
     return str(storage.device), storage.data_ptr()
 
 
@@ -355,20 +353,16 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     for tensor in tensors:
         TensorSpec.check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
-        longest = storages.setdefault(_place(storage), storage)
+        longest = storages.setdefault(place_of(tensor), storage)
         if storage.nbytes() > longest.nbytes():
-            storages[_place(storage)] = storage
+            storages[place_of(tensor)] = storage
     return storages
 
 
-def _same(a: Any, b: Any) -> bool:
-    torch = require("torch", "comparing tensors")
-    return Protection.same_bytes(_bytes(torch, a), _bytes(torch, b))
-
-
-def _bytes(torch: Any, storage: Any) -> Any:
-    view = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return view.set_(storage)
+def bytes_of(storage: Any) -> Any:
+    """A flat tensor of the bytes of a storage, over the same memory."""
+    torch = require("torch", "reading tensors")
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 @dataclass(frozen=True)
@@ -425,8 +419,7 @@ def _room(tensor: Any) -> tuple[Any, int]:
     size = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
     zone_bytes = -(-size // _STEP_BYTES) * _STEP_BYTES
     room = torch.full((storage.nbytes() + 2 * zone_bytes,), _PATTERN, dtype=torch.uint8, device=tensor.device)
-    old = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-    room[zone_bytes : zone_bytes + storage.nbytes()] = old
+    room[zone_bytes : zone_bytes + storage.nbytes()] = bytes_of(storage)
     return room, zone_bytes
 
 
@@ -435,28 +428,17 @@ def poison(values: Any, pattern: int = 0) -> None:
 
     Pattern 1 is the largest finite number, the largest integer less 90, or True.
     """
-    if Arguments.is_array(values):
-        _poison_array(values, pattern)
+    dtype, is_array = values.dtype, Arguments.is_array(values)
+    if is_array and not (values.flags.writeable and dtype.kind in "bcfiu"):
         return
-    torch = require("torch", "checking results")
-    if values.dtype is torch.bool:
-        values.fill_(bool(pattern))
-    elif values.dtype.is_floating_point or values.dtype.is_complex:
-        values.fill_(torch.finfo(values.dtype).max if pattern else math.nan)
+    library = require("numpy" if is_array else "torch", "checking results")
+    fill = values.fill if is_array else values.fill_
+    if str(dtype).endswith("bool"):
+        fill(bool(pattern))
+    elif dtype.kind in "cf" if is_array else dtype.is_floating_point or dtype.is_complex:
+        fill(library.finfo(dtype).max if pattern else math.nan)
     else:
-        values.fill_(torch.iinfo(values.dtype).max - 90 * pattern)
-
-
-def _poison_array(array: Any, pattern: int) -> None:
-    numpy = require("numpy", "checking results")
-    if not array.flags.writeable:
-        return
-    if array.dtype.kind == "b":
-        array.fill(bool(pattern))
-    elif array.dtype.kind in "fc":
-        array.fill(numpy.finfo(array.dtype).max if pattern else math.nan)
-    elif array.dtype.kind in "iu":
-        array.fill(numpy.iinfo(array.dtype).max - 90 * pattern)
+        fill(library.iinfo(dtype).max - 90 * pattern)
 
 
 class ArgumentSet:

@@ -93,17 +93,14 @@ def _changed_settings() -> dict[str, Any]:
 
 def _backend(callback: Any) -> dict[str, Any]:
     """The innermost backend; not its name, which of an object may be its address."""
-    while (inner := _inner(callback)) is not None:
+    layers = "_torchdynamo_orig_backend", _ORIGINAL
+    while (inner := next(filter(None, (getattr(callback, name, None) for name in layers)), None)) is not None:
         callback = inner
     if hasattr(callback, "config"):
         return {"backend": type(callback).__name__, "options": callback.config}
     if hasattr(callback, "compiler_fn"):
         return {"backend": callback.compiler_fn, "options": getattr(callback, "kwargs", None)}
     return {"backend": callback}
-
-
-def _inner(callback: Any) -> Any:
-    return getattr(callback, "_torchdynamo_orig_backend", None) or getattr(callback, _ORIGINAL, None)
 
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
@@ -385,7 +382,8 @@ class Reader:
 
     def _read_value(self, name: str, value: Any) -> None:
         if isinstance(value, Enum):
-            self._read_enum(name, value)
+            self.parts[name] = f"{label(type(value))}.{value.name}"
+            self._add(f"{name}.value", value.value)
         elif isinstance(value, functools.partial):
             self.parts[name] = label(value)
             self._add(f"{name}.func", value.func)
@@ -405,22 +403,15 @@ class Reader:
             self._places[id(value)] = (value, name)
             self._read_changeable(name, value)
 
-    def _read_enum(self, name: str, member: Enum) -> None:
-        self.parts[name] = f"{label(type(member))}.{member.name}"
-        self._add(f"{name}.value", member.value)
-
     def _read_changeable(self, name: str, value: Any) -> None:
         if id(value) in self._working_memory:
             self.parts[name] = _WORKING_MEMORY
         elif (shape := _array(value)) is not None:
             self.parts[name] = shape
             self._note_package(type(value).__module__)
-        elif isinstance(value, (dict, MappingProxyType)):
+        elif isinstance(value, (dict, MappingProxyType, *_ITEMS)):
             self.parts[name] = f"{label(type(value))} of {len(value)}"
-            self._add_items(name, value.items())
-        elif isinstance(value, _ITEMS):
-            self.parts[name] = f"{label(type(value))} of {len(value)}"
-            self._add_items(name, enumerate(value))
+            self._add_items(name, value if isinstance(value, Mapping) else enumerate(value))
         elif isinstance(value, set):
             self._read_set(name, value)
         else:
@@ -438,11 +429,7 @@ class Reader:
         self._note_package(cls.__module__)
         if self._read_compilation(name, value):
             return
-        if (
-            cls.__module__.partition(".")[0] in _STATELESS
-            or cls.__module__ in _STATELESS
-            or cls.__name__ == "Generator"
-        ):
+        if not _STATELESS.isdisjoint({cls.__module__, cls.__module__.partition(".")[0]}) or cls.__name__ == "Generator":
             return
         if (public := found_by_name(value)) is not None and not self._is_users(cls.__module__):
             self.parts[name] = public

@@ -314,11 +314,10 @@ def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
         for plan in plans:
             own = replace(plan.footprint, registers=round(plan.footprint.registers * share))
             schedules.append(plan.schedule(footprint if plan is worst else own))
-        alone: dict[str, float] = {}
+        alone: Counter[str] = Counter()
         for one in schedules:
-            for name, each in one.alone_ms.items():
-                alone[name] = alone.get(name, 0.0) + each
-        return Schedule(sum(one.time_ms for one in schedules), sum(one.waves for one in schedules), alone)
+            alone.update(one.alone_ms)
+        return Schedule(sum(one.time_ms for one in schedules), sum(one.waves for one in schedules), {**alone})
 
     return TilePlan(worst.warps, worst.footprint, schedule)
 

@@ -469,11 +469,7 @@ class ProductTiles:
                 waits_ns = inf
             time_ms = times.time_ms + (form.described_ns + waits_ns) / 1e6
             times = Schedule(time_ms, times.waves, times.alone_ms)
-            return (
-                _with_second_launch(times, loop, block, form, machine)
-                if form.algorithm in ("split_k", "stream_k")
-                else times
-            )
+            return _with_second_launch(times, loop, block, form, machine)
 
         sums = _sums(block, form.sums, self.promoted, self.scaled)
         return TilePlan(block.warps, _form_guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
@@ -540,10 +536,12 @@ def _of_programs(loop: TileLoop, block: TileBlock, form: _Form, machine: Machine
 
 
 def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form: _Form, machine: Machine) -> Schedule:
-    """The schedule with the launch that adds the parts up, which are still in L2."""
+    """The schedule with the launch that adds the parts up, which are still in L2; as it is where tiles are whole."""
     programs = form.programs * machine.units
     if form.algorithm == "split_k":
         parts, tiles = loop.blocks * form.parts, loop.blocks
+    elif form.algorithm != "stream_k":
+        return first
     else:
         tiles = loop.blocks % programs
         parts = tiles + programs if tiles else 0
@@ -555,10 +553,8 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
 
 def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
     """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
-    terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
-    return (
-        block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms) / max(int(config.get("SUMS", 1)), 1)
-    )
+    terms, sums = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS), max(int(config.get("SUMS", 1)), 1)
+    return block.rows * block.columns / _ADDS_PER_CYCLE * max(1.0, block.step / terms) / sums
 
 
 def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
