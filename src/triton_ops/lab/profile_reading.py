@@ -309,7 +309,6 @@ def _count(header: Sequence[str], row: Sequence[str]) -> int:
 
 
 _OF_ROCPROF = frozenset({"gpuid", "dispatchid", "agentid", "durationns", "endns", "endtimestamp"})
-_AXES = ("x", "y", "z")
 _KIB_COUNTERS = {"fetchsize": "dram__bytes_read.sum", "writesize": "dram__bytes_write.sum"}
 _CALLS_OF_HOST = re.compile(r"(?:__)?(?:hip|hsa_?|cu)[A-Z_a-z]*$")
 
@@ -344,11 +343,8 @@ def _dispatch(cells: Mapping[str, str]) -> dict[str, Quantity]:
     def first(*columns: str) -> Quantity | None:
         return next((numbers[name] for name in columns if name in numbers and numbers[name].measured), None)
 
-    took, begun, ended = (
-        first("durationns", "averagens"),
-        first("beginns", "starttimestamp"),
-        first("endns", "endtimestamp"),
-    )
+    took = first("durationns", "averagens")
+    begun, ended = first("beginns", "starttimestamp"), first("endns", "endtimestamp")
     if took is None and begun and ended and begun.value != 0:  # a begin of 0 was not taken
         whole = None if begun.value is None or ended.value is None else ended.value - begun.value
         took = Quantity(whole, "", f"{ended.text} - {begun.text}")
@@ -379,7 +375,7 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
     """Threads of a block, and blocks: rocprof counts the threads of the grid along each axis."""
 
     def size(*columns: str) -> list[float]:
-        axes = [quantity(cells.get(f"{columns[-1]}{axis}", ""), "").value for axis in _AXES]
+        axes = [quantity(cells.get(f"{columns[-1]}{axis}", ""), "").value for axis in "xyz"]
         whole = next((quantity(cells[name], "").value for name in columns if name in cells), None)
         return [one for one in axes if one] or [one for one in [whole] if one]
 

@@ -168,7 +168,7 @@ _log = logging.getLogger("triton_ops")
 
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
-    model = None if uses_readings(target, undeclared) else recorded_model(target.head)
+    model = None if undeclared else recorded_model(target.head)
     if model is not None:
         return [model.prior]
     readings, machine = recorded_readings(target), Machine.of(DeviceSpec.named(target.device))
@@ -176,11 +176,6 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
         return []
     prior = readings.prior(machine, list(target.space))
     return [] if prior.silent else [prior]
-
-
-def uses_readings(target: Recording, undeclared: bool) -> bool:
-    """Return True if a search goes by what was read of the kernel: only if no work is declared that counts."""
-    return undeclared or recorded_model(target.head) is None
 
 
 def recorded_readings(target: Recording) -> Readings | None:
@@ -486,7 +481,7 @@ def _replay(job: _Job) -> ReplayRun:
 
 def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
     target, searcher = _searcher(job)
-    reads = job.plan.model and uses_readings(target, job.plan.undeclared)
+    reads = job.plan.model and (job.plan.undeclared or recorded_model(target.head) is None)
     readings = recorded_readings(target) if reads else None
     texts = 0 if readings is None else len(readings.works)
     return live_replay(target, searcher, effort, seed=job.seed, conditions=conditions, texts_read=texts)

@@ -123,10 +123,6 @@ class SpillEvidence:
         """Bytes of registers that the largest accumulator takes of a block; None without products."""
         return None if self.accumulator is None else ACCUMULATED_BYTES * prod(self.accumulator)
 
-    def timed(self, median_ms: dict[str, float]) -> SpillEvidence:
-        """The same with the time that was measured, by the text of the config."""
-        return replace(self, median_ms=median_ms.get(self.config.text))
-
 
 class Examiner:
     """Compiles configs of one kernel without a GPU, and gathers the evidence of each."""
@@ -222,11 +218,6 @@ class CureTrial:
         """True if the change helps."""
         return self.verdict in (CURES, HELPS)
 
-    def timed(self, median_ms: dict[str, float]) -> CureTrial:
-        """The same with the times that were measured, by the text of the config."""
-        before, *steps = (one.timed(median_ms) for one in (self.before, *self.steps))
-        return CureTrial(self.name, self.why, before, tuple(steps))
-
 
 def healthy(evidence: SpillEvidence) -> bool:
     """Return True for a config that spills nothing worth a word."""
@@ -269,9 +260,14 @@ class SpillReport:
 
     def timed(self, median_ms: dict[str, float]) -> SpillReport:
         """The same with the times of verified configs by their texts, in place of the note that nothing was checked."""
+
+        def timed(step: SpillEvidence) -> SpillEvidence:
+            return replace(step, median_ms=median_ms.get(step.config.text))
+
         notes = tuple(note for note in self.notes if not note.startswith(_UNCHECKED))
-        attempts = tuple(one.timed(median_ms) for one in self.tried)
-        return replace(self, before=self.before.timed(median_ms), tried=attempts, notes=notes)
+        before = timed(self.before)
+        attempts = tuple(replace(one, before=before, steps=tuple(map(timed, one.steps))) for one in self.tried)
+        return replace(self, before=before, tried=attempts, notes=notes)
 
 
 _UNCHECKED = "nothing was checked"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import typer
 
@@ -38,11 +38,6 @@ _OTHER = re.compile(r"[^A-Za-z0-9 ]")
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")  # of a shell
 
 
-class _Section(Protocol):
-    def printed(self, columns: int | None) -> Iterator[str]: ...
-    def markdown(self) -> Iterator[str]: ...
-
-
 class Facts:
     """Facts, tables and texts in their order for people, and the data of a JSON document for scripts.
 
@@ -56,7 +51,7 @@ class Facts:
         self.messages: list[tuple[str, str, str]] = []
         self.failed: list[tuple[str, str, str]] = []
         self._data = data
-        self._parts: list[_Section] = []
+        self._parts: list[_Table | _Text | _Lines | _Heading] = []
 
     def table(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = (), *, title: str = "",

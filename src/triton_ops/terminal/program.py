@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, an
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
 
 
+@dataclass(frozen=True)
 class Program:
     """A program of commands, each imported when it is called.
 
@@ -34,20 +36,14 @@ class Program:
     and its function have the values of a metavar, for completion.
     """
 
-    def __init__(
-        self,
-        name: str,
-        help: str,  # noqa: A002 - as the parser calls it
-        *,
-        version: str,
-        epilog: str,
-        sections: Mapping[str, Mapping[str, _Place]],
-        groups: Mapping[str, str],
-        former: Mapping[str, str],
-        words: Mapping[str, tuple[str, str]],
-    ) -> None:
-        self.name, self.help, self.version, self.epilog = name, help, version, epilog
-        self.sections, self.groups, self.former, self.words = sections, groups, former, words
+    name: str
+    help: str
+    version: str
+    epilog: str
+    sections: Mapping[str, Mapping[str, _Place]]
+    groups: Mapping[str, str]
+    former: Mapping[str, str]
+    words: Mapping[str, tuple[str, str]]
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run a command by the words after the program's name, and return the exit code."""
