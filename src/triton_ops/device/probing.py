@@ -83,7 +83,9 @@ class TorchDevice:
         try:
             context.__enter__()
         except (RuntimeError, AssertionError) as error:
-            raise _unusable(self.name, error) from error
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            hint = "`triton-ops doctor` says what works here"
+            raise DeviceError(f"{self.name} cannot be used: {reason}", self.name, hint=hint) from error
         try:
             yield
         finally:
@@ -201,13 +203,6 @@ class TorchDevice:
         assert isinstance(vendor, MapsMemory)
         with self.current():
             vendor.copy_mapped(handle, address, count)
-
-
-def _unusable(device_name: str, error: Exception) -> DeviceError:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return DeviceError(
-        f"{device_name} cannot be used: {reason}", device_name, hint="`triton-ops doctor` says what works here"
-    )
 
 
 _CPU_VERSION = re.compile(r"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # of a build for CPUs alone
