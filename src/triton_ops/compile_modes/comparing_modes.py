@@ -154,9 +154,7 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
     if isinstance(warmup, bool) or not isinstance(warmup, Integral) or int(warmup) < 1:
         raise SettingsError(f"warmup is {warmup!r}; it must be a number of calls, 1 or more")
     for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
-        if value is None and name != "seconds":
-            continue
-        if not is_positive(value):
+        if not is_positive(value) and (value is not None or name == "seconds"):
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 
@@ -265,7 +263,8 @@ class Comparing:
             return
         with self._turn():
             self._enter(mode, eager)
-        self._make_room(eager)
+        for process in sorted(self._alive(eager), key=lambda each: each.relative)[_MOST_ALIVE:]:
+            process.close()  # so many models need not lie in memory at the same time
 
     def _enter(self, mode: CompileMode, eager: ModeProcess) -> None:
         assert self._folder is not None
@@ -293,11 +292,6 @@ class Comparing:
     def _alive(self, eager: ModeProcess) -> list[ModeProcess]:
         return [each for each in self._processes if each is not eager and each.alive]
 
-    def _make_room(self, eager: ModeProcess) -> None:
-        """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
-        for process in sorted(self._alive(eager), key=lambda each: each.relative)[_MOST_ALIVE:]:
-            process.close()
-
     def _vary(self, eager: ModeProcess) -> None:
         """Try variations of the slowest tuned modes, each in one option."""
         timed = [row for row in self._rows.values() if row.relative is not None]
@@ -323,12 +317,10 @@ class Comparing:
         with self._turn():
             winner = self._rounds.race(eager, alive, seconds)
         for process in [eager, *alive]:
-            if not (process.loss or process.arm.visits):  # the race ended before its turn
-                continue
-            row = self._row(process, eager)
-            self._rows[row.name] = row
-            if not row.ok:
-                self._keep(row)
+            if process.loss:
+                self._keep(self._row(process, eager))
+            elif process.arm.visits:  # else the race ended before its turn
+                self._rows[process.mode.name] = row_of(process, eager)
         self._add_aliases()
         return winner
 

@@ -350,7 +350,12 @@ def refusal(way: CompileMode) -> str:
     if way.eager or way.backend != INDUCTOR:
         return ""
     if way.mode is not None:
-        return _mode_refusal(way.mode, sorted(mode_options()))
+        modes, hyphens = sorted(mode_options()), way.mode.replace("_", "-")
+        if way.mode in modes:
+            return ""
+        if hyphens in (*modes, *_SETS):
+            return f"modes are written with hyphens: {hyphens} instead of {way.mode}"
+        return _unknown("mode or option set", way.mode, [*modes, EAGER, *_SETS])
     present = option_values()
     wrong = [
         wrong_list(name, value) or _wrong_type(name, value)
@@ -403,15 +408,6 @@ def _wrong_type(name: str, value: Any) -> str:
     if not isinstance(kind, type) or isinstance(value, kind):
         return ""
     return f"{name} is {value!r}; torch takes {kind.__name__} for it"
-
-
-def _mode_refusal(mode: str, modes: Sequence[str]) -> str:
-    if mode in modes:
-        return ""
-    hyphens = mode.replace("_", "-")
-    if hyphens in (*modes, *_SETS):
-        return f"modes are written with hyphens: {hyphens} instead of {mode}"
-    return _unknown("mode or option set", mode, [*modes, EAGER, *_SETS])
 
 
 def _unknown(what: str, name: str, names: Sequence[str]) -> str:

@@ -198,10 +198,12 @@ class ModelRunner:
 
     def results(self, call: Arguments) -> list[Any]:
         """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
-        buffers = self._workload.buffers
+        buffers, gradients = self._workload.buffers, {}
         before, arguments = Protection(buffers.values()), call.map(copied)
         output = self._trained(arguments) if self.training else self(arguments)
-        results = [ReferenceResults.kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
+        if self.training:
+            gradients = {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
+        results = [ReferenceResults.kept(each) for each in gathered(output, gradients, buffers, arguments)]
         before.restore()
         return results
 
@@ -234,11 +236,6 @@ class ModelRunner:
         output = self._function(*call.positional, **call.keyword)
         self._loss(output).backward()
         return output
-
-    def _gradients(self) -> dict[str, Any]:
-        if not self.training:
-            return {}
-        return {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
 
 
 def checked_loss(loss: Any) -> None:
