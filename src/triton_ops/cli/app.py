@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from triton_ops import __version__
-from triton_ops.terminal import Program, end_at_once_when_interrupted
+from triton_ops.terminal import Program
 
 _EPILOG = """\b
 Exit codes:
@@ -104,11 +103,6 @@ PROGRAM = Program(
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code; without `arguments` end the process with that code."""
-    if arguments is None:
-        end_at_once_when_interrupted()
-    code = PROGRAM.run(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None:
-        sys.exit(code)
-    return code
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code."""
+    return PROGRAM.run(arguments)

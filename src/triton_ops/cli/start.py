@@ -23,4 +23,4 @@ def main() -> None:
         sys.exit(_NO_PACKAGE)
     gc.freeze()
     gc.enable()
-    program.main()
+    sys.exit(program.main(sys.argv[1:]))

@@ -1,8 +1,14 @@
-"""The program: its commands by sections, imported when they are called, the names that they had, and completion."""
+"""The program: its commands by sections, imported when they are called, the names that they had, and completion.
+
+Errors of a command become lines on stderr and exit codes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +19,29 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from triton_ops.terminal.console import State, paragraph, say
+from triton_ops import settings
+from triton_ops.exceptions import (
+    CacheError,
+    DeviceError,
+    MissingDependencyError,
+    NotLoadedError,
+    RunLogError,
+    TritonKernelError,
+    TuningFailedError,
+    UntunedError,
+)
+from triton_ops.terminal.console import (
+    ExitCode,
+    State,
+    paragraph,
+    say,
+    tell,
+    tell_failures,
+    tell_trace,
+    with_open_streams,
+)
+from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
-from triton_ops.terminal.running import run
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
@@ -24,6 +50,12 @@ _ONE_LINE = 1 << 20  # columns, more than any text has
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
+_USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
+_CODES = {
+    TuningFailedError: ExitCode.NONE_RAN, DeviceError: ExitCode.NO_DEVICE, MissingDependencyError: ExitCode.NO_DEVICE,
+    CacheError: ExitCode.NO_RECORD, RunLogError: ExitCode.NO_RECORD, UntunedError: ExitCode.NO_RECORD,
+    NotLoadedError: ExitCode.NOT_LOADED, TritonKernelError: ExitCode.BAD_INPUT, _USAGE_ERROR: ExitCode.BAD_INPUT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,11 +78,37 @@ class Program:
     words: Mapping[str, tuple[str, str]]
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Run a command by the words after the program's name, and return the exit code."""
+        """Run a command by the words after the program's name, write what it says, and return the exit code."""
         if arguments[:1] == [COMPLETE]:
             say(*self.candidates(arguments[1:]))
             return 0
-        return run(lambda: self.root, arguments, self.name, self.version)
+        with_open_streams()
+        with _messages():
+            return self._run(list(arguments))
+
+    def _run(self, arguments: list[str]) -> int:
+        try:
+            with raised_when_interrupted(__file__):
+                # Its `main` would end on Ctrl-C in silence.
+                with self.root.make_context(self.name, arguments, obj=self.version) as context:
+                    said = self.root.invoke(context)
+                code = 0 if said is None else said.written()
+            if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
+                raise KeyboardInterrupt
+        except typer.Exit as end:
+            return end.exit_code
+        except (KeyboardInterrupt, typer.Abort):
+            tell("interrupted")
+            return INTERRUPTED
+        except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
+            if was_interrupted():
+                tell("interrupted")
+                return INTERRUPTED
+            if type(error).__name__ != "NoArgsIsHelpError":
+                return _report(error)
+            error.show()  # type: ignore[attr-defined]
+            return ExitCode.BAD_INPUT
+        return code
 
     @cached_property
     def root(self) -> TyperGroup:
@@ -139,6 +197,70 @@ class Program:
         if isinstance(at, _ImportedLater):
             return None, at, rest
         return at, at.itself if isinstance(at, _Views) else None, rest
+
+
+@contextlib.contextmanager
+def _messages() -> Iterator[None]:
+    State.verbose = State.as_json = False
+    State.renamed = ""
+    log, handler = logging.getLogger("triton_ops"), _ToStderr()
+    before = log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before
+
+
+def _exit_code(error: BaseException) -> int:
+    if _folder_is_gone(error) or (isinstance(error, UntunedError) and State.renamed):  # a former name ends as it did
+        return ExitCode.BAD_INPUT
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), ExitCode.INTERNAL_ERROR)
+
+
+def _folder_is_gone(error: BaseException) -> bool:
+    """Tell whether a relative path failed since the folder in which the command was called was deleted."""
+    return isinstance(error, FileNotFoundError) and settings.current_folder() is None
+
+
+def _report(error: Exception) -> int:
+    """Write an error as one line on stderr, after `-v` with its trace, and return the exit code."""
+    code = _exit_code(error)
+    if isinstance(error, TuningFailedError):
+        failures = zip(error.failures, error.traces, strict=True)
+        tell_failures(
+            (" ".join(f"{name}={value}" for name, value in config.items()) or "(empty)", reason, trace)
+            for (config, reason), trace in failures
+        )
+    elif State.verbose and not isinstance(error, _USAGE_ERROR):
+        tell_trace("".join(traceback.format_exception(error)))
+    if State.renamed:
+        tell(State.renamed)
+    tell(_text(error, code), "error", "red")
+    return code
+
+
+def _text(error: Exception, code: int) -> str:
+    if isinstance(error, _USAGE_ERROR):
+        context = getattr(error, "ctx", None)
+        message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+        return f"{message} (hint: {context.command_path if context else 'triton-ops'} --help)"
+    if _folder_is_gone(error):
+        return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
+    if isinstance(error, MissingDependencyError) and error.name is not None:
+        return f"this command needs {error.name}, which is not installed (hint: {error.hint})"
+    if code != ExitCode.INTERNAL_ERROR:
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"
+
+
+class _ToStderr(logging.Handler):
+    """A log handler that writes each message as one line, `warning: …`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage(), record.levelname.lower(), "yellow")
 
 
 def _show_version(context: typer.Context, value: bool) -> None:
