@@ -19,7 +19,7 @@ from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel,
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernel_ir.machine_code import Usage, amdgcn_usage, cubin_usage, features, load_widths  # noqa: E402
+from triton_ops.kernel_ir.machine_code import Usage, amdgcn_usage, cubin_usage, features, load_widths, widths_by_line  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -206,6 +206,18 @@ def test_instructions(arch, mma, wide):
     assert (found.mma, found.load_bytes) == (mma, wide)
     assert narrow.load_bytes == 2, "rows of 77 elements are not aligned"
     assert rows.mma == "none"
+
+
+def test_a_width_belongs_to_the_line_that_calls_what_is_tritons_own():
+    ptx = """
+    .file 1 "/home/user" "kernel.py"
+    .file 2 "/lib/triton/language/standard.py"
+    .loc 2 293 36 // standard.py:293:36 @[ kernel.py:34:22 ]
+    ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+    .loc 1 35 9 // kernel.py:35:9
+    st.global.b16 [ %rd1 + 0 ], %rs1;
+    """
+    assert widths_by_line(ptx) == {("load", "kernel.py", 34): [16], ("store", "kernel.py", 35): [2]}
 
 
 def test_loads_are_counted_by_width():
