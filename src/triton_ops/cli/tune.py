@@ -127,15 +127,15 @@ def tune_command(
             among = None if problems is None else load_kernels(kernels or ())
         return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
-    asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg), widen=widen)
+    typed_target = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg), widen=widen)
     _check(dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
     with only_data_on_stdout():
-        loaded = asked.load()
+        loaded = typed_target.load()
     bar = ProgressBar()
     try:
         with only_data_on_stdout(), watched(bar, watch_port or 0, tell) if watch else nullcontext(bar) as listener:
-            operation, own_space, extents, element = asked.tuned(loaded)
+            operation, own_space, extents, element = typed_target.tuned(loaded)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),

@@ -297,8 +297,8 @@ _MOST_NOTED = 256  # configs of a space: more would make the list of misses, rec
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    of, given = TuneProblem.spec_of, arguments.items()
-    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
+    of, items = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in items}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
     if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):

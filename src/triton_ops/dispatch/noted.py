@@ -134,8 +134,8 @@ class NotedOperation(Operation):
             if reached:
                 if memory == "cpu" and not with_values:
                     reason = next((one for one in errors if not isinstance(one, SystemExit)), None)
-                    said = "" if reason is None else f" ({CandidateError.one_line(reason)})"
-                    why = f"{_name_of(function)} cannot be run on tensors without values{said}"
+                    detail = "" if reason is None else f" ({CandidateError.one_line(reason)})"
+                    why = f"{_name_of(function)} cannot be run on tensors without values{detail}"
                     tell(f"{why}: where --arg gives none, floats are 0 and whole numbers 0 to 127", "note", "yellow")
                 return reached[0]
         last = next(reversed(errors), None)

@@ -389,16 +389,15 @@ def lock_command(
         return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = Lockfile.read(lockfile, or_empty=not check)
-        kept = Lockfile() if fresh else before
-        after = (
-            Lockfile.read(against)
-            if against is not None
-            else _with_expected(which, str(gpu), plan, kept, cache_dir, kernels or ())
-            if expected
-            else before
-            if (check or measured_only) and not matching(None, cache_dir)
-            else _from_records(which, gpu, plan, kept, cache_dir)
-        )
+        pinned = Lockfile() if fresh else before
+        if against is not None:
+            after = Lockfile.read(against)
+        elif expected:
+            after = _with_expected(which, str(gpu), plan, pinned, cache_dir, kernels or ())
+        elif (check or measured_only) and not matching(None, cache_dir):
+            after = before
+        else:
+            after = _from_records(which, gpu, plan, pinned, cache_dir)
         after = after.without(lambda entry: measured_only and entry.origin.expected)
         if not check:
             after.write(lockfile)

@@ -92,8 +92,8 @@ class ByBatch(Format):
         """The fastest config of each batch size; see `Format`."""
         for row in table.rows:
             if missing := [name for name in self.tunables if name not in row.config]:
-                said = f"config ({row.config}) has no {', '.join(missing)}, which the engine needs"
-                raise SettingsError(said, hint=f"--rename OURS={missing[0]}")
+                message = f"config ({row.config}) has no {', '.join(missing)}, which the engine needs"
+                raise SettingsError(message, hint=f"--rename OURS={missing[0]}")
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
         if self.dtypes and (dtype := table.facts.get("dtype")) not in self.dtypes:

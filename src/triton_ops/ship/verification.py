@@ -71,8 +71,8 @@ def unknown_values(case: BoundEntry) -> list[str]:
     Their values are not kept, and those that are made up may lead a kernel outside of other tensors. An operation makes
     the values of its own problems.
     """
-    made = {} if case.by_shape is not None else case.specs or {}
-    specs = case.entry.call.values if isinstance(case.entry.call, NotedCall) else made
+    generated = {} if case.by_shape is not None else case.specs or {}
+    specs = case.entry.call.values if isinstance(case.entry.call, NotedCall) else generated
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]

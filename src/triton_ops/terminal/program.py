@@ -91,8 +91,8 @@ class Program:
             with raised_when_interrupted(__file__):
                 # Its `main` would end on Ctrl-C in silence.
                 with self.root.make_context(self.name, arguments, obj=self.version) as context:
-                    said = self.root.invoke(context)
-                code = 0 if said is None else said.written()
+                    facts = self.root.invoke(context)
+                code = 0 if facts is None else facts.written()
             if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
                 raise KeyboardInterrupt
         except typer.Exit as end:
