@@ -388,7 +388,7 @@ def space_around(
 
     The other names keep their values in `names`, and so does a constant that covers an extent.
     """
-    read = ReadSpace.of(function, values, grid=grid)
+    read = ReadSpace.of(function, {name: value for name, value in values.items() if name not in names}, grid=grid)
     tunables = {**names, **{name: tile for name, tile in read.tunables.items() if name in names}, **read.options}
     rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in read.first.items() if name in read.options}
