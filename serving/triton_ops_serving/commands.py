@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import TuneProblem, tune_many
-from triton_ops.base import NamedFile, installed_version
+from triton_ops.base import DamagedError, NamedFile, Sealed, fingerprint, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -254,7 +255,9 @@ def export_command(
     return facts.as_markdown if markdown else facts
 
 
-_BEFORE = ".before"  # the ending of a table that an export has replaced; an empty file where there was none
+_BEFORE = ".before"
+"""The ending of the file that has what an export replaced, None for no table, and the fingerprint of what it wrote."""
+_BYTES = "latin-1"  # of any bytes as a text of JSON
 
 
 def _written(
@@ -263,14 +266,16 @@ def _written(
     """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
     pinned = rows_of(lock, problem.form, problem.facts, place.device)
     form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
-    path, own = form.places(folder, facts)[0], dict(now.rows) if now else {}
+    path, own = form.file_below(folder, facts), dict(now.rows) if now else {}
     rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
     if not dry_run and (rows != own or now is None or now.path.resolve() != path.resolve()):
         table = Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items()))
-        form.content(table)  # refuses what the engine cannot have before anything is replaced
+        text = form.text(table)  # refuses what the engine cannot have before anything is replaced
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            NamedFile(path.with_name(path.name + _BEFORE)).write(path.read_bytes() if path.is_file() else b"")
+            before = path.read_bytes().decode(_BYTES) if path.is_file() else None
+            backup = Sealed({"before": before, "exported": fingerprint(text)})
+            NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
         except OSError as error:
             why = error.strerror or error
             raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
@@ -288,12 +293,20 @@ def _written(
 
 
 def _undone(place: Place, problem: EngineProblem, folder: Path) -> list[dict[str, Any]]:
-    path = format_named(problem.form).places(folder, place.facts(problem))[0]
-    before = path.with_name(path.name + _BEFORE)
-    if not before.is_file():
+    """Put back what the last export replaced; CacheError where the table is not the one that it wrote."""
+    path = format_named(problem.form).file_below(folder, place.facts(problem))
+    backup = path.with_name(path.name + _BEFORE)
+    if not backup.is_file():
         return []
-    content = before.read_bytes()
-    NamedFile(path).write(content) if content else path.unlink(missing_ok=True)
-    before.unlink()
-    now = "the table that was there before" if content else "no table"
+    try:
+        content = Sealed.read(NamedFile(backup).read())
+        before, exported = content["before"], content["exported"]
+        table = NamedFile(path).read().decode(_BYTES)
+    except (OSError, DamagedError, KeyError) as error:
+        raise CacheError(f"{path} cannot be put back: {error}", hint=f"look at {backup}") from error
+    if fingerprint(table) != exported:
+        raise CacheError(f"{path} has changed since it was exported: nothing is put back", hint=f"look at {backup}")
+    path.unlink() if before is None else NamedFile(path).write(before.encode(_BYTES))
+    backup.unlink()
+    now = "no table" if before is None else "the table that was there before"
     return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": None, "source": "undo"}]

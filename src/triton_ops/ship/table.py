@@ -190,14 +190,23 @@ class Format(Protocol):
         """The JSON object of a table, as the engine reads it; SettingsError if it cannot have the table."""
         ...
 
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write a table where the engine looks for it below `folder`, and return the file."""
-        path, content = self.places(folder, table.facts)[0], self.content(table)
+    def text(self, table: Table) -> str:
+        """The text of a table's file; SettingsError as of `content`."""
+        return json.dumps(self.content(table), indent=4) + "\n"
+
+    def file_below(self, folder: Path, facts: Mapping[str, Any]) -> Path:
+        """The file below `folder` in which the engine looks first; SettingsError for facts that lead out of it."""
+        path = self.places(folder, facts)[0]
         if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
             raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
+        return path
+
+    def write(self, table: Table, folder: Path) -> Path:
+        """Write a table where the engine looks for it below `folder`, and return the file."""
+        text, path = self.text(table), self.file_below(folder, table.facts)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            NamedFile(path).write(json.dumps(content, indent=4) + "\n")
+            NamedFile(path).write(text)
         except OSError as error:
             hint = "name another folder"
             raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error

@@ -53,6 +53,24 @@ def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path
     assert (own / NAME).read_bytes() == before
 
 
+@pytest.mark.parametrize("backup", [None, b"", b"{}"])
+def test_a_table_that_is_not_the_exported_one_is_neither_replaced_nor_removed(
+    engines, pinned, tmp_path, cli, monkeypatch, backup
+):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    assert export(cli, own, model, pinned).code == 0
+    if backup is None:  # somebody has written the table anew
+        write_table(own / NAME, [128])
+    else:
+        (own / f"{NAME}.before").write_bytes(backup)
+    table = (own / NAME).read_bytes()
+    ran = export(cli, own, model, pinned, "--undo")
+    assert ran.code == 4
+    assert f"{NAME}.before" in ran.err
+    assert (own / NAME).read_bytes() == table
+
+
 def test_a_lockfile_without_rows_for_the_model_is_an_error(engines, pinned, tmp_path, cli):
     ran = export(cli, tmp_path / "own", model_file(tmp_path, QWEN), pinned)
     assert (ran.code, (tmp_path / "own").exists()) == (4, False)
