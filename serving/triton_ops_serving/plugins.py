@@ -165,7 +165,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
             lock = Lockfile.read(path)
             if variable(DIGEST) not in ("", lock.digest):
                 raise LockfileError(f"{path} changed while the engine started, so that ranks would differ")
-            settings.set_folder(DIGEST, lock.digest)
+            settings.set_variable(DIGEST, lock.digest)
     except TritonKernelError as error:
         log.warning("triton_ops: the engine's own tables serve: %s", error)
         return []

@@ -212,9 +212,9 @@ def name_triton_programs(path: str) -> None:
         os.environ[name] = path
 
 
-def set_folder(variable: str, folder: str) -> None:
-    """Have a variable name a folder, for this process and for those that it starts."""
-    os.environ[variable] = folder
+def set_variable(variable: str, text: str) -> None:
+    """Set a variable of the environment, for this process and for those that it starts."""
+    os.environ[variable] = text
 
 
 def keep_cupti() -> None:

@@ -488,7 +488,7 @@ def guarded(leftovers: Leftovers) -> None:
             _prctl(_ADOPT_ORPHANS, 1)
         temporary = leftovers.temporary  # by now the guard removes it
         if temporary is not None and not TemporaryFolder.make(temporary):
-            settings.set_folder("TMPDIR", str(temporary.parent))
+            settings.set_variable("TMPDIR", str(temporary.parent))
         return
     try:
         os.setpgid(0, 0)

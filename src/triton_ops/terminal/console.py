@@ -143,7 +143,7 @@ def only_data_on_stdout() -> Iterator[None]:
     """
     for variable, (folder, name) in settings.code_folders().items():
         if (own := CodeFolder(folder).trusted(name)) != folder:
-            settings.set_folder(variable, str(own))
+            settings.set_variable(variable, str(own))
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
