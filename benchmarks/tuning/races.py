@@ -127,7 +127,7 @@ def chosen(every: dict[str, TuneProblem], starts: list[str] | None) -> dict[str,
 
 
 def main() -> int:
-    """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default."""
+    """Measure until the limit, and write one JSON file after each problem; the exit code is 1 if what runs is slower than a default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=240.0, help="begin with no problem after so many seconds")
     parser.add_argument("--fresh", action="store_true", help="the problems of the fresh spaces")
@@ -135,18 +135,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
     options = parser.parse_args()
-    end, rows = time.monotonic() + options.limit_s, {}
+    end, rows, summary = time.monotonic() + options.limit_s, {}, {}
     every = fresh() if options.fresh else problems()
+    command = f"python -m benchmarks.tuning.races{' --fresh' if options.fresh else ''}"
     first, *_ = every.values()
     tuned(first, "race")  # starts the processes
     for name, problem in chosen(every, options.only).items():
         if time.monotonic() < end:
             rows[name] = row(problem)
             print(name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "expected")}), flush=True)
-    summary = summary_of(rows)
-    command = f"python -m benchmarks.tuning.races{' --fresh' if options.fresh else ''}"
-    save(options.out, headed(command, options.commit, device=probe("cuda").name,
-                             summary=summary, problems=rows))  # fmt: skip
+            summary = summary_of(rows)
+            save(options.out, headed(command, options.commit, device=probe("cuda").name, summary=summary,
+                                     problems=rows))  # fmt: skip
     print(json.dumps(summary, indent=1))
     return bool(summary["slower_than_default"] or summary["expected"]["slower_than_default"])
 
