@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from benchmarks.many.many_problems import problems
 from benchmarks.model import fresh_spaces
 from triton_ops import Operation, TuneProblem, TuningResult, compare, tune
 from triton_ops.device import probe
-from triton_ops.exceptions import UntunedError
+from triton_ops.exceptions import TritonKernelError, UntunedError
 from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
@@ -127,7 +128,10 @@ def chosen(every: dict[str, TuneProblem], starts: list[str] | None) -> dict[str,
 
 
 def main() -> int:
-    """Measure until the limit, and write one JSON file after each problem; the exit code is 1 if what runs is slower than a default."""
+    """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default.
+
+    The file is written after each problem; one that fails is told, and left out.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=240.0, help="begin with no problem after so many seconds")
     parser.add_argument("--fresh", action="store_true", help="the problems of the fresh spaces")
@@ -142,7 +146,11 @@ def main() -> int:
     tuned(first, "race")  # starts the processes
     for name, problem in chosen(every, options.only).items():
         if time.monotonic() < end:
-            rows[name] = row(problem)
+            try:
+                rows[name] = row(problem)
+            except TritonKernelError:
+                traceback.print_exc()
+                continue
             print(name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "expected")}), flush=True)
             summary = summary_of(rows)
             save(options.out, headed(command, options.commit, device=probe("cuda").name, summary=summary,
