@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.model.inferred_quality import table
+from benchmarks.model.inferred_quality import expected, summary, table
 from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import Sealed
@@ -45,6 +45,20 @@ def test_work_that_was_read_ranks_a_recorded_space(name):
     assert found["spearman"] >= correlation
     assert found["best_of_5"] >= of_five
     assert 0.7 < found["level"] < 1.4
+
+
+def test_what_runs_beside_an_authors_default_is_told():
+    recording = read(RECORDINGS / "flash_d64.json.gz")
+    ran = {tuple(row["config"].items()): time_ms(row) for row in recording["rows"] if row["status"] == "ok"}
+    default_ms = ran[tuple((name, values[0]) for name, values in recording["space"].items())]
+    row = expected(recording, Readings.from_json(recording["inferred"]))
+    assert row["default"] == pytest.approx(min(ran.values()) / default_ms, abs=1e-4)
+    assert row["spoke"]
+    assert row["speed"] == pytest.approx(row["fraction"] / row["default"], abs=1e-3)
+    figures = {"one": {"inferred": {"best_of_1": 0.9}}, "two": {}}
+    told = summary(figures, {"one": row, "two": {}})
+    assert (told["spaces"], told["read"], told["spoke"]) == (2, 1, 1)
+    assert (told["worst_first"], told["lowest_speed"], told["wrong_beside"]) == (0.9, row["speed"], 0)
 
 
 def test_a_recording_that_was_read_and_written_again_has_the_checksum_of_its_content(tmp_path):
