@@ -390,14 +390,16 @@ def dropout_kernel(x, out, size, p, seed, BLOCK: tl.constexpr):
 
 @triton.jit
 def stencil_kernel(x, out, H, W, BM: tl.constexpr, BN: tl.constexpr):
-    """The mean of the four neighbours of each inner cell."""
+    """A quarter of the sum of the four neighbours of each cell; outside are zeros."""
     y = tl.program_id(0) * BM + tl.arange(0, BM)
     z = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = ((y > 0) & (y < H - 1))[:, None] & ((z > 0) & (z < W - 1))[None, :]
-    at = y[:, None] * W + z[None, :]
-    total = tl.load(x + at - W, mask=inside, other=0.0) + tl.load(x + at + W, mask=inside, other=0.0)
-    total += tl.load(x + at - 1, mask=inside, other=0.0) + tl.load(x + at + 1, mask=inside, other=0.0)
-    tl.store(out + at, 0.25 * total, mask=inside)
+    here = (y < H)[:, None] & (z < W)[None, :]
+    at = x + y[:, None] * W + z[None, :]
+    total = tl.load(at - W, mask=here & (y > 0)[:, None], other=0.0)
+    total += tl.load(at + W, mask=here & (y < H - 1)[:, None], other=0.0)
+    total += tl.load(at - 1, mask=here & (z > 0)[None, :], other=0.0)
+    total += tl.load(at + 1, mask=here & (z < W - 1)[None, :], other=0.0)
+    tl.store(out + y[:, None] * W + z[None, :], 0.25 * total, mask=here)
 
 
 @triton.jit
@@ -435,17 +437,20 @@ def channel_statistics_kernel(x, mean, variance, rows, channels, BR: tl.constexp
 
 
 @triton.jit
-def adamw_kernel(parameter, gradient, first, second, size, rate, beta1, beta2, eps, decay, BLOCK: tl.constexpr):
-    """One step of AdamW in place, without bias correction."""
+def adamw_kernel(
+    parameter, gradient, first, second, new_parameter, new_first, new_second, size, rate, beta1, beta2, eps, decay,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One step of AdamW without bias correction, into new buffers."""
     lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = lanes < size
     p = tl.load(parameter + lanes, mask=inside)
     g = tl.load(gradient + lanes, mask=inside).to(tl.float32)
     m = beta1 * tl.load(first + lanes, mask=inside) + (1 - beta1) * g
     v = beta2 * tl.load(second + lanes, mask=inside) + (1 - beta2) * g * g
-    tl.store(first + lanes, m, mask=inside)
-    tl.store(second + lanes, v, mask=inside)
-    tl.store(parameter + lanes, p - rate * (m / (tl.sqrt(v) + eps) + decay * p), mask=inside)
+    tl.store(new_first + lanes, m, mask=inside)
+    tl.store(new_second + lanes, v, mask=inside)
+    tl.store(new_parameter + lanes, p - rate * (m / (tl.sqrt(v) + eps) + decay * p), mask=inside)
 
 
 @triton.jit

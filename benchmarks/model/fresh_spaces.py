@@ -62,8 +62,10 @@ def _sparse(shape: tuple[int, ...]) -> list[list[int]]:
 
 
 def _optimizer(size: int = 1 << 26) -> dict[str, Any]:
-    names = {name: _f(size, fill="positive") for name in ("parameter", "gradient", "first", "second")}
-    return {**names, "size": size, "rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.01}
+    names = ("parameter", "gradient", "first", "second")
+    read = {name: _f(size, fill="positive") for name in names}
+    written = {f"new_{name}": _out(size, dtype="float32") for name in names if name != "gradient"}
+    return {**read, **written, "size": size, "rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.01}
 
 
 _ROW_BLOCKS, _WARPS = [1024, 512, 2048, 4096, 8192], [4, 1, 2, 8, 16]
@@ -240,12 +242,12 @@ SPACES = (
     _space(
         kernels.channel_statistics_kernel, lambda meta: (meta["channels"] // meta["BC"],), ["mean", "variance"],
         lambda rows=8192, channels=8192: {
-            "x": _t(rows, channels), "mean": _out(channels, dtype="float32"),
+            "x": _t(rows, channels, fill="positive"), "mean": _out(channels, dtype="float32"),
             "variance": _out(channels, dtype="float32"), "rows": rows, "channels": channels},
         BR=[32, 16, 64, 128, 256], BC=[64, 16, 32, 128], num_warps=[4, 1, 2, 8],
     ),
     _space(
-        kernels.adamw_kernel, _by_blocks, ["parameter", "first", "second"], _optimizer,
+        kernels.adamw_kernel, _by_blocks, ["new_parameter", "new_first", "new_second"], _optimizer,
         BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=_WARPS,
     ),
     _space(
