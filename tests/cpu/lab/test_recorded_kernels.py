@@ -20,6 +20,8 @@ LEAST = {  # Spearman's correlation, and the share of the optimum that the first
     "attention_causal_d128": (0.92, 0.95),
     "column_sum_atomic": (0.85, 0.97),
     "flash_causal_d128": (0.90, 0.95),
+    "fresh/channel_statistics": (0.85, 0.95),
+    "fresh/rmsnorm_backward": (0.65, 0.95),
     "flash_d64": (0.92, 0.95),
     "gated_mlp": (0.90, 0.95),
     "layer_norm": (0.85, 0.95),
@@ -72,7 +74,7 @@ def test_a_recording_that_was_read_and_written_again_has_the_checksum_of_its_con
 
 
 def test_recordings_have_the_checksum_of_their_content():
-    for path in RECORDINGS.glob("*.json.gz"):
+    for path in RECORDINGS.rglob("*.json.gz"):
         content = json.loads(gzip.decompress(path.read_bytes()))
         if "checksum" in content:
             assert Sealed.opened(content)["rows"], path.name
