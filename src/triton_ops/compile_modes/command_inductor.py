@@ -15,7 +15,7 @@ import typer
 
 from triton_ops._faces import REGISTERED
 from triton_ops.base import counted, escaped
-from triton_ops.compile_modes.backends import Site, gate_here
+from triton_ops.compile_modes.backends import Site, gate_of
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import KINDS, ShownGraphs, drawn, graphs_in
@@ -90,14 +90,14 @@ def options_command(
         raise SettingsError(
             f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
         )
-    gate = gate_here(device)
+    gate = gate_of(probe(device))
     wrong, texts = wrong_variables()
     for text in texts:
         tell(text, "warning", "yellow")
     options = msgspec.to_builtins(
         [{**asdict(row), "changed": row.changed} for row in rows], str_keys=True, enc_hook=str
     )
-    facts = Facts("torch options", {"options": options, "gate": asdict(gate), "wrong_names": wrong})
+    facts = Facts("torch options", {"options": options, "gate": gate._asdict(), "wrong_names": wrong})
     cells = [[row.name, _short(row.value), _short(row.default), " ".join(row.variables) or "-"] for row in rows]
     facts.table(("option", "value", "default", "variable"), cells)
     return facts.text(gate.reason, f"gate {'open' if gate.open else 'closed'}  ")

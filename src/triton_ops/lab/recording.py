@@ -113,12 +113,8 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(Sealed(rest)).encode())
-    try:
+    with RecordingError.when(f"{path} cannot be written", hint="name a file in a folder that can be written"):
         NamedFile(path).write(packed.getvalue())
-    except OSError as error:
-        raise RecordingError(
-            f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
-        ) from error
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:

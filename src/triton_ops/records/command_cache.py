@@ -209,12 +209,8 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
     bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = expanded(path)
-    try:
+    with CacheError.when(f"{target} cannot be written", hint="name a file in a folder that can be written"):
         NamedFile(target).write(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise CacheError(
-            f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
-        ) from error
     return len(contents)
 
 
@@ -249,10 +245,10 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
 
 def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
+    with CacheError.when(f"{path} cannot be read", hint="name an exported file"):
+        text = NamedFile(path).read(_LARGEST_BYTES)
     try:
-        bundle = parse_object(NamedFile(path).read(_LARGEST_BYTES))
-    except OSError as error:
-        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
+        bundle = parse_object(text)
     except CacheError as error:
         raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
     if bundle.get("kind") != KIND:

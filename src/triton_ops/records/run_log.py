@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -411,14 +411,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from StoredFile(path).lines()
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunLogError(
-            f"{path} cannot be read: {error.strerror or error}", hint="make it readable, or move it away"
-        ) from error
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return RunLogError.when(f"{path} cannot be read", hint="make it readable, or move it away")
 
 
 def _head(path: Path, line: bytes) -> Head:

@@ -284,10 +284,8 @@ def _none(text: str, folder: Path) -> RunLogError:
 
 def _newest_first(folder: Path) -> list[Path]:
     """All run logs of a cache folder, by their ids, which begin with the time."""
-    try:
+    with RunLogError.when(f"{folder} cannot be read", hint="name another folder"):
         return sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
-    except OSError as error:
-        raise RunLogError(f"{folder} cannot be read: {error.strerror or error}", hint="name another folder") from error
 
 
 def _heads(paths: list[Path]) -> Iterator[tuple[Path, Head]]:
