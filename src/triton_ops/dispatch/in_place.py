@@ -1,0 +1,351 @@
+"""`tune_in_place`: finalists of kernels run where they are launched, and the time of the whole step decides.
+
+A config that wins alone can lose beside its neighbours, with which it shares caches, clocks and power. So each arm of a
+comparison is the whole step: a CUDA graph of it, or the step itself where it cannot be captured.
+
+Every run begins in the state in which the step was handed over: tensors that a first run has changed are restored, with
+gradients and torch's random numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_ops import timing
+from triton_ops.backend import Arguments, CandidateError, Layers, Operation, Protection
+from triton_ops.base import canonical_json, require
+from triton_ops.device import TorchDevice, Turns, probe
+from triton_ops.dispatch.deciding import meeting
+from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
+from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_sources, deciding_by, on_miss, policy_of
+from triton_ops.evaluation import ExpectedResults
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
+from triton_ops.records import Runs, cache_folder, store_in
+from triton_ops.request import Budget
+from triton_ops.space import Config
+from triton_ops.values import Tolerance
+
+_FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
+_ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
+_DUEL_S = 3.0
+_UNREACHED = "the budget left no time for it"
+_LEAST_MS = 0.5  # of a sample by the host's clock
+_SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
+
+
+@dataclass(kw_only=True)
+class StepKernel:
+    """One problem of a kernel in a step, launched with the config `before`, and with `after` from now on.
+
+    `alone` is the winner of the kernel's own tune, and `share` the problem's part of the step's time, by the time of a
+    launch alone; they are None and 0 where nothing was compared. `gains` has for each of the other `finalists` by how
+    much the step took longer without it: an estimate and its 95 % interval, relative.
+    """
+
+    kernel: str
+    problem: str
+    before: Config
+    after: Config
+    why: str
+    launches: int = 0
+    share: float = 0.0
+    alone: Config | None = None
+    finalists: tuple[Config, ...] = ()
+    gains: dict[Config, timing.Interval] = field(default_factory=dict)
+    keep: Callable[[str], object] = lambda _: None  # in the record, given the name of the step
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """The result of `tune_in_place`; the time of the step as it was, and what it has gained, None for no change."""
+
+    name: str
+    kernels: tuple[StepKernel, ...]
+    mode: str
+    before_ms: float
+    gain: timing.Interval | None
+    elapsed_s: float
+
+
+class _Step:
+    """A callable that runs from the state in which it was handed over, with the configs that it is to take.
+
+    `launched` are the decisions of its first run, each with its launches, and `written` the tensors that it changes.
+    """
+
+    def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+        torch = self.torch = require("torch", "tune_in_place")
+        self._call, self._configs, before = call, dict[str, Config](), self._tensors()
+        self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
+        self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        try:
+            self._saved = Protection(before)
+        except (RuntimeError, MemoryError) as error:
+            why = f"there is no room for copies of the tensors that a step may write: {CandidateError.one_line(error)}"
+            raise DeviceError(why, hint="free memory, or take a smaller step") from error
+        try:
+            result = self()
+            self.launched = [(each, each.count.value) for each in decisions()]
+            self.written = self._saved.narrowed()
+            text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
+            dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
+            self._expected = ExpectedResults.of_step([result, self.written], dtypes, tolerance)
+        finally:
+            self._saved.narrowed()
+            self.restore()
+        known = {id(each) for each in before}
+        left = Protection([each for each in self._tensors() if id(each) not in known])
+        wrong = "it returns nothing that can be compared, and changes no tensor" if self._expected.empty else ""
+        wrong = wrong or self.difference({}) or ("it changes a tensor that it has made" if left.changed() else "")
+        if wrong:
+            hint = "run it once before, so that gradients and an optimizer's state are there"
+            raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
+
+    def _tensors(self) -> list[Any]:
+        """Every tensor with memory that Python holds; beside a GPU only small ones of the CPU."""
+        most = _SMALL if self.torch.cuda.is_initialized() else math.inf
+        held = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
+        dense = [each for each in held if each.layout == self.torch.strided and each.device.type in ("cpu", "cuda")]
+        return [each for each in dense if each.device.type == "cuda" or each.numel() <= most]
+
+    def __call__(self) -> Any:
+        """Run once; the result has no gradient graph, which would keep streams of this run."""
+        return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
+
+    def restore(self) -> None:
+        """Give tensors, gradients and random numbers back what they had."""
+        self._saved.restore()
+        for tensor, gradient in self._gradients:
+            tensor.grad = gradient
+        self.torch.set_rng_state(self._random[0])
+        if self._random[1]:
+            self.torch.cuda.set_rng_state_all(self._random[1])
+
+    def difference(self, configs: Mapping[str, Config]) -> str:
+        """The difference of the step's results with some configs, in words; empty for none."""
+        self._take(configs)
+        self.restore()  # samples are left as they end
+        try:
+            difference = self._expected.difference([self(), self.written], tf32=False)
+        finally:
+            self.restore()
+        return "" if difference is None else difference.text
+
+    def _take(self, configs: Mapping[str, Config]) -> bool:
+        """Have launches take these configs; tell whether they took others before."""
+        changes = configs != self._configs
+        if changes:
+            self._configs = dict(configs)
+            change_sources(pins=self._configs)
+        return changes
+
+    def time_on(self, device: str, seed: int) -> str:
+        """Choose the clock, that of graphs or, where the step cannot be captured, the host's; returns its mode."""
+        timer: timing.Timer = timing.HostTimer.with_waits(device, _LEAST_MS)
+        self._captured, self._launches = device != "cpu", 1 if self.written else None
+        if self._captured:
+            graphs = timing.SharedTimer(probe(device), device, cold=False, mode="graph-warm").start(timing.Launch(self))
+            self.rounds = timing.Rounds(timer=graphs)
+            try:
+                self._launches = self.sampler({}).launches
+                timer = graphs
+            except (timing.CaptureError, timing.EmptyCaptureError):
+                self._captured = False
+        self.rounds, _ = timing.Rounds.guarded(timer, device, rng=random.Random(seed))
+        return timer.mode
+
+    def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
+        """A sampler of the step with some configs."""
+
+        def reset() -> None:
+            if self._take(configs):
+                self.restore()
+                self()  # which decides each launch
+            self.restore()
+
+        reset()
+        if not self._captured:
+            return self.rounds.timer.prepare(timing.Launch(self, reset), 1)
+        try:
+            launch = timing.Launch(self, self.restore if self.written else None)
+            return self.rounds.timer.prepare(launch, self._launches)
+        finally:
+            self.restore()
+
+    def sample_ms(self, configs: Mapping[str, Config]) -> float:
+        """Milliseconds of the step with some configs."""
+        sampler = self.sampler(configs)
+        return self.rounds.sample_ms(sampler) / sampler.launches
+
+    def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], most_s: float) -> Any:
+        """Tell whether the step is proven faster with some configs than with others, and its gain, relative."""
+        policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
+        first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
+        samples = policy.samples(self.rounds.sample_ms(second.sampler))
+        first.visit_samples = second.visit_samples = twin.visit_samples = samples
+        duel = self.rounds.duel((first, second, twin), policy)
+        return duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
+
+
+def _kernels_of(launched: Iterable[tuple[Decision, int]], kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
+    """The problems of a step, by the ids of keys where there are any; those that can be compared have finalists."""
+    names = None if kernels is None else {_name_of(each) for each in kernels}
+    folders = {each.key.id: each.folder for each in decisions() if each.key is not None}
+    found: dict[str, StepKernel] = {}
+    for each, launches in launched:
+        if names is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
+            name = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
+            one = found.setdefault(name, _kernel_of(each, cache_folder(folders.get(name, each.folder))))
+            one.launches += launches
+    return found
+
+
+def _name_of(kernel: Any) -> str:
+    return kernel.name if isinstance(kernel, Operation) else getattr(Layers.unwrap(kernel), "__name__", str(kernel))
+
+
+def _kernel_of(decision: Decision, folder: str) -> StepKernel:
+    config, record, store = decision.found.config, None, store_in(folder)
+    if decision.key is not None and decision.found.rung not in (EXPLICIT, LOCKFILE):
+        record = store.get(decision.key.id)
+    why = f"there are no finalists: {decision.found.why}"
+    one = StepKernel(kernel=decision.kernel, problem=decision.problem, before=config, after=config, why=why)
+    if record is None:
+        return one
+    run = Runs(Path(folder), record.id).run(record.run) if record.run else None
+    finalists = [config, record.winner, record.default, *(record.ties if run is None else run.finalists)]
+
+    def keep(step: str) -> None:
+        trial = None if run is None else run.trials.get(one.after)
+        store.put(record.in_step(step, one.after, trial, f"in the step {step}: {one.why}"))
+
+    one.alone, one.share, one.keep = record.winner, record.timing.median_ms, keep
+    one.finalists = tuple(dict.fromkeys(filter(None, finalists)))[:_FINALISTS]
+    one.why = _UNREACHED if len(one.finalists) > 1 else "no other config of it is known"
+    return one
+
+
+def _raced(step: _Step, kernels: Mapping[str, StepKernel], end_s: float) -> tuple[float, timing.Interval | None]:
+    """Choose the config of each problem, the largest share first; the step's milliseconds before, and its gain."""
+    before = {key: one.before for key, one in kernels.items()}
+    now, before_ms = dict(before), step.sample_ms(before)
+    for one in kernels.values():
+        one.share *= one.launches / before_ms
+    for key, one in sorted(kernels.items(), key=lambda item: -item[1].share):
+        for rival in one.finalists[1:]:
+            left_s = end_s - time.monotonic()
+            if left_s > 0 and _is_better(step, one, {**now, key: rival}, now, min(left_s, _DUEL_S)):
+                now[key] = one.after = rival
+    if now == before:
+        return before_ms, None
+    proven, gain = step.faster(now, before, _DUEL_S)
+    for one in () if proven else kernels.values():
+        one.after, one.why = one.before, f"all that is faster alone is not proven so together: {_words(gain)}"
+    return before_ms, gain if proven else None
+
+
+def _is_better(
+    step: _Step, one: StepKernel, rivals: Mapping[str, Config], now: Mapping[str, Config], most_s: float
+) -> bool:
+    """Tell whether the step is right and faster with the configs `rivals`, of which one is another than now."""
+    (rival,) = (config for key, config in rivals.items() if config != now[key])
+    one.why = one.why.replace(_UNREACHED, "the step is not proven faster with another of its finalists")
+    try:
+        if wrong := step.difference(rivals):
+            raise TargetError(wrong)
+        proven, one.gains[rival] = step.faster(rivals, now, most_s)
+    except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
+        one.why += f"; ({rival}) fails in it: {CandidateError.one_line(error)}"
+        return False
+    one.why = f"it makes the step faster: {_words(one.gains[rival])}" if proven else one.why
+    return bool(proven)
+
+
+def _words(gain: timing.Interval) -> str:
+    return "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
+
+
+def tune_in_place(
+    step: Callable[[], Any],
+    kernels: Iterable[Any] | None = None,
+    budget_s: float = 60.0,
+    *,
+    name: str | None = None,
+    tolerance: float | Tolerance | None = None,
+    seed: int = 0,
+) -> StepResult:
+    """Choose the configs with which a whole step is the fastest, among the finalists of its kernels' own tunes.
+
+    The step runs once as it is, which shows the problems of decorated and shipped kernels, operations and choosers that
+    it launches. A problem without a record of this machine gets a short tune, as by `on_miss("race")`. Then, the
+    largest share of the step's time first, the step runs by turns with what a problem has and with a rival: the winner
+    of its own tune, the default, the next of the finalists. A rival is taken if the step is proven faster with it, by
+    more than 0.2 % of its time; at the end all of them together must be so. The results of each step, and what it
+    writes, must be those of the step as it was. What was chosen is kept in the problems' records with the step's name,
+    which `why` names.
+
+    Args:
+        step: Called without arguments: a forward pass, or a whole training step. Run it once before, so that what it
+            makes only once is there.
+        kernels: What is to be chosen: decorated kernels, operations, or names; None takes all.
+        budget_s: Seconds after which no rival runs any more; short tunes before do not count.
+        name: The name of the step; None takes that of the callable.
+        tolerance: As for `tune`; None is the rule, with twice the rounding allowed.
+        seed: Seed of the orders in which steps run.
+
+    Returns:
+        The times of the step, and for each problem its share, the configs before and after, each rival's gain, and why.
+
+    Raises:
+        KernelTypeError: `step` cannot be called.
+        TargetError: The step launches none of the kernels, gives nothing to compare, or does not do the same again from
+            the same state.
+        DeviceError: There is no room for copies of the tensors that the step might write.
+        SettingsError: `budget_s` is out of range, or nothing can be tuned here, as while a lockfile is replayed.
+
+    Cost: for the first runs a copy of every tensor in the process; then, for each problem without a record, about a
+    second, and for each rival up to 3 s, in which the step runs hundreds of times, in the memory of three graphs of it.
+    Steps of other threads meanwhile take the configs that run. Launches inside of `torch.compile` are not seen.
+    """
+    start, seconds = time.monotonic(), Budget(seconds=budget_s).seconds or 0.0
+    _check(step)
+    label = name or str(getattr(step, "__qualname__", type(step).__qualname__))
+    with deciding_by(most=DEFAULT, pins={}):
+        state = _Step(step, tolerance)
+        with on_miss(RACE), deciding_by(most=None, packages=False):
+            with state.torch.autograd.set_multithreading_enabled(False):  # gradients' kernels have this policy too
+                state()
+            found = _kernels_of(state.launched, kernels)
+            state.restore()
+        raced = {key: one for key, one in found.items() if one.finalists}
+        if not raced:
+            why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
+            raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
+        device = "cuda" if state.torch.cuda.is_initialized() else "cpu"
+        with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
+            mode = state.time_on(device, seed)
+            before_ms, gain = _raced(state, raced, time.monotonic() + seconds)
+        state.restore()
+    for one in raced.values():
+        one.keep(label)
+    return StepResult(
+        name=label, kernels=tuple(sorted(found.values(), key=lambda one: -one.share)), mode=mode, before_ms=before_ms,
+        gain=gain, elapsed_s=time.monotonic() - start,
+    )  # fmt: skip
+
+
+def _check(step: Any) -> None:
+    if not callable(step):
+        raise KernelTypeError(f"the step is {step!r}, which cannot be called", hint="write lambda: model(x)")
+    with on_miss(RACE):
+        if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
+            reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
+            raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
