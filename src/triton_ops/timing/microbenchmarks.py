@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from triton_ops.base import require
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.terminal import CacheDir, Facts, folder_of, option
+from triton_ops.terminal import Facts, Typed, folder_of, option
 
 _LOG = logging.getLogger("triton_ops.timing")
 _REPEATS = 5
@@ -166,7 +166,8 @@ def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
 
 
 def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None, cache_dir: CacheDir = None
+    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 
