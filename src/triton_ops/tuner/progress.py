@@ -16,7 +16,7 @@ from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.records import NotedCall, Record, Timing
 from triton_ops.request import Budget, Effort, TuneRequest
-from triton_ops.space import Config, Members, SpaceSize
+from triton_ops.space import Config, SpaceSize
 from triton_ops.timing import GuardSummary
 from triton_ops.values import KernelMetrics, Key, Measurement, Problem, Resources, Status, Trial, TuningResult, Work
 
@@ -66,16 +66,15 @@ def record_of(
 
 
 def result_of(
-    record: Record, request: TuneRequest, elapsed_s: float, trials: Sequence[Trial] = (),
-    members: Members | None = None, *, stored: bool = True,
-) -> TuningResult:  # fmt: skip
+    record: Record, request: TuneRequest, elapsed_s: float, trials: Sequence[Trial] = (), *, stored: bool = True
+) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
     A recalled record has no `trials`: it keeps only the times of the winner and of the default. `elapsed_s` are wall
-    seconds of this call. `best_config` and `all_results` hold the `members` of an `Enum`; None leaves their names.
-    `stored` says whether later calls find the record.
+    seconds of this call. `best_config` and `all_results` hold the members of an `Enum`. `stored` says whether later
+    calls find the record.
     """
-    work, device, members = request.work, request.device, members or {}
+    work, device, members = request.work, request.device, request.space.members
     by_config: dict[Config | None, Trial] = {trial.config: trial for trial in trials}
     winner, default = by_config.get(record.winner), by_config.get(record.default)
     if not trials:

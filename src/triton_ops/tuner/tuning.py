@@ -215,14 +215,13 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        space = request.space
         record = recalled(
-            self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint,
+            self.key, store_in(self.folder), space=request.space, reference=request.reference_fingerprint,
             contents=request.contents_fingerprint,
         )  # fmt: skip
         if record is None or not record.covers(self.effort):
             return None
-        return result_of(record, request, time.monotonic() - self.start, members=space.members)
+        return result_of(record, request, time.monotonic() - self.start)
 
     def result(self) -> TuningResult:
         """The fastest config, recalled or found; raises as `tune`."""
@@ -347,7 +346,7 @@ class Tuning:
                 record = self._record(findings, log, before)
                 keeps = self.options.keep and not findings.cut_short
                 result = result_of(
-                    record, self.request, record.elapsed_s, findings.outcome.trials, self.request.space.members,
+                    record, self.request, record.elapsed_s, findings.outcome.trials,
                     stored=keeps and not self._why_not_remembered(findings.outcome),
                 )  # fmt: skip
             finally:

@@ -222,9 +222,10 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
     tiles = GemmTiles(
         4096, 4096, 4096, dtype="float16", out_dtype="float16", tile_rows="n", tile_columns="n", tile_inner="n"
     )
-    operation = Operation("matmul", None, None, lambda: {}, work=lambda _: Work(2e12, 1e9, tiles))
+    space = ConfigSpace({"n": [1]})
+    operation = Operation("matmul", lambda: None, space, lambda: {}, work=lambda _: Work(2e12, 1e9, tiles))
     request = TuneRequest(
-        kernel=None, problem=Problem("matmul"), chosen=ConfigSpace({"n": [1]}), device=DeviceSpec.named("NVIDIA H200"),
+        kernel=None, problem=Problem("matmul"), chosen=space, device=DeviceSpec.named("NVIDIA H200"),
         device_name="cuda", arguments=None, operation=operation,
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
