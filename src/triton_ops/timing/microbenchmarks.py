@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from triton_ops.base import require
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.terminal import CacheDir, Facts, folder_of, option
+from triton_ops.terminal import Facts, Typed, folder_of, option
 from triton_ops.timing.gpu_timers import CaptureError, EmptyCaptureError, EventTimer, GraphTimer
 from triton_ops.timing.timer import Launch, Timer
 
@@ -140,7 +140,8 @@ def _best_ms(timer: Timer, call: Callable[[], Any], launches: int) -> float:
 
 
 def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None, cache_dir: CacheDir = None
+    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 
