@@ -434,7 +434,7 @@ def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_f
 
 @root_only
 def test_a_sweep_leaves_the_files_of_other_users(shared):
-    theirs, mine = f".probe-{'0' * 16}", f".probe-{'1' * 16}"
+    theirs, mine = f".mine-{'0' * 16}.tmp", f".mine-{'1' * 16}.tmp"
     as_nobody(f"(folder / '{theirs}').touch()", shared)
     (shared / mine).touch()
     Folder(shared).sweep(now_s=4e9)
