@@ -14,13 +14,13 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from triton_ops import timing
-from triton_ops.backend import Arguments, CandidateError, Layers, Operation, Protection
+from triton_ops.backend import Arguments, CandidateError, Layers, Protection
 from triton_ops.base import canonical_json, require
 from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
@@ -36,7 +36,6 @@ from triton_ops.values import Tolerance
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _DUEL_S = 3.0
-_UNREACHED = "the budget left no time for it"
 _LEAST_MS = 0.5  # of a sample by the host's clock
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
 
@@ -45,9 +44,9 @@ _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may wri
 class StepKernel:
     """One problem of a kernel in a step, launched with the config `before`, and with `after` from now on.
 
-    `alone` is the winner of the kernel's own tune, and `share` the problem's part of the step's time, by the time of a
-    launch alone; they are None and 0 where nothing was compared. `gains` has for each of the other `finalists` by how
-    much the step took longer without it: an estimate and its 95 % interval, relative.
+    `alone` is the winner of its own tune, and `share` its part of the step's time, by that of a launch alone. `gains`
+    has for each rival by how much the step took longer without it: an estimate and its 95 % interval, relative; `told`
+    has them in words, or why a rival failed.
     """
 
     kernel: str
@@ -58,9 +57,30 @@ class StepKernel:
     launches: int = 0
     share: float = 0.0
     alone: Config | None = None
-    finalists: tuple[Config, ...] = ()
+    rivals: Sequence[Config] = ()
     gains: dict[Config, timing.Interval] = field(default_factory=dict)
-    keep: Callable[[str], object] = lambda _: None  # in the record, given the name of the step
+    told: dict[Config, str] = field(default_factory=dict)
+    keep: Callable[[str], object] | None = None  # in the record, given the name of the step; None without a record
+
+    @classmethod
+    def of(cls, decision: Decision) -> StepKernel:
+        """The problem of a decision, with its rivals where there is a record of it, and this decides."""
+        key, config, folder = decision.key, decision.found.config, cache_folder(decision.folder)
+        one = cls(kernel=decision.kernel, problem=decision.problem, before=config, after=config, why=decision.found.why)
+        record = None if key is None or decision.found.rung in (EXPLICIT, LOCKFILE) else store_in(folder).get(key.id)
+        if record is None:
+            return one
+        run = Runs(Path(folder), record.id).run(record.run)
+        finalists = [config, record.winner, record.default, *(record.ties if run is None else run.finalists)]
+
+        def keep(step: str) -> None:
+            trial = None if run is None else run.trials.get(one.after)
+            store_in(folder).put(record.in_step(step, one.after, trial, f"in the step {step}: {one.why}"))
+
+        one.alone, one.share, one.keep = record.winner, record.timing.median_ms, keep
+        one.rivals = list(dict.fromkeys(filter(None, finalists)))[1:_FINALISTS]
+        one.why = "there was no time for it" if one.rivals else "no other config of it is known"
+        return one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +131,9 @@ class _Step:
 
     def _tensors(self) -> list[Any]:
         """Every tensor with memory that Python holds; beside a GPU only small ones of the CPU."""
-        most = _SMALL if self.torch.cuda.is_initialized() else math.inf
+        most = {"cuda": math.inf, "cpu": _SMALL if self.torch.cuda.is_initialized() else math.inf}
         held = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
-        dense = [each for each in held if each.layout == self.torch.strided and each.device.type in ("cpu", "cuda")]
-        return [each for each in dense if each.device.type == "cuda" or each.numel() <= most]
+        return [t for t in held if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
 
     def __call__(self) -> Any:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
@@ -147,20 +166,18 @@ class _Step:
             change_sources(pins=self._configs)
         return changes
 
-    def time_on(self, device: str, seed: int) -> str:
-        """Choose the clock, that of graphs or, where the step cannot be captured, the host's; returns its mode."""
+    def time_on(self, device: str, seed: int) -> None:
+        """Choose the clock: that of graphs, or the host's where the step as it is cannot be captured."""
         timer: timing.Timer = timing.HostTimer.with_waits(device, _LEAST_MS)
         self._captured, self._launches = device != "cpu", 1 if self.written else None
         if self._captured:
             graphs = timing.SharedTimer(probe(device), device, cold=False, mode="graph-warm").start(timing.Launch(self))
             self.rounds = timing.Rounds(timer=graphs)
             try:
-                self._launches = self.sampler({}).launches
-                timer = graphs
+                self._launches, timer = self.sampler({}).launches, graphs
             except (timing.CaptureError, timing.EmptyCaptureError):
                 self._captured = False
         self.rounds, _ = timing.Rounds.guarded(timer, device, rng=random.Random(seed))
-        return timer.mode
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
         """A sampler of the step with some configs."""
@@ -180,13 +197,13 @@ class _Step:
         finally:
             self.restore()
 
-    def sample_ms(self, configs: Mapping[str, Config]) -> float:
-        """Milliseconds of the step with some configs."""
-        sampler = self.sampler(configs)
-        return self.rounds.sample_ms(sampler) / sampler.launches
-
     def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], most_s: float) -> Any:
-        """Tell whether the step is proven faster with some configs than with others, and its gain, relative."""
+        """Tell whether the step is proven faster with some configs than with others, and its gain, relative.
+
+        Raises TargetError if it gives other results than at first.
+        """
+        if wrong := self.difference(after):
+            raise TargetError(wrong)
         policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
         first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
         samples = policy.samples(self.rounds.sample_ms(second.sampler))
@@ -194,79 +211,36 @@ class _Step:
         duel = self.rounds.duel((first, second, twin), policy)
         return duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
 
+    def raced(self, kernels: Mapping[str, StepKernel], end_s: float) -> tuple[float, timing.Interval | None]:
+        """Choose the config of each problem, the largest share first; the milliseconds before, and the gain."""
+        before = {key: one.before for key, one in kernels.items()}
+        now, sampler = dict(before), self.sampler(before)
+        before_ms = self.rounds.sample_ms(sampler) / sampler.launches
+        for one in kernels.values():
+            one.share *= one.launches / before_ms
+        for key, one in sorted(kernels.items(), key=lambda item: -item[1].share):
+            for rival in one.rivals:
+                self._race(key, one, rival, now, end_s - time.monotonic())
+        if now == before:
+            return before_ms, None
+        proven, gain = self.faster(now, before, _DUEL_S)
+        for one in () if proven else kernels.values():
+            one.after, one.why = one.before, f"all that is faster alone is not proven so together: {_words(gain)}"
+        return before_ms, gain if proven else None
 
-def _kernels_of(launched: Iterable[tuple[Decision, int]], kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
-    """The problems of a step, by the ids of keys where there are any; those that can be compared have finalists."""
-    names = None if kernels is None else {_name_of(each) for each in kernels}
-    folders = {each.key.id: each.folder for each in decisions() if each.key is not None}
-    found: dict[str, StepKernel] = {}
-    for each, launches in launched:
-        if names is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
-            name = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
-            one = found.setdefault(name, _kernel_of(each, cache_folder(folders.get(name, each.folder))))
-            one.launches += launches
-    return found
-
-
-def _name_of(kernel: Any) -> str:
-    return kernel.name if isinstance(kernel, Operation) else getattr(Layers.unwrap(kernel), "__name__", str(kernel))
-
-
-def _kernel_of(decision: Decision, folder: str) -> StepKernel:
-    config, record, store = decision.found.config, None, store_in(folder)
-    if decision.key is not None and decision.found.rung not in (EXPLICIT, LOCKFILE):
-        record = store.get(decision.key.id)
-    why = f"there are no finalists: {decision.found.why}"
-    one = StepKernel(kernel=decision.kernel, problem=decision.problem, before=config, after=config, why=why)
-    if record is None:
-        return one
-    run = Runs(Path(folder), record.id).run(record.run) if record.run else None
-    finalists = [config, record.winner, record.default, *(record.ties if run is None else run.finalists)]
-
-    def keep(step: str) -> None:
-        trial = None if run is None else run.trials.get(one.after)
-        store.put(record.in_step(step, one.after, trial, f"in the step {step}: {one.why}"))
-
-    one.alone, one.share, one.keep = record.winner, record.timing.median_ms, keep
-    one.finalists = tuple(dict.fromkeys(filter(None, finalists)))[:_FINALISTS]
-    one.why = _UNREACHED if len(one.finalists) > 1 else "no other config of it is known"
-    return one
-
-
-def _raced(step: _Step, kernels: Mapping[str, StepKernel], end_s: float) -> tuple[float, timing.Interval | None]:
-    """Choose the config of each problem, the largest share first; the step's milliseconds before, and its gain."""
-    before = {key: one.before for key, one in kernels.items()}
-    now, before_ms = dict(before), step.sample_ms(before)
-    for one in kernels.values():
-        one.share *= one.launches / before_ms
-    for key, one in sorted(kernels.items(), key=lambda item: -item[1].share):
-        for rival in one.finalists[1:]:
-            left_s = end_s - time.monotonic()
-            if left_s > 0 and _is_better(step, one, {**now, key: rival}, now, min(left_s, _DUEL_S)):
-                now[key] = one.after = rival
-    if now == before:
-        return before_ms, None
-    proven, gain = step.faster(now, before, _DUEL_S)
-    for one in () if proven else kernels.values():
-        one.after, one.why = one.before, f"all that is faster alone is not proven so together: {_words(gain)}"
-    return before_ms, gain if proven else None
-
-
-def _is_better(
-    step: _Step, one: StepKernel, rivals: Mapping[str, Config], now: Mapping[str, Config], most_s: float
-) -> bool:
-    """Tell whether the step is right and faster with the configs `rivals`, of which one is another than now."""
-    (rival,) = (config for key, config in rivals.items() if config != now[key])
-    one.why = one.why.replace(_UNREACHED, "the step is not proven faster with another of its finalists")
-    try:
-        if wrong := step.difference(rivals):
-            raise TargetError(wrong)
-        proven, one.gains[rival] = step.faster(rivals, now, most_s)
-    except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
-        one.why += f"; ({rival}) fails in it: {CandidateError.one_line(error)}"
-        return False
-    one.why = f"it makes the step faster: {_words(one.gains[rival])}" if proven else one.why
-    return bool(proven)
+    def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
+        """Take a rival in the place of what the step has now, if it makes the step faster."""
+        if left_s <= 0:
+            return
+        try:
+            proven, one.gains[rival] = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
+            one.told[rival] = _words(one.gains[rival])
+        except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
+            proven, one.told[rival] = False, f"it fails: {CandidateError.one_line(error)}"
+        if proven:
+            now[key] = one.after = rival
+        told = "; ".join(f"({config}): {words}" for config, words in one.told.items())
+        one.why = f"the step is {'not proven ' if one.after == one.before else ''}faster with {told}"
 
 
 def _words(gain: timing.Interval) -> str:
@@ -323,22 +297,23 @@ def tune_in_place(
         with on_miss(RACE), deciding_by(most=None, packages=False):
             with state.torch.autograd.set_multithreading_enabled(False):  # gradients' kernels have this policy too
                 state()
-            found = _kernels_of(state.launched, kernels)
+            found = _found(state.launched, kernels)
             state.restore()
-        raced = {key: one for key, one in found.items() if one.finalists}
+        raced = {key: one for key, one in found.items() if one.keep is not None}
         if not raced:
             why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
             raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
         device = "cuda" if state.torch.cuda.is_initialized() else "cpu"
         with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
-            mode = state.time_on(device, seed)
-            before_ms, gain = _raced(state, raced, time.monotonic() + seconds)
+            state.time_on(device, seed)
+            before_ms, gain = state.raced(raced, time.monotonic() + seconds)
         state.restore()
     for one in raced.values():
+        assert one.keep is not None
         one.keep(label)
     return StepResult(
-        name=label, kernels=tuple(sorted(found.values(), key=lambda one: -one.share)), mode=mode, before_ms=before_ms,
-        gain=gain, elapsed_s=time.monotonic() - start,
+        name=label, kernels=tuple(sorted(found.values(), key=lambda one: -one.share)), mode=state.rounds.timer.mode,
+        before_ms=before_ms, gain=gain, elapsed_s=time.monotonic() - start,
     )  # fmt: skip
 
 
@@ -349,3 +324,14 @@ def _check(step: Any) -> None:
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
+
+
+def _found(launched: Iterable[tuple[Decision, int]], kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
+    """The problems of decisions with their launches, by the ids of keys; those of some kernels, or of all for None."""
+    names = {getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each)) for each in kernels or ()}
+    found: dict[str, StepKernel] = {}
+    for each, launches in launched:
+        if kernels is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
+            key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
+            found.setdefault(key, StepKernel.of(each)).launches += launches
+    return found

@@ -106,7 +106,7 @@ def test_what_computes_something_else_in_the_step_is_refused(known):
     assert Config(block=2) not in kernel.gains
     TAKES["wrong", 3] = 1.0
     (kernel,) = tune_in_place(lambda: known(wrong)(x)).kernels
-    assert "(block=2) fails in it" in kernel.why
+    assert "(block=2): it fails: TargetError" in kernel.why
 
 
 def test_weights_gradients_and_random_numbers_stay_as_they_were(known):
