@@ -32,9 +32,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType, FunctionType
-from typing import Any, ClassVar, Protocol, TypeAlias
+from types import FunctionType
+from typing import Any, ClassVar, Protocol
 
 from triton_ops import settings
 from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator, TritonProcess
@@ -90,21 +91,6 @@ def _write_environment(before: dict[str, str]) -> None:
     time.tzset()
 
 
-_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
-
-
-def _handlers() -> dict[int, _Handler]:
-    return {number: signal.getsignal(number) for number in sorted(signal.valid_signals())}
-
-
-def _write_each(
-    read: Callable[[], dict[int, Any]], write: Callable[[int, Any], object], before: dict[int, Any]
-) -> None:
-    for number, value in read().items():
-        if value != before[number] and before[number] is not None:
-            write(number, before[number])
-
-
 def _write_filters(before: tuple[Any, ...]) -> None:
     warnings.resetwarnings()
     filters: Any = warnings.filters
@@ -128,24 +114,10 @@ def _limits() -> dict[int, tuple[int, int]]:
     return {kind: resource.getrlimit(kind) for kind in kinds}
 
 
-def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
-    (gc.enable if before[0] else gc.disable)()
-    gc.set_threshold(*before[1])
-
-
-def _write_traces(_: object) -> None:
-    sys.settrace(None)
-    sys.setprofile(None)
-
-
-def _write_streams(before: tuple[Any, ...]) -> None:
-    sys.stdin, sys.stdout, sys.stderr = before
-
-
-def _write_interpreter(before: tuple[int, float, int]) -> None:
-    sys.setrecursionlimit(before[0])
-    sys.setswitchinterval(before[1])
-    sys.setdlopenflags(before[2])
+def _write_limits(before: dict[int, tuple[int, int]]) -> None:
+    for kind, limit in _limits().items():
+        if limit != before[kind]:
+            resource.setrlimit(kind, before[kind])
 
 
 STANDARD: tuple[Setting, ...] = (
@@ -154,16 +126,15 @@ STANDARD: tuple[Setting, ...] = (
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
     Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
-    Setting("limits of resources", _limits, lambda before: _write_each(_limits, resource.setrlimit, before)),
-    Setting(
-        "limits of the interpreter",
-        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
+    Setting("limits of resources", _limits, _write_limits),
+    Setting("the limit of recursion", sys.getrecursionlimit, sys.setrecursionlimit),
+    Setting("the interval of threads", sys.getswitchinterval, sys.setswitchinterval),
+    Setting("flags of loading", lambda: sys.getdlopenflags(), lambda flags: sys.setdlopenflags(flags)),
+    Setting("the most digits of a number", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    *(
+        Setting(f"the handler of signal {number}", partial(signal.getsignal, number), partial(signal.signal, number))
+        for number in sorted(signal.valid_signals())
     ),
-    Setting(
-        "the most digits of a number", lambda: sys.get_int_max_str_digits(),
-        lambda most: sys.set_int_max_str_digits(most),
-    ),
-    Setting("signal handlers", _handlers, lambda before: _write_each(_handlers, signal.signal, before)),
     Setting(
         "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
@@ -171,7 +142,8 @@ STANDARD: tuple[Setting, ...] = (
     Setting(
         "an alarm", lambda: signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), lambda _: signal.alarm(0)
     ),
-    Setting("tracing", lambda: (sys.gettrace(), sys.getprofile()), _write_traces),
+    Setting("tracing", sys.gettrace, sys.settrace),
+    Setting("profiling", sys.getprofile, sys.setprofile),
     Setting("tracing of threads", lambda: (threading.gettrace(), threading.getprofile())),
     Setting(
         "decimal's context", lambda: (repr(decimal.getcontext()), repr(decimal.DefaultContext)),
@@ -183,8 +155,12 @@ STANDARD: tuple[Setting, ...] = (
     Setting("random's state", random.getstate, random.setstate),
     Setting("filters of warnings", lambda: tuple(warnings.filters), _write_filters),
     Setting("logging", _logging, _write_logging),
-    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _write_collector),
-    Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _write_streams),
+    Setting("the garbage collector", gc.isenabled, lambda on: (gc.enable if on else gc.disable)()),
+    Setting("thresholds of garbage", gc.get_threshold, lambda before: gc.set_threshold(*before)),
+    *(
+        Setting(f"sys.{name}", partial(getattr, sys, name), partial(setattr, sys, name))
+        for name in ("stdin", "stdout", "stderr")
+    ),
     Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
     Setting("how subnormal numbers are rounded", lambda: _subnormal(5e-324, 1.0)),
 )  # fmt: skip
