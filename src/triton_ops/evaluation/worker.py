@@ -4,9 +4,9 @@ Questions come through a pipe, and the process ends when the pipe is closed. The
 parent keeps the last lines of stderr.
 
 A worker that serves the next tune is as it was when it was started: its environment, folder, CPUs, umask and limits,
-the settings of Python's own modules (`standard_state.py`), torch's and NumPy's as these set them when they are
-imported, the functions of all of these, and no thread of the user's. What can be put back is put back. A worker in
-which something else has changed serves no other tune.
+the settings of Python's own modules and of torch, NumPy's as it sets them when it is imported, the functions of all of
+these, and no thread of the user's. What can be put back is put back. A worker in which something else has changed, or
+into which a task has brought torch, serves no other tune.
 
 A setting is read before any code of the user's runs, and written back afterwards where it differs. One that is not as
 it was even then, or that nothing can put back, is told by its name.
@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Protocol
 
 from triton_ops import settings
 from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator, TritonProcess
-from triton_ops.base import Host, require
+from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import Rest
@@ -120,6 +120,45 @@ def _write_limits(before: dict[int, tuple[int, int]]) -> None:
             resource.setrlimit(kind, before[kind])
 
 
+_KINDS = ("cuda", "cpu")  # of autocast
+_TORCH: Mapping[str, Callable[[Any], object]] = {
+    "default dtype": lambda torch: torch.get_default_dtype(),
+    "default device": lambda torch: torch.get_default_device(),
+    "precision of products": lambda torch: torch.get_float32_matmul_precision(),
+    "gradients": lambda torch: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+    "anomaly detection": lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    "deterministic algorithms": lambda torch: (
+        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    ),
+    "warnings": lambda torch: torch.is_warn_always_enabled(),
+    "autocast": lambda torch: [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS],
+    "threads": lambda torch: torch.get_num_threads(),
+    "printing": lambda torch: torch._tensor_str.PRINT_OPTS,
+    "reductions in half precision": lambda torch: (
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    ),
+    "cuDNN": lambda torch: (
+        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.allow_tf32,
+    ),
+    "attention's kernels": lambda torch: (
+        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
+    ),
+}  # fmt: skip
+
+
+def _told_by_torch(ask: Callable[[Any], object]) -> str:
+    """A setting of torch as text; empty while torch is not imported."""
+    torch: Any = sys.modules.get("torch")
+    try:
+        return "" if torch is None else str(ask(torch))
+    except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
+        return type(error).__name__
+
+
 STANDARD: tuple[Setting, ...] = (
     Setting("the environment", lambda: dict(settings.users_environment()), _write_environment),
     Setting("the working folder", lambda: settings.current_folder() or "", os.chdir),
@@ -163,6 +202,7 @@ STANDARD: tuple[Setting, ...] = (
     ),
     Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
     Setting("how subnormal numbers are rounded", lambda: _subnormal(5e-324, 1.0)),
+    *(Setting(f"torch's {name}", partial(_told_by_torch, ask)) for name, ask in _TORCH.items()),
 )  # fmt: skip
 
 
@@ -193,50 +233,14 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
 _WATCHED = ("torch", "torch.nn.functional", "torch.linalg", "torch.cuda", "triton", "triton.language", "numpy")
 
-_KINDS = ("cuda", "cpu")  # of autocast
-_TORCH: Mapping[str, Callable[[Any], object]] = {
-    "default dtype": lambda torch: torch.get_default_dtype(),
-    "default device": lambda torch: torch.get_default_device(),
-    "precision of products": lambda torch: torch.get_float32_matmul_precision(),
-    "gradients": lambda torch: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-    "anomaly detection": lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-    "deterministic algorithms": lambda torch: (
-        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    ),
-    "warnings": lambda torch: torch.is_warn_always_enabled(),
-    "autocast": lambda torch: [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS],
-    "threads": lambda torch: torch.get_num_threads(),
-    "printing": lambda torch: torch._tensor_str.PRINT_OPTS,
-    "reductions in half precision": lambda torch: (
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-    ),
-    "cuDNN": lambda torch: (
-        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
-        torch.backends.cudnn.allow_tf32,
-    ),
-    "attention's kernels": lambda torch: (
-        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
-        torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
-    ),
-}  # fmt: skip
-_FRESH = {
-    "default dtype": "torch.float32", "default device": "cpu", "precision of products": "highest",
-    "gradients": "(True, False)", "anomaly detection": "(False, True)",
-    "deterministic algorithms": "(False, False, True)", "warnings": "False",
-}  # fmt: skip
-"""Settings as torch has them when it is imported, for a torch that was imported together with code of the user's."""
-
 _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """The settings of a process, torch's as text, and the functions and classes of modules that must stay."""
+    """The settings of a process, and the functions and classes of modules that must stay."""
 
     standard: dict[str, Any]
-    torch: dict[str, str]
     threads: frozenset[threading.Thread]
     functions: dict[str, dict[str, Any]]
 
@@ -246,7 +250,6 @@ class ProcessState:
         own = [name for name in sys.modules if name.partition(".")[0] in sys.stdlib_module_names]
         return cls(
             standard={setting.name: setting.read() for setting in STANDARD if setting.known},
-            torch=_torch(),
             threads=frozenset(threading.enumerate()),
             functions=callables_of([*(name for name in own if name != "__main__"), *_WATCHED]),
         )
@@ -260,31 +263,9 @@ class ProcessState:
             return "a thread"
         if name := replaced(self.functions):
             return name
-        return self._changed_in_torch() or _changed_in_numpy()
-
-    def _changed_in_torch(self) -> str:
-        current = _torch()
-        expected = self.torch or (_fresh() if current else {})
-        if current:
-            sys.modules["torch"].manual_seed(_TORCH_SEED)
-        return next((f"torch's {name}" for name, value in expected.items() if current.get(name) != value), "")
-
-
-def _torch() -> dict[str, str]:
-    torch: Any = sys.modules.get("torch")
-    return {} if torch is None else {name: _process_state_answer(ask, torch) for name, ask in _TORCH.items()}
-
-
-def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
-    try:
-        return str(ask(torch))
-    except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
-        return type(error).__name__
-
-
-def _fresh() -> dict[str, str]:
-    text = settings.openmp_text() or ""
-    return {**_FRESH, "threads": text if text.isdigit() else str(Host.usable_cpus())}
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(_TORCH_SEED)
+        return _changed_in_numpy()
 
 
 def _changed_in_numpy() -> str:
