@@ -34,7 +34,6 @@ from triton_ops.processes.child import (
     die_with,
     end_family,
     environment,
-    file_in_memory,
     import_heavy,
     new_mark,
     pipe,
@@ -174,7 +173,7 @@ class WorkerProcess:
 
     def _start(
         self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int]:
         """Start the process, and the thread that reads its output; the descriptors of its connection.
 
         `undo` has what a failure is to undo.
@@ -185,9 +184,6 @@ class WorkerProcess:
             answers, answers_in = _pipe(undo, theirs)
             questions_out, questions = _pipe(theirs, undo)
             lines, lines_in = _pipe(undo, theirs)
-            file = file_in_memory()
-            if file >= 0:
-                undo.callback(os.close, file)
             there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
@@ -197,7 +193,7 @@ class WorkerProcess:
             self._process = started_to_last(
                 lambda: subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
-                    pass_fds=there if file < 0 else (*there, file), start_new_session=True, env=inherited,
+                    pass_fds=there, start_new_session=True, env=inherited,
                 )
             )  # fmt: skip
         undo.callback(self._process.wait)
@@ -205,7 +201,7 @@ class WorkerProcess:
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._listener = threading.Thread(target=self._listen, args=(lines,), daemon=True)
         self._listener.start()
-        return answers, questions, file
+        return answers, questions
 
     @property
     def pid(self) -> int:
