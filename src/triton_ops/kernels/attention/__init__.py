@@ -136,14 +136,9 @@ def validate_attention_inputs(
     call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
     _check_heads(heads, kv_heads, q=head_dim, v=value_dim)
     check_scale(scale)
-    check_causal(causal)
-    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
-
-
-def check_causal(causal: Any) -> None:
-    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true."""
-    if not isinstance(causal, bool):
+    if not isinstance(causal, bool):  # a tensor would make the host wait, and a text is always true
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
+    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
 
 
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
