@@ -6,7 +6,6 @@ of one config follow each other. docs/concepts/inferred.md says what is read, an
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import msgspec
 
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
-from triton_ops.cost_model.prediction import Model, ModelPrior
+from triton_ops.cost_model.prediction import Fit, Model, ModelPrior
 from triton_ops.cost_model.product_tiles import (
     TileBlock,
     TileLoop,
@@ -552,9 +551,8 @@ class InferredPrior(ModelPrior):
             if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
         ]
         if gaps and len(self._samples) >= _FEWEST:
-            if self._fit is None:  # with NumPy, which a known winner does not need
-                fit = importlib.import_module("triton_ops.cost_model.fit").Fit
-                self._fit = fit(*map(list, zip(*self._samples, strict=True)))
+            if self._fit is None:
+                self._fit = Fit(*map(list, zip(*self._samples, strict=True)))
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times
