@@ -35,7 +35,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any, ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
@@ -67,6 +71,15 @@ class TritonKernelError(Exception):
         """This error with a message that begins with what it is about, such as a line of a file."""
         self.args = (f"{what}: {self.message}", *self.args[1:])
         return self
+
+    @classmethod
+    @contextmanager
+    def when(cls, what: str, hint: str) -> Iterator[None]:
+        """Inside, an `OSError` is this error: what cannot be done, such as `FILE cannot be read`, and the reason."""
+        try:
+            yield
+        except OSError as error:
+            raise cls(f"{what}: {error.strerror or error}", hint=hint) from error
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message

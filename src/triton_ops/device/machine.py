@@ -52,15 +52,10 @@ class Calibration:
         """Write it beside the records; returns the file."""
         path = calibration_path(folder, self.device)
         content = Sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
-        try:
+        with CacheError.when(f"{path} cannot be written", hint="name a folder that can be written, with --cache-dir"):
             Folder(Folder(path.parent).within(Folder(folder).ensure())).ensure()
             Folder(path.parent).sweep()
             StoredFile(path).replace(json.dumps(content, indent=2) + "\n")
-        except OSError as error:
-            raise CacheError(
-                f"{path} cannot be written: {error.strerror or error}",
-                hint="name a folder that can be written, with --cache-dir",
-            ) from error
         return path
 
     @classmethod

@@ -388,18 +388,13 @@ class DirectoryStore(Generic[T]):
         if not paths():
             return 0
         count = 0
-        try:
-            with self._turn():
-                for path in paths():
-                    if self._read(path) is not None:
-                        path.unlink(missing_ok=True)
-                        count += 1
-                Folder(self.folder).sweep()
-        except OSError as error:
-            raise CacheError(
-                f"entries in {self.folder} cannot be removed: {_reason(error)}",
-                hint="remove them as a user who may write there",
-            ) from error
+        what, hint = f"entries in {self.folder} cannot be removed", "remove them as a user who may write there"
+        with CacheError.when(what, hint), self._turn():
+            for path in paths():
+                if self._read(path) is not None:
+                    path.unlink(missing_ok=True)
+                    count += 1
+            Folder(self.folder).sweep()
         return count
 
     @contextlib.contextmanager

@@ -204,12 +204,9 @@ class Format(Protocol):
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
         text, path = self.text(table), self.file_below(folder, table.facts)
-        try:
+        with CacheError.when(f"{path} cannot be written", hint="name another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
             NamedFile(path).write(text)
-        except OSError as error:
-            hint = "name another folder"
-            raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
         return path
 
     def read(self, path: Path) -> Table:
