@@ -26,7 +26,7 @@ from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
 from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
 from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_sources, deciding_by, on_miss, policy_of
-from triton_ops.evaluation import ExpectedResults
+from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.records import Runs, cache_folder, store_in
 from triton_ops.request import Budget
@@ -117,15 +117,13 @@ class _Step:
             self.written = self._saved.narrowed()
             text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
             dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
-            self._expected = ExpectedResults.of_step([result, self.written], dtypes, tolerance)
+            self._expected = ReferenceResults.of_own([result, self.written], dtypes, tolerance)
         finally:
             self._saved.narrowed()
             self.restore()
         known = {id(each) for each in before}
         left = Protection([each for each in self._tensors() if id(each) not in known])
-        wrong = "it returns nothing that can be compared, and changes no tensor" if self._expected.empty else ""
-        wrong = wrong or self.difference({}) or ("it changes a tensor that it has made" if left.changed() else "")
-        if wrong:
+        if wrong := self.difference({}) or ("it changes a tensor that it has made" if left.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
 
@@ -153,10 +151,9 @@ class _Step:
         self._take(configs)
         self.restore()  # samples are left as they end
         try:
-            difference = self._expected.difference([self(), self.written], tf32=False)
+            return self._expected.fault([self(), self.written])
         finally:
             self.restore()
-        return "" if difference is None else difference.text
 
     def _take(self, configs: Mapping[str, Config]) -> bool:
         """Have launches take these configs; tell whether they took others before."""

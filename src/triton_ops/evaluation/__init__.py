@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.evaluation.expected import ExpectedResults as ExpectedResults
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.finals import Outcome as Outcome
     from triton_ops.evaluation.finals import StationFacts as StationFacts

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType
@@ -417,7 +417,6 @@ class Answers:
 _MOST = 3  # orders of adding up that are common in one space
 _KINDS = ("cpu", "cuda")  # of devices whose free memory is told
 _MEMORY_SHARE = 1 / 64  # of the free memory: a copy that takes more is not kept
-_TERMS = 1 << 12  # that are added up for a result of a step, of which nobody knows how many they are
 
 
 class RightResults:
@@ -485,14 +484,6 @@ class ExpectedResults:
         low = [kept(each) for each in results]
         precision = replace(standard.precision, blur=2.0)
         return cls(standard, Answers(low=low, golden=[None] * len(low), precision=precision), whole=whole)
-
-    @classmethod
-    def of_step(cls, results: Sequence[Any], dtypes: Iterable[str], tolerance: Any) -> ExpectedResults:
-        """Results of a step, whose kernels take tensors of these dtypes, as it ran before anything was changed."""
-        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
-        expected = cls.of_own(Standard(precision=precision, tolerance=Tolerance.of(tolerance)), results)
-        expected.prepare(tf32=False)
-        return expected
 
     @property
     def exact(self) -> bool:
