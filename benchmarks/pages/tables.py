@@ -31,6 +31,7 @@ PAGES = tuple(
         "docs/guides/autotune.md",
         "docs/guides/choose.md",
         "docs/guides/compare.md",
+        "docs/guides/contents.md",
         "docs/guides/kernels.md",
         "docs/guides/torch-compile.md",
         "docs/guides/compile-modes.md",
@@ -53,6 +54,7 @@ ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
+IN_PLACE = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/in_place.json"
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -451,6 +453,31 @@ def starts_table() -> str:
     return "\n".join([*rows, f"| all | {sums} | |", "", source(document)])
 
 
+def in_place_table() -> str:
+    """Steps of five models: what was tuned alone, then compared in the step."""
+    document = json.loads(IN_PLACE.read_text())
+    rows = [
+        "| step | time | problems compared | lost in the step | the step gains | seconds, after those of tunes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in document["models"]:
+        compared = [one for one in each["kernels"] if one["gains"]]
+        lost = [one for one in compared if one["after"] != one["before"]]
+        gain = "nothing" if each["gain"] is None else "{:.1%} ({:.1%} to {:.1%})".format(*each["gain"])
+        seconds = f"{each['seconds'][1]:.0f}, {each['seconds'][0]:.0f}"
+        rows.append(
+            f"| {each['model']} | {each['before_ms']:.2f} ms | {len(compared)} | "
+            f"{', '.join(one['kernel'].removesuffix('_kernel') for one in lost) or 'none'} | {gain} | {seconds} |"
+        )
+    equal, summary = document["equal"], document["summary"]
+    rows += [
+        "",
+        f"{summary['lost']} of {summary['problems']} winners lose where they run. Of {equal['decisions']} decisions "
+        f"among configs that are the same {equal['changes'] or 'none'} was a change. {source(document)}",
+    ]
+    return "\n".join(rows)
+
+
 def stated_table() -> str:
     """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
     document = json.loads(STATED.read_text())
@@ -481,6 +508,7 @@ TABLES = {
     "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
+    "in place": in_place_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,
     "third party starts": starts_table,
