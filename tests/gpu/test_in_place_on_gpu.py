@@ -52,7 +52,7 @@ def test_a_training_step_takes_the_faster_config_and_its_weights_stay(captures):
     before = [each.detach().clone() for each in model.parameters()]
     result = triton_ops.tune_in_place(step, [doubled], budget_s=20, name="training")
     (kernel,) = result.kernels
-    assert result.mode == ("graph-warm" if captures else "host")
+    assert result.mode == ("graph-warm" if captures else "event-warm")
     assert (kernel.before["BLOCK"], kernel.launches) == (16, 1)
     assert kernel.after["BLOCK"] > 16, kernel.why
     assert result.gain.low > 0

@@ -15,6 +15,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ from triton_ops.values import Tolerance
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _DUEL_S = 3.0
-_LEAST_MS = 0.5  # of a sample by the host's clock
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
 
 
@@ -164,33 +164,28 @@ class _Step:
         return changes
 
     def time_on(self, device: str, seed: int) -> None:
-        """Choose the clock: that of graphs, or the host's where the step as it is cannot be captured."""
-        timer: timing.Timer = timing.HostTimer.with_waits(device, _LEAST_MS)
-        self._captured, self._launches = device != "cpu", 1 if self.written else None
-        if self._captured:
-            graphs = timing.SharedTimer(probe(device), device, cold=False, mode="graph-warm").start(timing.Launch(self))
-            self.rounds = timing.Rounds(timer=graphs)
-            try:
-                self._launches, timer = self.sampler({}).launches, graphs
-            except (timing.CaptureError, timing.EmptyCaptureError):
-                self._captured = False
-        self.rounds, _ = timing.Rounds.guarded(timer, device, rng=random.Random(seed))
+        """Choose the clock: that of graphs, or another one where the step as it is cannot be captured."""
+        for mode in [None] if device == "cpu" else ["graph-warm", "event-warm"]:
+            timers = timing.SharedTimer(probe(device), device, cold=False, mode=mode)
+            self._timer = timers.start(timing.Launch(self))
+            with suppress(timing.CaptureError):
+                self.sampler({})
+                break
+        self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
         """A sampler of the step with some configs."""
 
-        def reset() -> None:
+        def enter() -> None:
             if self._take(configs):
                 self.restore()
                 self()  # which decides each launch
             self.restore()
 
-        reset()
-        if not self._captured:
-            return self.rounds.timer.prepare(timing.Launch(self, reset), 1)
+        enter()
+        reset = self.restore if "graph" in self._timer.mode else enter
         try:
-            launch = timing.Launch(self, self.restore if self.written else None)
-            return self.rounds.timer.prepare(launch, self._launches)
+            return self._timer.prepare(timing.Launch(self, reset, whole=True))
         finally:
             self.restore()
 
@@ -211,8 +206,7 @@ class _Step:
     def raced(self, kernels: Mapping[str, StepKernel], end_s: float) -> tuple[float, timing.Interval | None]:
         """Choose the config of each problem, the largest share first; the milliseconds before, and the gain."""
         before = {key: one.before for key, one in kernels.items()}
-        now, sampler = dict(before), self.sampler(before)
-        before_ms = self.rounds.sample_ms(sampler) / sampler.launches
+        now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
         for one in kernels.values():
             one.share *= one.launches / before_ms
         for key, one in sorted(kernels.items(), key=lambda item: -item[1].share):
@@ -300,7 +294,8 @@ def tune_in_place(
         if not raced:
             why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
             raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
-        device = "cuda" if state.torch.cuda.is_initialized() else "cpu"
+        kinds = {each.key.device.get("kind") for each, _ in state.launched if each.key is not None}
+        device = "cpu" if kinds == {"cpu"} else "cuda"
         with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
             state.time_on(device, seed)
             before_ms, gain = state.raced(raced, time.monotonic() + seconds)

@@ -17,7 +17,7 @@ from triton_ops.dispatch import operations
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.space import Config
-from triton_ops.timing import HostTimer
+from triton_ops.timing import HostTimer, rounds
 
 CLOCK, RANDOM = Clock(), random.Random(0)
 TAKES = {}  # milliseconds of a launch, by the names of the operation and its block
@@ -53,7 +53,7 @@ def known(monkeypatch):
     sources._sources.ladders.clear()
     operations._calls.forget()
     TAKES.clear()
-    monkeypatch.setattr(HostTimer, "with_waits", classmethod(lambda cls, device, least_ms: cls(CLOCK)))
+    monkeypatch.setattr(rounds, "HostTimer", lambda: HostTimer(CLOCK))
 
     def operation(function, best=1):
         made = Operation(function.__name__, function, {"block": [1, 2, 3]}, specs)
