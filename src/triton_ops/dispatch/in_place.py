@@ -203,21 +203,46 @@ class _Step:
         duel = self.rounds.duel((first, second, twin), policy)
         return duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
 
-    def raced(self, kernels: Mapping[str, StepKernel], end_s: float) -> tuple[float, timing.Interval | None]:
-        """Choose the config of each problem, the largest share first; the milliseconds before, and the gain."""
-        before = {key: one.before for key, one in kernels.items()}
-        now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
-        for one in kernels.values():
-            one.share *= one.launches / before_ms
-        for key, one in sorted(kernels.items(), key=lambda item: -item[1].share):
-            for rival in one.rivals:
-                self._race(key, one, rival, now, end_s - time.monotonic())
-        if now == before:
-            return before_ms, None
-        proven, gain = self.faster(now, before, _DUEL_S)
-        for one in () if proven else kernels.values():
+    def compared(self, kernels: Iterable[Any] | None, seconds: float, seed: int) -> Any:
+        """The problems of the step after each has had its turn, its milliseconds before, and its gain, if any."""
+        found = self._found(kernels)
+        kinds = {each.key.device.get("kind") for each, _ in self.launched if each.key is not None}
+        device = "cpu" if kinds == {"cpu"} else "cuda"
+        with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
+            self.time_on(device, seed)
+            end_s, before = time.monotonic() + seconds, {key: one.before for key, one in found.items() if one.keep}
+            now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
+            for one in found.values():
+                one.share *= one.launches / before_ms
+            ordered = dict(sorted(found.items(), key=lambda item: -item[1].share))
+            for key, one in ordered.items():
+                for rival in one.rivals:
+                    self._race(key, one, rival, now, end_s - time.monotonic())
+            if now == before:
+                return tuple(ordered.values()), before_ms, None
+            proven, gain = self.faster(now, before, _DUEL_S)
+        for one in () if proven else ordered.values():
             one.after, one.why = one.before, f"all that is faster alone is not proven so together: {_words(gain)}"
-        return before_ms, gain if proven else None
+        return tuple(ordered.values()), before_ms, gain if proven else None
+
+    def _found(self, kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
+        """The problems by the ids of keys, after a short tune of those without records; some kernels', or all for None.
+
+        Raises TargetError if none can be compared.
+        """
+        one_thread = self.torch.autograd.set_multithreading_enabled(False)  # a policy holds for a thread
+        with one_thread, on_miss(RACE), deciding_by(most=None, packages=False):
+            self()
+        names = {getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each)) for each in kernels or ()}
+        found: dict[str, StepKernel] = {}
+        for each, launches in self.launched:
+            if kernels is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
+                key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
+                found.setdefault(key, StepKernel.of(each)).launches += launches
+        if not any(one.keep for one in found.values()):
+            why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
+            raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
+        return found
 
     def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
         """Take a rival in the place of what the step has now, if it makes the step faster."""
@@ -281,49 +306,21 @@ def tune_in_place(
     Steps of other threads meanwhile take the configs that run. Launches inside of `torch.compile` are not seen.
     """
     start, seconds = time.monotonic(), Budget(seconds=budget_s).seconds or 0.0
-    _check(step)
-    label = name or str(getattr(step, "__qualname__", type(step).__qualname__))
-    with deciding_by(most=DEFAULT, pins={}):
-        state = _Step(step, tolerance)
-        with on_miss(RACE), deciding_by(most=None, packages=False):
-            with state.torch.autograd.set_multithreading_enabled(False):  # gradients' kernels have this policy too
-                state()
-            found = _found(state.launched, kernels)
-            state.restore()
-        raced = {key: one for key, one in found.items() if one.keep is not None}
-        if not raced:
-            why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
-            raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
-        kinds = {each.key.device.get("kind") for each, _ in state.launched if each.key is not None}
-        device = "cpu" if kinds == {"cpu"} else "cuda"
-        with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
-            state.time_on(device, seed)
-            before_ms, gain = state.raced(raced, time.monotonic() + seconds)
-        state.restore()
-    for one in raced.values():
-        assert one.keep is not None
-        one.keep(label)
-    return StepResult(
-        name=label, kernels=tuple(sorted(found.values(), key=lambda one: -one.share)), mode=state.rounds.timer.mode,
-        before_ms=before_ms, gain=gain, elapsed_s=time.monotonic() - start,
-    )  # fmt: skip
-
-
-def _check(step: Any) -> None:
     if not callable(step):
         raise KernelTypeError(f"the step is {step!r}, which cannot be called", hint="write lambda: model(x)")
     with on_miss(RACE):
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-
-
-def _found(launched: Iterable[tuple[Decision, int]], kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
-    """The problems of decisions with their launches, by the ids of keys; those of some kernels, or of all for None."""
-    names = {getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each)) for each in kernels or ()}
-    found: dict[str, StepKernel] = {}
-    for each, launches in launched:
-        if kernels is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
-            key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
-            found.setdefault(key, StepKernel.of(each)).launches += launches
-    return found
+    with deciding_by(most=DEFAULT, pins={}):
+        state = _Step(step, tolerance)
+        try:
+            found, before_ms, gain = state.compared(kernels, seconds, seed)
+        finally:
+            state.restore()
+    label = name or str(getattr(step, "__qualname__", type(step).__qualname__))
+    for one in found:
+        if one.keep is not None:
+            one.keep(label)
+    mode, elapsed_s = state.rounds.timer.mode, time.monotonic() - start
+    return StepResult(name=label, kernels=found, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)
