@@ -55,23 +55,23 @@ def tuned(name: str, seconds: float, budget_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def decisions_about_equals(folder: str) -> dict[str, Any]:
+def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
     """The decisions about configs that are all the same: how many changes there were, all of them false."""
-    changes, taken, worst, start = 0, 0, 0.0, time.monotonic()
-    steps = {rows: equal(rows) for rows in ROWS}
+    changes, taken, most_s, start = 0, 0, 0.0, time.monotonic()
+    steps = [equal(rows) for rows in ROWS]
     for seed in range(-(-DECISIONS // RIVALS)):
-        rows = ROWS[seed % len(ROWS)]
-        step, kernel = steps[rows]
-        step()
-        first = next(each for each in kernel.decisions if each.key and f"n={rows * 1024} " in f"{each.key.label} ")
-        configs = [Config({**first.found.config, "TAG": tag}) for tag in range(RIVALS + 1)]
+        step, call = steps[seed % len(steps)]
+        configs = [Config({**call.space.default_config, "TAG": tag}) for tag in range(RIVALS + 1)]
         times = {"timing": Timing(0.01, 0.01, 0.01, 1), "default": configs[0], "ties": tuple(configs)}
-        store_in(folder).put(Record(key=first.key, winner=configs[0], **times))
+        record = Record(key=call.key, winner=configs[0], space=call.space.fingerprint, **times)
+        store_in(folder).put(record)
         begun = time.monotonic()
-        (one,) = triton_ops.tune_in_place(step, [kernel], seed=seed).kernels
+        (one,) = triton_ops.tune_in_place(step, seed=seed).kernels
         taken, changes = taken + len(one.gains), changes + (one.after != one.before)
-        worst = max(worst, time.monotonic() - begun)
-    return {"decisions": taken, "changes": changes, "most_s": worst, "seconds": time.monotonic() - start}
+        most_s = max(most_s, time.monotonic() - begun)
+        if time.monotonic() + most_s > end_s:
+            break
+    return {"decisions": taken, "changes": changes, "most_s": most_s, "seconds": time.monotonic() - start}
 
 
 def summary(models: list[dict[str, Any]]) -> dict[str, Any]:
@@ -88,11 +88,13 @@ def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=[*MODELS, EQUAL], default=[*MODELS, EQUAL])
-    parser.add_argument("--tune-s", type=float, default=4.0)
-    parser.add_argument("--budget-s", type=float, default=45.0)
+    parser.add_argument("--tune-s", type=float, default=8.0)
+    parser.add_argument("--budget-s", type=float, default=35.0)
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="seconds, after which no decision is taken")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
-    options = parser.parse_args()
+    options, end_s = parser.parse_args(), time.monotonic()
+    end_s += options.limit_s
     before = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
     models = {each["model"]: each for each in before.get("models", [])}
     equals = before.get(EQUAL)
@@ -101,7 +103,7 @@ def main() -> None:
             os.environ["TRITON_OPS_CACHE_DIR"] = folder
             forget_decisions()
             if name == EQUAL:
-                equals = decisions_about_equals(folder)
+                equals = decisions_about_equals(folder, end_s)
                 print(equals, flush=True)
             else:
                 models[name] = tuned(name, options.tune_s, options.budget_s)

@@ -247,15 +247,15 @@ def training(batch: int = 4, tokens: int = 1024, hidden: int = 1024, heads: int 
 
 
 def equal(rows: int) -> tuple[Step, Any]:
-    """A step around a kernel whose configs are all the same, and that kernel's arguments."""
+    """A step around a kernel whose configs are all the same, and the call of that kernel."""
     x, weight = drawn(rows, 1024, requires_grad=False), weights(1024, 1024)
-    out = torch.empty_like(x)
+    out, grid = torch.empty_like(x), (triton.cdiv(x.numel(), 1024),)
 
     def step() -> Any:
-        equal_kernel[(triton.cdiv(x.numel(), 1024),)](torch.tanh(x @ weight), out, x.numel())
+        equal_kernel[grid](torch.tanh(x @ weight), out, x.numel())
         return torch.softmax(out, 1)
 
-    return step, equal_kernel
+    return step, equal_kernel.call_of(grid, (x, out, x.numel()), {})
 
 
 MODELS = {"llama": llama, "moe": moe, "mamba": mamba, "vision": vision, "training": training}

@@ -44,11 +44,11 @@ def test_a_training_step_takes_the_faster_config_and_its_weights_stay(captures):
         return loss if captures else loss.item()
 
     step()
-    (decision,) = [one for one in doubled.decisions if one.problem == f"n={x.numel()} float32"][-1:]
-    slow = decision.found.config
+    call = doubled.call_of((1,), (x, torch.empty_like(x), x.numel()), {})
+    slow = call.space.default_config
     rivals = (Config({**slow, "BLOCK": 1024}), Config({**slow, "BLOCK": 2048}))
     times = {"timing": Timing(0.1, 0.1, 0.1, 9), "default": slow, "ties": rivals}
-    store_in(cache_folder(None)).put(record(key=decision.key, winner=slow, effort="quick", **times))
+    store_in(cache_folder(None)).put(record(key=call.key, winner=slow, space=call.space.fingerprint, **times))
     before = [each.detach().clone() for each in model.parameters()]
     result = triton_ops.tune_in_place(step, [doubled], budget_s=20, name="training")
     (kernel,) = result.kernels

@@ -221,8 +221,9 @@ class _Step:
             if now == before:
                 return tuple(ordered.values()), before_ms, None
             proven, gain = self.faster(now, before, _DUEL_S)
-        for one in () if proven else ordered.values():
-            one.after, one.why = one.before, f"all that is faster alone is not proven so together: {_words(gain)}"
+        for one in ordered.values():
+            if one.after != one.before and not proven:
+                one.after, one.why = one.before, f"what is faster alone is not proven so together: {_words(gain)}"
         return tuple(ordered.values()), before_ms, gain if proven else None
 
     def _found(self, kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
