@@ -65,7 +65,7 @@ class PowersOfTwo(BucketRule):
         """From above the next smaller power of two to the next larger one, within the rule's limits."""
         if not self.low <= value <= self.high:
             return None
-        end = next_power_of_two(value)
+        end = 1 << (value - 1).bit_length()
         return max(end // 2 + 1, self.low), min(end, self.high)
 
     def __str__(self) -> str:
@@ -146,11 +146,6 @@ def rule_of(text: str) -> BucketRule:
         if isinstance(error, SettingsError):
             raise
     raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {_FORMS}")
-
-
-def next_power_of_two(value: int) -> int:
-    """The least power of two that is not below `value`, which is 1 or more."""
-    return 1 << (value - 1).bit_length()
 
 
 def _whole(text: str) -> tuple[int, ...]:
