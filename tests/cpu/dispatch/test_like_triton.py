@@ -198,7 +198,7 @@ def test_a_record_answers_for_the_contents_that_the_decorator_names():
     other = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=[(1, {"x_ptr": "zeros"})])(add)
     decision = other.why(*arguments(), grid=grid)
     assert decision.passed[1] == "record: there is one, but it was over other contents"
-    scalar = ours([SMALL, LARGE], ["n"], contents=[(1, {"n": [3]})])(add).call_of(grid, arguments(), {})
+    scalar = ours([SMALL, LARGE], ["n"], contents=[(1, {"n": [3]})])(add).launches.call_of(grid, arguments(), {})
     with pytest.raises(SettingsError, match="no tensor argument"):
         _ = scalar.request
 
