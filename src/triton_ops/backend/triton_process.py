@@ -168,7 +168,8 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
         assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
-    settings.name_triton_programs(assembler.path)
+    for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        settings.set_variable(variable, assembler.path)
     return assembler
 
 

@@ -92,6 +92,9 @@ class Sensors(Protocol):
         A vendor with counters of how long each reason held may report all reasons since the previous reading.
         """
 
+    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
+        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
+
     def close(self) -> None:
         """Release the vendor's library; never raises."""
 
