@@ -339,9 +339,8 @@ class TritonCompiler(Compiler):
             return False
         with pretending(self.target):
             kernels = self._lower(config)
-        driver = vendor.triton_driver
         for kernel in kernels:
-            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+            getattr(importlib.import_module(vendor.triton.driver), vendor.triton.launcher)(kernel.src, kernel.metadata)
         return True
 
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:

@@ -248,8 +248,7 @@ class TritonProcess:
         def work() -> None:
             for vendor in VENDORS.values() if launches else ():
                 with contextlib.suppress(Exception):
-                    driver = vendor.triton_driver
-                    getattr(import_in_order(driver.module), driver.utilities)()
+                    getattr(import_in_order(vendor.triton.driver), vendor.triton.utilities)()
             with contextlib.suppress(Exception):
                 ready_key()
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import NamedFile, available, require
-from triton_ops.device.datasheets import DeviceSpec
+from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec, TritonBackend
 from triton_ops.exceptions import DeviceError
 
 CLOCK_REASONS = (
@@ -99,22 +99,10 @@ class Sensors(Protocol):
         """Release the vendor's library; never raises."""
 
 
-@dataclass(frozen=True)
-class TritonDriver:
-    """The names of Triton's classes that launch kernels on a vendor's GPUs.
-
-    To construct `utilities` prepares the driver in a process, and to construct `launcher` builds a kernel's launcher.
-    """
-
-    module: str
-    utilities: str
-    launcher: str
-
-
 class Vendor(Protocol):
     """The GPUs of one vendor."""
 
-    triton_driver: TritonDriver
+    triton: TritonBackend
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
         """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
@@ -183,7 +171,7 @@ class _MemoryHandle(ctypes.Structure):
 class Nvidia:
     """NVIDIA's GPUs through libcuda and NVML."""
 
-    triton_driver = TritonDriver("triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher")
+    triton = VENDOR_FACTS["cuda"].backend
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
         """Ask torch, or libcuda without torch, which needs an installed torch for CUDA and a driver that answers all.
