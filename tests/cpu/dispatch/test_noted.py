@@ -74,7 +74,7 @@ def tuned_from_its_miss(name, folder):
     kernel, given, grid = called(name, 100)
     with install(on_miss="default"):
         tuned = launches_of(kernel)
-    call = tuned.launches.call_of(grid, (), given)
+    call = tuned.call_of(grid, (), given)
     harvest = Harvest(Path(folder))
     for _ in range(3):
         harvest.note(call.key, None, call.noted)
