@@ -7,6 +7,7 @@ from typing import Any
 
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.kernels.choosers.common import (
+    DTYPES,
     NARROW,
     WIDE,
     by_kernel,
@@ -121,8 +122,7 @@ def matmul_chooser() -> Chooser:
     }
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_matmul",
-        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices,
-        dtypes=("bfloat16", "float16", "float32"),
+        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices, dtypes=DTYPES,
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def linear_chooser() -> Chooser:
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_linear",
         schema='(Tensor x, Tensor weight, Tensor? bias=None, str activation="none") -> Tensor',
-        arguments=_layer, dtypes=("bfloat16", "float16", "float32"),
+        arguments=_layer, dtypes=DTYPES,
     )  # fmt: skip
 
 
@@ -161,8 +161,7 @@ def bmm_chooser() -> Chooser:
     }
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_bmm",
-        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_batches,
-        dtypes=("bfloat16", "float16", "float32"),
+        schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_batches, dtypes=DTYPES,
     )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from triton_ops.backend import CandidateError
 from triton_ops.base import counted
 from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
+from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, once, rule
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
