@@ -19,7 +19,7 @@ from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel,
 from triton_ops.backend.offline import never_cached, option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernel_ir.machine_code import Usage, amdgcn_usage, cubin_usage, features, load_widths, widths_by_line  # noqa: E402
+from triton_ops.kernel_ir.machine_code import amdgcn_usage, cubin_usage, features, load_widths, widths_by_line  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -183,7 +183,7 @@ def check_usage(cubin, folder):
     said = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()
     usage = cubin_usage(cubin)
-    assert usage == Usage(int(registers), int(stack), int(stack))
+    assert usage == {"registers": int(registers), "stack_bytes": int(stack), "spill_bytes": int(stack)}
     return usage
 
 
