@@ -155,7 +155,7 @@ def leaves_processes(*, how):
 
 def closes_its_output(*, turn):
     """Nothing that is written gets to whoever started this process."""
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         for descriptor in (1, 2):
             os.dup2(nowhere.fileno(), descriptor)
     return turn > 0

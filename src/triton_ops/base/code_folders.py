@@ -179,9 +179,7 @@ def _substitute(name: str) -> Path:
     )
 
 
-@lru_cache(maxsize=1)
-def _own_temporary() -> Path:
-    return TemporaryFolder.own()
+_own_temporary = lru_cache(maxsize=1)(TemporaryFolder.own)
 
 
 def _safe_folder(path: Path) -> Path:
