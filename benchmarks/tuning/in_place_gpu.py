@@ -43,7 +43,7 @@ def tuned(name: str, seconds: float, budget_s: float) -> dict[str, Any]:
     kernels = [
         {
             "kernel": one.kernel.rpartition(":")[2], "problem": one.problem, "launches": one.launches,
-            "share": one.share, "before": str(one.before), "after": str(one.after), "why": one.why,
+            "share": one.share, "before": str(one.before), "after": str(one.after), "why": "; ".join(one.whys),
             "gains": {str(config): [gain.centre, gain.low, gain.high] for config, gain in one.gains.items()},
         }
         for one in result.kernels

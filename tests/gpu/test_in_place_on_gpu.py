@@ -54,7 +54,7 @@ def test_a_training_step_takes_the_faster_config_and_its_weights_stay(captures):
     (kernel,) = result.kernels
     assert result.mode == ("graph-warm" if captures else "event-warm")
     assert (kernel.before["BLOCK"], kernel.launches) == (16, 1)
-    assert kernel.after["BLOCK"] > 16, kernel.why
+    assert kernel.after["BLOCK"] > 16, kernel.whys
     assert result.gain.low > 0
     assert all(map(torch.equal, before, model.parameters()))
     assert "training" in doubled.why(x, torch.empty_like(x), x.numel()).found.why

@@ -1,10 +1,7 @@
 """`tune_in_place`: finalists of kernels run where they are launched, and the time of the whole step decides.
 
-A config that wins alone can lose beside its neighbours, with which it shares caches, clocks and power. So each arm of a
-comparison is the whole step: a CUDA graph of it, or the step itself where it cannot be captured.
-
-Every run begins in the state in which the step was handed over: tensors that a first run has changed are restored, with
-gradients and torch's random numbers.
+A config that wins alone can lose beside its neighbours, with which it shares caches, clocks and power. Every run begins
+in the state in which the step was handed over: tensors that a first run has changed are restored.
 """
 
 from __future__ import annotations
@@ -44,29 +41,27 @@ _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may wri
 class StepKernel:
     """One problem of a kernel in a step, launched with the config `before`, and with `after` from now on.
 
-    `alone` is the winner of its own tune, and `share` its part of the step's time, by that of a launch alone. `gains`
-    has for each rival by how much the step took longer without it: an estimate and its 95 % interval, relative; `told`
-    has them in words, or why a rival failed.
+    `share` is its part of the step's time, by that of a launch alone. `gains` has for each rival by how much the step
+    took longer without it, relative, with its 95 % interval; `whys` has that in words, or why a rival failed.
     """
 
     kernel: str
     problem: str
     before: Config
     after: Config
-    why: str
+    whys: list[str]
     launches: int = 0
     share: float = 0.0
-    alone: Config | None = None
     rivals: Sequence[Config] = ()
     gains: dict[Config, timing.Interval] = field(default_factory=dict)
-    told: dict[Config, str] = field(default_factory=dict)
     keep: Callable[[str], object] | None = None  # in the record, given the name of the step; None without a record
 
     @classmethod
     def of(cls, decision: Decision) -> StepKernel:
         """The problem of a decision, with its rivals where there is a record of it, and this decides."""
         key, config, folder = decision.key, decision.found.config, cache_folder(decision.folder)
-        one = cls(kernel=decision.kernel, problem=decision.problem, before=config, after=config, why=decision.found.why)
+        why = decision.found.why
+        one = cls(kernel=decision.kernel, problem=decision.problem, before=config, after=config, whys=[why])
         record = None if key is None or decision.found.rung in (EXPLICIT, LOCKFILE) else store_in(folder).get(key.id)
         if record is None:
             return one
@@ -75,11 +70,10 @@ class StepKernel:
 
         def keep(step: str) -> None:
             trial = None if run is None else run.trials.get(one.after)
-            store_in(folder).put(record.in_step(step, one.after, trial, f"in the step {step}: {one.why}"))
+            store_in(folder).put(record.in_step(step, one.after, trial, f"in the step {step}: {'; '.join(one.whys)}"))
 
-        one.alone, one.share, one.keep = record.winner, record.timing.median_ms, keep
+        one.share, one.whys, one.keep = record.timing.median_ms, [], keep
         one.rivals = list(dict.fromkeys(filter(None, finalists)))[1:_FINALISTS]
-        one.why = "there was no time for it" if one.rivals else "no other config of it is known"
         return one
 
 
@@ -223,7 +217,8 @@ class _Step:
             proven, gain = self.faster(now, before, _DUEL_S)
         for one in ordered.values():
             if one.after != one.before and not proven:
-                one.after, one.why = one.before, f"what is faster alone is not proven so together: {_words(gain)}"
+                one.after = one.before
+                one.whys.append(f"what is faster alone is not proven so together: {_words(gain)}")
         return tuple(ordered.values()), before_ms, gain if proven else None
 
     def _found(self, kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
@@ -241,23 +236,22 @@ class _Step:
                 key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
                 found.setdefault(key, StepKernel.of(each)).launches += launches
         if not any(one.keep for one in found.values()):
-            why = "; ".join(f"{one.kernel} {one.problem}: {one.why}" for one in found.values()) or "it launches none"
-            raise TargetError(f"no kernel of the step can be compared: {why}", hint="torch.compile hides launches")
+            whys = "; ".join(f"{one.kernel} {one.problem}: {one.whys[0]}" for one in found.values())
+            reasons = whys or "it launches none"
+            raise TargetError(f"no kernel of the step can be compared: {reasons}", hint="torch.compile hides launches")
         return found
 
     def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
         """Take a rival in the place of what the step has now, if it makes the step faster."""
         if left_s <= 0:
-            return
+            return one.whys.append(f"the budget left no time for ({rival})")
         try:
             proven, one.gains[rival] = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
-            one.told[rival] = _words(one.gains[rival])
         except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
-            proven, one.told[rival] = False, f"it fails: {CandidateError.one_line(error)}"
+            return one.whys.append(f"({rival}) is not taken: {CandidateError.one_line(error)}")
+        one.whys.append(f"({rival}) is {'' if proven else 'not proven '}faster in the step: {_words(one.gains[rival])}")
         if proven:
             now[key] = one.after = rival
-        told = "; ".join(f"({config}): {words}" for config, words in one.told.items())
-        one.why = f"the step is {'not proven ' if one.after == one.before else ''}faster with {told}"
 
 
 def _words(gain: timing.Interval) -> str:

@@ -285,10 +285,7 @@ class DuelPolicy:
 
     @classmethod
     def after_a_race(cls, seconds: float, zone: float = INDIFFERENCE) -> DuelPolicy:
-        """The limits of fresh rounds that say whether what a race has led to is a gain.
-
-        A gain that is none passes with a chance of 0.003, as with three standard errors: every noisy tune comes here.
-        """
+        """The limits where many come: a gain that is none passes by a chance of three standard errors."""
         return cls(checkpoints=(16, 32, 64, 128), seconds=seconds, zone=zone, chance=0.003)
 
     def samples(self, sample_ms: float) -> int:
