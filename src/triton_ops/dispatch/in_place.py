@@ -243,13 +243,15 @@ class _Step:
 
     def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
         """Take a rival in the place of what the step has now, if it makes the step faster."""
-        if left_s <= 0:
-            return one.whys.append(f"the budget left no time for ({rival})")
+        proven, why = False, "is not reached: the budget left no time"
         try:
-            proven, one.gains[rival] = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
+            if left_s > 0:
+                proven, gain = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
+                one.gains[rival] = gain
+                why = f"is {'' if proven else 'not proven '}faster in the step: {_words(gain)}"
         except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
-            return one.whys.append(f"({rival}) is not taken: {CandidateError.one_line(error)}")
-        one.whys.append(f"({rival}) is {'' if proven else 'not proven '}faster in the step: {_words(one.gains[rival])}")
+            why = f"is not taken: {CandidateError.one_line(error)}"
+        one.whys.append(f"({rival}) {why}")
         if proven:
             now[key] = one.after = rival
 
