@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FunctionType
@@ -204,10 +204,7 @@ def lint_each(
         with contextlib.suppress(Empty):
             while True:
                 target, options, is_one_of_many, future = waiting.get_nowait()
-                try:
-                    future.set_result(_report_of(target, options, kept, is_one_of_many))
-                except BaseException as error:  # noqa: BLE001 - it is raised where the report is asked for
-                    future.set_exception(error)
+                Threads.settle(future, partial(_report_of, target, options, kept, is_one_of_many))
 
     for _ in range(min(len(reports), jobs or Host.usable_cpus())):
         Threads.begin(threading.Thread(target=serve, daemon=True))
