@@ -16,7 +16,7 @@ class Finding:
         symptom: What a user of the kernel sees.
         evidence: The facts that decided, with their numbers.
         fix: What to change.
-        level: What was looked at: `source`, `ttir`, `binary` or `run`.
+        level: What was looked at: `source`, `ttir`, `binary`, `run` or `model`.
     """
 
     rule: str

@@ -48,7 +48,7 @@ from triton_ops.terminal import (
     tell,
     with_options,
 )
-from triton_ops.tuner import ProgressBar, RequestedTune
+from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -376,7 +376,8 @@ def _expected(
         return None
     try:
         options = TuneOptions(effort="expected", keep=False)
-        expectation = RequestedTune(request=_request(case, targets, spec), options=options).expectation()
+        tune = RequestedTune(request=_request(case, targets, spec), options=options)
+        expectation = tune.expectation(Survey.unhurried()).worth(tune.request.problem, tune.effort)
     except TritonKernelError as error:
         return error
     default, pick = expectation.pair

@@ -31,7 +31,7 @@ Decision: TypeAlias = Callable[[KernelReading], Iterable[Statement]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One pitfall, decided by `source`, `ttir`, `binary` or `run`; its id stays."""
+    """One pitfall, decided by `source`, `ttir`, `binary`, `run` or `model`; its id stays."""
 
     id: str
     level: str
