@@ -21,7 +21,7 @@ from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TuneOptions
 from triton_ops.ship import Names, Table, TableRow, format_named
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Gpu, only_data_on_stdout, option, with_options
+from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
 from triton_ops_serving.experts import engine_module, operation_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of
@@ -88,7 +88,7 @@ def check_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
 ) -> Facts:
@@ -228,7 +228,7 @@ def export_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     dry_run: Annotated[bool, option("--dry-run", "Only say what would change.")] = False,

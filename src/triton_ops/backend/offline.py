@@ -111,12 +111,9 @@ def option_names(target: Target) -> frozenset[str]:
 def never_cached() -> Iterator[None]:
     """Take nothing from the disk cache, inside of the block."""
     compilation = importlib.import_module("triton.knobs").compilation
-    before = compilation.always_compile
-    compilation.always_compile = True
-    try:
+    with compilation.scope():
+        compilation.always_compile = True
         yield
-    finally:
-        compilation.always_compile = before
 
 
 @contextlib.contextmanager

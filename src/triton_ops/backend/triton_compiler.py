@@ -130,12 +130,16 @@ class TritonNeeds(CompilerNeeds):
         A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
         """
         assert self.target is not None
-        triton, absent = require("triton", "compiling"), _TORCH not in sys.modules
+        triton, absent, target = require("triton", "compiling"), _TORCH not in sys.modules, self.target
         if absent:
             sys.modules[_TORCH] = None  # type: ignore[assignment]  # Python's way to say that there is none
         try:
             tensor = StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64)
-            _shared_and_ttgir(self.target, lambda: triton.jit(_nothing).warmup(tensor, grid=(1,)))
+            with (
+                pretending(target, f"{target.arch}, rehearsed"), with_judge(target, _stop), never_cached(),
+                contextlib.suppress(LoweredError),
+            ):  # fmt: skip
+                triton.jit(_nothing).warmup(tensor, grid=(1,))
         finally:
             if absent:
                 del sys.modules[_TORCH]
@@ -343,11 +347,6 @@ class TritonCompiler(Compiler):
             getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
         return True
 
-    def build(self, config: Config) -> Built:
-        """As `built`, of a kernel that is launched once."""
-        (result,) = self.built(config)
-        return result
-
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
 
@@ -358,14 +357,6 @@ class TritonCompiler(Compiler):
         with pretending(self.target), with_judge(self.target, judge):
             kernels = self._lower(config)
         return tuple(Built.of(one, self.target) for one in kernels)
-
-    def lowered(self, config: Config) -> tuple[int, str]:
-        """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
-
-        Of a kernel that is launched several times, those of the first launch. 45 ms for a matmul; nothing is written to
-        the cache but the kernel's first two stages.
-        """
-        return _shared_and_ttgir(self.target, lambda: self._lower(config))
 
     def unknown_names(self, config: Config) -> list[str]:
         """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
@@ -378,16 +369,8 @@ class TritonCompiler(Compiler):
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
 
 
-def _shared_and_ttgir(target: Target, lower: Callable[[], object]) -> tuple[int, str]:
-    def stop(shared_bytes: int, text: str) -> None:
-        raise LoweredError(shared_bytes, text)
-
-    with pretending(target, f"{target.arch}, lowered"), with_judge(target, stop), never_cached():
-        try:
-            lower()
-        except LoweredError as enough:
-            return enough.args
-    raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
+def _stop(_shared_bytes: int, _text: str) -> None:
+    raise LoweredError
 
 
 def _check_limit(needed: int, limit: int | None, what: str, target: Target, shared_bytes: int) -> None:

@@ -22,18 +22,7 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    Facts,
-    Shape,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-    with_options,
-)
+from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
@@ -238,9 +227,9 @@ def bench_command(
         str | None,
         typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     config: Annotated[
         list[str] | None, option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V")
     ] = None,
@@ -249,7 +238,7 @@ def bench_command(
     ] = None,
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
-    device: Device = None,
+    device: Typed.Device = None,
     *,
     options: TuneOptions,
 ) -> Facts:

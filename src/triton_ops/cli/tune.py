@@ -24,20 +24,7 @@ from triton_ops.report import watched
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    ExitCode,
-    Facts,
-    Shape,
-    Space,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-    with_options,
-)
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
@@ -65,10 +52,10 @@ def tune_command(
             metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.", show_default=False
         ),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
     *,
     options: TuneOptions,
     widen: Annotated[
@@ -77,7 +64,7 @@ def tune_command(
     each_s: Annotated[
         float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
-    device: Device = None,
+    device: Typed.Device = None,
     warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
     tolerance: Annotated[
         float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")

@@ -13,19 +13,19 @@ from triton_ops.dispatch import AtNotedCall, Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
-from triton_ops.terminal import Arg, CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option
 
 
 def why_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
     ],
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    device: Device = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    device: Typed.Device = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 

@@ -22,7 +22,7 @@ from triton_ops.compile_modes.compiled_graphs import KINDS, ShownGraphs, drawn, 
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, text_of
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.terminal import Facts, Gpu, option, tell
+from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
@@ -36,7 +36,7 @@ def backends_command(
     shape: Annotated[str | None, option("--shape", "The extents of a product.", "MxNxK")] = None,
     dtype: Annotated[str, option("--dtype", "Such as bf16, fp16, fp32.", "DTYPE")] = "fp32",
     device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     names: Annotated[str | None, option("--list", "The list of backends; default the one in use.", "NAMES")] = None,
     freezing: Annotated[bool, option("--freezing", "Weights are constants.")] = False,
 ) -> Facts:

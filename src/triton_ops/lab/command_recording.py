@@ -26,19 +26,7 @@ from triton_ops.lab.replayed_search import (
 from triton_ops.lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
 from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    ExitCode,
-    Facts,
-    Shape,
-    Space,
-    followed,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar
 
 _MANY = "--records"
@@ -189,12 +177,12 @@ def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list
 def record_command(
     target: TargetName,
     out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
-    device: Device = None,
+    device: Typed.Device = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
 ) -> Facts:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""

@@ -46,20 +46,7 @@ from triton_ops.lab.simulation import (
 )
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Arg,
-    CacheDir,
-    Dtype,
-    Facts,
-    Json,
-    PageServer,
-    Shape,
-    Space,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import Survey
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
@@ -340,14 +327,14 @@ def simulate_command(
             metavar="TARGET", help=f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."
         ),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = "NVIDIA H200",
     config: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
-    space: Space = None,
+    space: Typed.Space = None,
     whole: Annotated[bool, option("--whole", "Rank the whole space, as of a TARGET always.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
     why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
@@ -367,8 +354,8 @@ def simulate_command(
         bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
     ] = False,
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
+    cache_dir: Typed.CacheDir = None,
+    as_json: Typed.Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
     values = [TypedProblem.config([text], "--config") or {} for text in config or []]

@@ -37,7 +37,7 @@ from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_repor
 from triton_ops.lint.island import source_text
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
-from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, followed, only_data_on_stdout, option
+from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -67,12 +67,12 @@ def lint_command(
         int | None, option("--jobs", "Files that are read at a time; default all CPUs.", "N", min=1)
     ] = None,
     strict: Annotated[bool, option("--strict", "End with 5 too if a rule is undecided.")] = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
-    shape: Shape = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    arg: Typed.Arg = None,
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 

@@ -24,7 +24,7 @@ from triton_ops.records.misses import Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, DirectoryStore, Store, open_store, parse_object
 from triton_ops.settings import expanded
-from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[
@@ -35,7 +35,7 @@ _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(which: Which = None, cache_dir: CacheDir = None) -> Facts:
+def show_command(which: Which = None, cache_dir: Typed.CacheDir = None) -> Facts:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
@@ -279,7 +279,7 @@ _MISSES_NUMBERS = ("count", "expected ms")
 def remove_command(
     which: Which = None,
     everything: Annotated[bool, option("--all", "Remove every record.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Remove records; files that are not ours stay."""
     records = _to_remove(which, everything, cache_dir)
@@ -291,7 +291,7 @@ def remove_command(
     return facts if records else tell_nothing(facts, which, cache_dir)
 
 
-def path_command(cache_dir: CacheDir = None) -> Facts:
+def path_command(cache_dir: Typed.CacheDir = None) -> Facts:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
@@ -301,7 +301,7 @@ def path_command(cache_dir: CacheDir = None) -> Facts:
 def export_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
     which: Which = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
@@ -316,7 +316,7 @@ def export_command(
 def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
     replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Take in the records of an exported file."""
     store = open_store(folder_of(cache_dir))
@@ -356,7 +356,7 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 
 def misses_command(
-    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: CacheDir = None
+    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: Typed.CacheDir = None
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)

@@ -19,6 +19,7 @@ from benchmarks.kernels import KINDS  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from tests import kinds  # noqa: E402
+from tests.launches import ttgir_of  # noqa: E402
 from triton_ops import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -83,8 +84,7 @@ def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling()
     given = dict(operation.problem().arguments)
     config = Config({**operation.space.default_config, "BN": 256, "SPECIALIZED": True, "num_warps": 4})
     kernel = ahead(operation.kernel, **given)
-    _, text = kernel.lowered(config)
-    assert "ttg.warp_specialize" in text
+    assert "ttg.warp_specialize" in ttgir_of(kernel, config)
     assert kernel.compile(config).status is Status.OK
     assert kernel.objection(config) is None
     assert kernel.objection(Config({**config, "SPECIALIZED": False})).deferred
@@ -93,7 +93,7 @@ def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling()
 def test_descriptors_follow_the_config():
     given = {"x": MATRIX, "out": MATRIX}
     for size in (32, 64):
-        blocks = ahead(COPY, **given).build(Config(BLOCK=size)).metadata["tensordesc_meta"]
+        blocks = ahead(COPY, **given).built(Config(BLOCK=size))[0].metadata["tensordesc_meta"]
         assert [one["block_size"][0] for one in blocks] == [size, size]
     keys = {sent(COPY, **given).compile(Config(BLOCK=size)).resources.binary for size in (32, 64)}
     assert len(keys) == 2
@@ -189,7 +189,7 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
 
     assert contextvars.copy_context().run(taken) == (1, 2, 3)
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
-    built = ahead(kernel, x=MATRIX, out=MATRIX, rows=256, stride=128, WIDTH=128).build(Config(BLOCK=32))
+    built = ahead(kernel, x=MATRIX, out=MATRIX, rows=256, stride=128, WIDTH=128).built(Config(BLOCK=32))[0]
     assert built.metadata["global_scratch_size"] > 0
 
 
@@ -232,7 +232,7 @@ def test_configs_with_different_hooks_each_call_their_own():
 def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp_path):
     kernel = TritonKernel(kinds.doubled, kinds.flat_blocks, outputs=("out",))
     given = {"x": VECTOR, "out": VECTOR, "n": 1000}
-    plain = ahead(kernel, **given).build(Config(BLOCK=128))
+    plain = ahead(kernel, **given).built(Config(BLOCK=128))[0]
     file = tmp_path / "mine.ptx"
     file.write_text(plain.assembly.replace(".version", "// mine\n.version", 1))
     configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 128}, ir_override=str(file))]
@@ -240,7 +240,7 @@ def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp
     assert taken.overrides == (str(file),)
     overriding = ConfigSpace.from_user(space)
     assert [config["ir_override"] for config in overriding] == [None, str(file)]
-    plainly, mine = (ahead(taken, **given).build(config) for config in overriding)
+    plainly, mine = (ahead(taken, **given).built(config)[0] for config in overriding)
     assert "// mine" in mine.assembly
     assert "// mine" not in plainly.assembly
     before = taken.identity
@@ -272,7 +272,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         found = sent(kernel, **given).compile(Config(BLOCK=128, num_warps=4, **options))
         assert (found.status, found.reason) == (Status.OK, "")
     assert found.resources.registers <= 32
-    built = sent(kernel, **given).build(Config(BLOCK=128, num_ctas=2))
+    built = sent(kernel, **given).built(Config(BLOCK=128, num_ctas=2))[0]
     assert built.metadata["num_ctas"] == 2
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from tests.launches import ttgir_of
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import CorrectnessVerifier
@@ -534,7 +535,7 @@ def test_only_a_load_is_moved_for_the_second_group_of_warps(shape):
     }
     given = Arguments(keyword=dict(operation.problem(shape, "bfloat16").arguments)).described()
     config = Config({**space.default_config, **values})
-    _, text = TritonCompiler(operation.kernel, given, Target.named("sm_90")).lowered(config)
+    text = ttgir_of(TritonCompiler(operation.kernel, given, Target.named("sm_90")), config)
     if "ttg.warp_specialize" not in text:
         pytest.skip("this Triton gives these warps no roles")
     assert {*beginnings_of_second_halves(text)} == {"arith.muli"}  # and no arith.addi of half a tile before

@@ -72,7 +72,7 @@ def test_promoted_sums_do_not_hold_up_the_matrix_instructions(form):
     problem = operation.problem(shape, "bfloat16")
     arguments = Arguments(keyword=dict(problem.arguments)).described(light=True)
     config = Config({**operation.space_for(problem).default_config, **change})
-    text = disassembled(TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).build(config).binary)
+    text = disassembled(TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).built(config)[0].binary)
     if text is None:
         pytest.skip("no nvdisasm that knows sm_90")
     # A step of 128 terms is four instructions, after which the program waits once; held up, it waits after each.
