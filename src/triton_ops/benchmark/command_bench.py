@@ -16,7 +16,7 @@ from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
-from triton_ops.dispatch import AtNotedCall, Decision, would_run
+from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
@@ -134,7 +134,7 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
     question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
-    noted = operation.why(device) if isinstance(operation, AtNotedCall) else None
+    noted = operation.why(device) if hasattr(operation, "why") else None
     answer = (noted or would_run(operation, shape=shape, dtype=dtype, **question)).found
     configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
     if answer.rung != "default":

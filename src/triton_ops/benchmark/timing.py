@@ -82,9 +82,9 @@ def _contestant(
     config = Config.with_own_members(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
-            task = TuneProblem(target=target, space=[config]).request(device, seed).task()
-            make_arguments = makers.setdefault(id(target), task.arguments)
-            return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
+            request = TuneProblem(target=target, space=[config]).request(device, seed).checked()
+            make_arguments = makers.setdefault(id(target), request.arguments)
+            return Contestant(name, request.kernel, config, device_name=request.device_name, arguments=make_arguments)
         target = target.kernel
     kernel = None if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
     if kernel is None or (kernel is target and not _is_pair(what)):

@@ -15,7 +15,6 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import gain_text
 from triton_ops.device import probe
-from triton_ops.dispatch import AtNotedCall
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune, RunOptions
@@ -175,7 +174,7 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
-        if isinstance(operation, AtNotedCall):
+        if hasattr(operation, "at_call"):
             space = problem.space or operation.space
             result: TuningResult = operation.at_call(problem.device).tuned(options, space, listener=listener)
             return result

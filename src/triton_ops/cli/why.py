@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triton_ops.base import counted
-from triton_ops.dispatch import AtNotedCall, Decision, LaunchedConfig, would_run
+from triton_ops.dispatch import Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
@@ -36,7 +36,7 @@ def why_command(
     asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
     with only_data_on_stdout():
         operation, _, extents, element = asked.tuned(asked.operation(", whose calls nothing decides"))
-    decision = operation.why(device) if isinstance(operation, AtNotedCall) else would_run(
+    decision = operation.why(device) if hasattr(operation, "why") else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip

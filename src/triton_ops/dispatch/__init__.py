@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
     from triton_ops.dispatch.noted import NotedOperation as NotedOperation
     from triton_ops.dispatch.noted import operation_of as operation_of
-    from triton_ops.dispatch.operations import AtNotedCall as AtNotedCall
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run

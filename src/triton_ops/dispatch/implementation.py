@@ -13,7 +13,6 @@ from typing import Any
 from triton_ops.backend import (
     Arguments,
     CandidateError,
-    CompilesAtLaunch,
     Executable,
     FunctionKernel,
     Operation,
@@ -21,7 +20,7 @@ from triton_ops.backend import (
 )
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.operations import answered
+from triton_ops.dispatch.operations import answered, executable_of
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
@@ -115,13 +114,10 @@ class Implementation:
 
     def _launched(self, tiles: Config, *args: Any, **kwargs: Any) -> Any:
         """Launch the operation's kernel; returns its outputs if they were made for this call, else what it returns."""
-        operation, arguments = self.operation, Arguments(args, kwargs)
-        assert operation is not None
-        values = dict(self.operation_values(arguments))
-        kernel, launched = operation.kernel, Arguments(keyword=values)
-        direct = isinstance(kernel, CompilesAtLaunch)
-        executable = kernel.executable(tiles) if direct else kernel.compile(tiles, launched)  # type: ignore[attr-defined]
-        output = executable.launch(launched)
+        assert self.operation is not None
+        values = dict(self.operation_values(Arguments(args, kwargs)))
+        executable = executable_of(self.operation, tiles, values)
+        output = executable.launch(Arguments(keyword=values))
         if self.values is None or not executable.outputs:
             return output
         outputs = tuple(values[name] for name in executable.outputs)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.base import Folder, ForkSafeLock, require, warn_once
+from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
     FALLBACK,
@@ -50,7 +50,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.space import Config
-from triton_ops.values import Key, TuningResult
+from triton_ops.values import Key, Mapper, TuningResult
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
@@ -106,34 +106,15 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or near):
         return None
-    pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
-    for name, mine in key.problem.items():
-        numbers = set() if name in loose else _pairs(mine, other.problem[name])
-        if numbers is None or (numbers and not near):
-            return None
-        pairs |= numbers
-    total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
-    total += 0.0 if strict else _OTHER_VERSIONS
+    mine, theirs = ({name: it for name, it in each.problem.items() if name not in loose} for each in (key, other))
+    extents, others = Mapper.extents_of(mine), Mapper.extents_of(theirs)
+    # A range is equal or not, 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
+    pairs = {name: (it, others[name]) for name, it in extents.items() if type(it) is type(others.get(name)) is int}
+    alike = {name: pair for name, pair in pairs.items() if pair[0] == pair[1] or (near and min(pair) > 1)}
+    if canonical_json(Mapper.rest_of(mine, alike)) != canonical_json(Mapper.rest_of(theirs, alike)):
+        return None
+    total = sum((abs(math.log2(a / b)) for a, b in {*alike.values()} if a != b), 0.0 if strict else _OTHER_VERSIONS)
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
-
-
-def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
-    """The numbers in which two arguments differ; None if they differ in anything else, or in 0 or 1."""
-    if type(mine) is type(theirs) and mine == theirs:
-        return set()
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine.keys() == theirs.keys():
-        each = [_pairs(mine[name], theirs[name]) for name in mine if name != "stride"]
-        each.append(None if _steps(mine) != _steps(theirs) else set())
-    elif isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(mine) == len(theirs):
-        each = [_pairs(one, other) for one, other in zip(mine, theirs, strict=True)]
-    else:
-        numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
-        return {(mine, theirs)} if numbers else None
-    return None if None in each else set().union(*(pairs for pairs in each if pairs is not None))
-
-
-def _steps(facts: Mapping[str, Any]) -> list[Any]:
-    return [step if step in (0, 1) else None for step in facts.get("stride", ())]
 
 
 _SHOWN = 4

@@ -33,7 +33,7 @@ from triton_ops.exceptions import (
     TritonKernelError,
 )
 from triton_ops.processes import TerminatedError, WorkerProcess
-from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
+from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer, guard_for
 from triton_ops.values import Measurement, Status, Trial, Work
@@ -265,7 +265,7 @@ def _failed(config: Config, status: Status, error: str, executable: Executable |
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment(KernelLoad):
-    """The part of a task that a station needs; it can be sent to another process.
+    """The part of a request that a station needs; it can be sent to another process.
 
     `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
     `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
@@ -284,15 +284,15 @@ class Assignment(KernelLoad):
     in_turn: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
+    def of(cls, request: TuneRequest, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a request, without its search, which may be none for other processes."""
         shape = dtype = None
-        if task.named is not None:
-            shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
+        if request.named is not None:
+            shape, dtype = request.named.operation.full_shape(request.named.shape), request.named.dtype
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
-            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
-            members=task.space.members,
+            **request.common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
+            members=request.space.members,
         )  # fmt: skip
 
     def station(self, tell: Callable[[str], None]) -> Station:
@@ -301,7 +301,7 @@ class Assignment(KernelLoad):
 
 
 class Station(Protocol):
-    """Tries configs of one task, one after another, and compares the best at the end."""
+    """Tries configs of one problem, one after another, and compares the best at the end."""
 
     @property
     def facts(self) -> StationFacts:

@@ -16,7 +16,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, expected_of, same_programs
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
@@ -143,7 +143,7 @@ def compile_command(
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
         check_filled(own_space or operation.space_for(problem), typed.space)
-        question = expected_of(operation, space=own_space, shape=extents, dtype=element)
+        question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
         start = time.perf_counter()
         expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
         elapsed_s = time.perf_counter() - start

@@ -14,7 +14,7 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, expected_of, rank, same_programs
+from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -187,7 +187,7 @@ def explain_command(
     with only_data_on_stdout():
         operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
         problem = operation.problem(extents, element)
-        expected = expected_of(operation, shape=extents, dtype=element)
+        expected = ModelQuestion.of(operation, shape=extents, dtype=element)
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         explained = explain(expected, whole, spec, calibration)
     if not explained.told:

@@ -24,26 +24,8 @@ from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
-from triton_ops.lab.simulated_ranking import (
-    FLOORS,
-    Overlay,
-    PlacedConfig,
-    advice,
-    known_devices,
-    overlay_of,
-    table_name,
-)
-from triton_ops.lab.simulation import (
-    LARGEST,
-    LESSON,
-    WORKLOADS,
-    Simulation,
-    SizePoint,
-    Workload,
-    parse_configs,
-    simulate,
-    whole_space,
-)
+from triton_ops.lab.simulated_ranking import FLOORS, Overlay, PlacedConfig, advice, known_devices, table_name
+from triton_ops.lab.simulation import LARGEST, LESSON, WORKLOADS, Simulation, SizePoint, Workload, simulate
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
@@ -188,7 +170,7 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     source = fields.get("source", "lesson")
     configs: Sequence[Config] = LESSON
     if source != "lesson":
-        configs = whole_space(workload) if source == "space" else parse_configs(fields.get("own", ""), workload)
+        configs = workload.whole() if source == "space" else workload.parsed(fields.get("own", ""))
     texts = fields.get("extents", "").split(",")
     for name, text in zip(workload.operation.extents, texts, strict=False):
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
@@ -367,7 +349,7 @@ def simulate_command(
     if sum((bool(values), typed.space is not None, whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     spec = device_spec(gpu)
-    overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
+    overlays = [Overlay.of(path, undeclared=undeclared) for path in recording or []]
     if target is not None and is_target:
         subject = TypedTarget(target, cache_dir, typed, gpu)
         simulations = [_of_target(subject, values, spec, over=over, jitter=jitter, seed=seed)]
@@ -377,7 +359,7 @@ def simulate_command(
         simulations = [
             simulate(
                 WORKLOADS[name], spec, shape=typed.shape, dtype=dtype, jitter=jitter, seed=seed,
-                configs=values or (whole_space(WORKLOADS[name], typed.space) if whole or typed.space else None),
+                configs=values or (WORKLOADS[name].whole(typed.space) if whole or typed.space else None),
             )
             for name in names
         ]  # fmt: skip

@@ -29,7 +29,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
-from triton_ops.lab.ranking import UNHURRIED, ahead_of, expected_of
+from triton_ops.lab.ranking import UNHURRIED, ModelQuestion
 from triton_ops.records import Run
 from triton_ops.request import Effort
 from triton_ops.space import Config, ConfigSpace, Tunable
@@ -98,9 +98,9 @@ def _inferred(
     machine = Machine.of(spec)
     if spec is None or machine is None:
         return None
-    expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
+    expected = ModelQuestion.of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        with CompilePool(ahead_of(expected, spec)) as pool:
+        with CompilePool(expected.compiler(spec)) as pool:
             readings = expected.readings(Survey.considered(expected.space), pool, machine, UNHURRIED)
     except TargetError:  # such as a function that is not compiled
         return None

@@ -137,22 +137,6 @@ class KernelProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(KernelProblem):
-    """A problem of a kernel on a device, with everything else that a tune needs."""
-
-    space: ConfigSpace
-    work: Work | None = None
-    named: NamedProblem | None = None
-
-    def compiler(self) -> backend.Compiler | None:
-        """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        if not isinstance(self.kernel, backend.CompilesAhead):
-            return None
-        target = None if self.device.kind == "cpu" else Target.of(self.device)
-        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call, with the `chosen` config space; `operation` is None for a callable."""
 
@@ -171,7 +155,7 @@ class TuneRequest(KernelProblem):
             )
         return self.operation.space_for(self.problem)
 
-    @property
+    @cached_property
     def work(self) -> Work | None:
         """The least operations and bytes of the problem; None if not known."""
         return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
@@ -193,10 +177,17 @@ class TuneRequest(KernelProblem):
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
         return [] if self.originals is None else backend.Protection.names_of_addresses(self.originals)
 
-    def task(self) -> Task:
-        """The task of this request, the tunables of whose space must fit the kernel's parameters."""
+    def checked(self) -> TuneRequest:
+        """This request, if the tunables of its space fit the kernel's parameters; raises as the kernel's check."""
         self.kernel.check(self.space.tunables, self.arguments_or_specs)
-        return Task(**self.common, space=self.space, work=self.work, named=self.named)
+        return self
+
+    def compiler(self) -> backend.Compiler | None:
+        """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
+        if not isinstance(self.kernel, backend.CompilesAhead):
+            return None
+        target = None if self.device.kind == "cpu" else Target.of(self.device)
+        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:

@@ -367,7 +367,7 @@ def _expected(
     try:
         options = TuneOptions(effort="expected", keep=False)
         tune = RequestedTune(request=_request(case, targets, spec), options=options)
-        expectation = tune.expectation(Survey.unhurried()).worth(tune.request.problem, tune.effort)
+        expectation = tune.expectation(Survey.unhurried()).worth(tune.request, tune.effort)
     except TritonKernelError as error:
         return error
     default, pick = expectation.pair

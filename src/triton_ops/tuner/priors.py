@@ -40,27 +40,27 @@ from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
-from triton_ops.request import Effort, Task
+from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.tuner.proposals import Previews
-from triton_ops.values import Compiled, Key, Mapper, Measurement, Problem, Status, Trial
+from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
 
-def model_of(task: Task, folder: Path | None) -> list[Prior]:
+def model_of(request: TuneRequest, folder: Path | None) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    if task.work is None or task.work.tiles is None or (machine := _machine(task, folder)) is None:
+    if request.work is None or request.work.tiles is None or (machine := _machine(request, folder)) is None:
         return []
-    return [Model(task.work, machine).prior]
+    return [Model(request.work, machine).prior]
 
 
-def _machine(task: Task, folder: Path | None) -> Machine | None:
-    return Machine.of(task.device, None if folder is None else Calibration.load(folder, task.device.name))
+def _machine(request: TuneRequest, folder: Path | None) -> Machine | None:
+    return Machine.of(request.device, None if folder is None else Calibration.load(folder, request.device.name))
 
 
-def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
+def transfers_to(request: TuneRequest, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
     """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
 
     A key with an unknown part gets none, and such records give none, since kernels that cannot be told from each other
@@ -78,7 +78,7 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     priors: list[Prior] = []
     for record in others:
         trials = Runs(folder, record.id).trials(record.run) or _summary(record)  # those of its own run first
-        transfer = ProblemPlace.transfer(task.space, trials, place_of(record.key).distance(here))
+        transfer = ProblemPlace.transfer(request.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             priors.append(transfer)
         if len(priors) == _MOST:
@@ -104,7 +104,7 @@ _NEARBY_MOST = 3  # configs
 _FARTHEST = 4.0  # doublings of extents, other dtypes and other choices, together
 
 
-def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Config]:
+def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) -> list[Config]:
     """The winners for problems nearby that the space allows, the nearest first, three at most.
 
     A key with an unknown part has no neighbours, since it may stand for several kernels.
@@ -114,7 +114,7 @@ def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Conf
     here = place_of(key)
     distances = [(place.distance(here), config) for place, config in _winners(key, records)]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
-    return [config for config in dict.fromkeys(config for _, config in near) if not task.space.why_not(config)][
+    return [config for config in dict.fromkeys(config for _, config in near) if not request.space.why_not(config)][
         :_NEARBY_MOST
     ]
 
@@ -374,9 +374,10 @@ _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's
 
 
 def coming_priors(
-    task: Task, folder: Path | None, pool: CompilePool | None, trials: int | None = None, survey: Survey | None = None
-) -> Future[list[Prior]]:
-    """The model of a task's work as a prior; an empty list where it can say nothing.
+    request: TuneRequest, folder: Path | None, pool: CompilePool | None, trials: int | None = None,
+    survey: Survey | None = None,
+) -> Future[list[Prior]]:  # fmt: skip
+    """The model of a request's work as a prior; an empty list where it can say nothing.
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
@@ -384,16 +385,16 @@ def coming_priors(
     nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
-    if (task.work is not None and task.work.tiles is not None) or pool is None:
-        priors.set_result(model_of(task, folder))
+    if (request.work is not None and request.work.tiles is not None) or pool is None:
+        priors.set_result(model_of(request, folder))
         return priors
-    machine = _machine(task, folder)
-    configs = Survey.considered(task.space) if machine is not None else []
+    machine = _machine(request, folder)
+    configs = Survey.considered(request.space) if machine is not None else []
     if machine is None or len(configs) <= min(Search.SMALL, trials or Search.SMALL):
         priors.set_result([])
         return priors
 
-    contents = small_contents(task)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
+    contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> None:
         try:
@@ -408,11 +409,11 @@ def coming_priors(
     return priors
 
 
-def small_contents(task: Task) -> Contents:
+def small_contents(request: TuneRequest) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
-    if task.originals is None:
+    if request.originals is None:
         return {}
-    arguments = task.originals.by_name(task.kernel).keyword
+    arguments = request.originals.by_name(request.kernel).keyword
     tensors = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and value.is_contiguous()}
     small = {name: value for name, value in tensors.items() if value.numel() * value.element_size() <= _MOST_BYTES}
     return {
@@ -436,26 +437,26 @@ class Expectation:
 
     @classmethod
     def of(
-        cls, task: Task, effort: Effort, pool: CompilePool | None, survey: Survey | None = None, *,
+        cls, request: TuneRequest, effort: Effort, pool: CompilePool | None, survey: Survey | None = None, *,
         of_list: bool = False,
     ) -> Expectation:  # fmt: skip
-        """The expectation for a task; raises UntunedError, with the reason, where a model has none.
+        """The expectation for a request; raises UntunedError, with the reason, where a model has none.
 
         The pick is compared with the default or, `of_list`, with the seed that is expected to be fastest. A launch
         waits for it unless there is a `survey`: all of the effort's previews are compiled then, however few processes
         compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
         """
         if pool is None:
-            raise _unsure(task.problem, "it is not compiled ahead, so that no model can read it")
-        pool.submit(task.space.default_config, anyway=True, spare=True)
-        if not (priors := coming_priors(task, None, pool, trials=1, survey=survey).result()):
-            raise _unsure(task.problem, "no model has a forecast of its configs on this device")
-        first, whose = task.space.default_config, "the default"
-        if of_list and isinstance(task.space, UnlistedSpace):
-            times = priors[0].score(task.space.seeds)
-            first, whose = task.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
+            raise _unsure(request, "it is not compiled ahead, so that no model can read it")
+        pool.submit(request.space.default_config, anyway=True, spare=True)
+        if not (priors := coming_priors(request, None, pool, trials=1, survey=survey).result()):
+            raise _unsure(request, "no model has a forecast of its configs on this device")
+        first, whose = request.space.default_config, "the default"
+        if of_list and isinstance(request.space, UnlistedSpace):
+            times = priors[0].score(request.space.seeds)
+            first, whose = request.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
         previews = min(effort.previews, pool.workers) if survey is None else effort.previews
-        pick = _first_pick(task, previews, pool, priors) or first
+        pick = _first_pick(request, previews, pool, priors) or first
         return cls._between((first, pick), whose, pool, priors[0])
 
     @classmethod
@@ -474,26 +475,27 @@ class Expectation:
         gain = default_ms / pick_ms - 1 if math.isfinite(pick_ms) else 0.0
         return cls(space, f"expects {pick_ms:.3g} ms of ({pair[1]}) and {beside}", gain)
 
-    def worth(self, problem: Problem, effort: Effort) -> Expectation:
+    def worth(self, request: TuneRequest, effort: Effort) -> Expectation:
         """Itself, where the gain that it expects is the effort's at least; else raises UntunedError."""
         if not self.gain >= effort.expected_gain:
-            raise _unsure(problem, f"the model {self.forecast}, and is sure from {effort.expected_gain:.0%} on")
+            raise _unsure(request, f"the model {self.forecast}, and is sure from {effort.expected_gain:.0%} on")
         return self
 
 
-def _first_pick(task: Task, most: int, pool: CompilePool, priors: list[Prior]) -> Config | None:
+def _first_pick(request: TuneRequest, most: int, pool: CompilePool, priors: list[Prior]) -> Config | None:
     """The first pick of a model that can be launched and does not spill; None if there is none."""
-    searcher = make_searcher("ranked", task.space, priors=priors)
+    searcher = make_searcher("ranked", request.space, priors=priors)
     assert isinstance(searcher, UsesPreviews)
-    previews = Previews(searcher, pool, most, Machine.of(task.device))
+    previews = Previews(searcher, pool, most, Machine.of(request.device))
     previews.update()
     wait(previews.under_way)
     previews.update()
     return next(iter(searcher.ask(1)), None)
 
 
-def _unsure(problem: Problem, why: str) -> UntunedError:
+def _unsure(request: TuneRequest, why: str) -> UntunedError:
+    kernel, problem = request.problem.kernel, request.problem.label
     return UntunedError(
-        f"no config of {problem.kernel} {problem.label} is expected to be faster than the default: {why}",
-        problem.kernel, problem.label, hint="an effort such as race or quick measures",
+        f"no config of {kernel} {problem} is expected to be faster than the default: {why}", kernel, problem,
+        hint="an effort such as race or quick measures",
     )  # fmt: skip

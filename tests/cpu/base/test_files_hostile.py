@@ -460,7 +460,7 @@ with tempfile.TemporaryDirectory() as warm:  # imports everything: the other use
 directory._LOCK_WAIT_S = 0.5
 logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
 os.setgroups([]); os.setgid(1); os.setuid(1)
-task = TuneProblem(target=planned, space={"n": [1, 2]}).request().task()
+task = TuneProblem(target=planned, space={"n": [1, 2]}).request().checked()
 key = Key.of(task.problem, task.kernel.identity, task.device)
 print(json.dumps([key.id, Quarantine.of(folder, key)._path.name]), flush=True)
 sys.stdin.readline()

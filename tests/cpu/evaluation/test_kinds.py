@@ -138,16 +138,16 @@ def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, sa
     with pytest.raises(ShapeMismatchError, match=said):
         TuneProblem(
             target=COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
-        ).request().task()
+        ).request().checked()
 
 
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
     with pytest.raises(DeviceError):  # nothing else is wrong
-        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().checked()
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
-        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().checked()
 
 
 def test_a_rule_wants_a_tensor():
@@ -155,7 +155,7 @@ def test_a_rule_wants_a_tensor():
     with pytest.raises(KernelTypeError, match="pass the tensor itself"):
         TuneProblem(
             target=COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
-        ).request().task()
+        ).request().checked()
 
 
 def test_a_descriptor_whose_strides_were_changed_is_one_error():
@@ -163,7 +163,7 @@ def test_a_descriptor_whose_strides_were_changed_is_one_error():
     mine.strides = [100, 1]
     kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
     with pytest.raises(ShapeMismatchError, match="200 bytes"):
-        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().checked()
 
 
 def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
@@ -379,7 +379,7 @@ def test_a_launcher_is_checked_before_any_work():
         LauncherKernel(kinds.sum_in_two, outputs=("nix",))
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
-        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().task()
+        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().checked()
 
 
 def test_a_launcher_is_named_by_its_kernels_too():

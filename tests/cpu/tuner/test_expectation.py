@@ -64,10 +64,10 @@ def operation(*blocks):
 
 
 def expected(*blocks, **more):
-    task = TuneProblem(target=operation(*blocks), device="cuda").request().task()
+    task = TuneProblem(target=operation(*blocks), device="cuda").request().checked()
     with CompilePool(task.compiler(), workers=2) as pool:
         effort = replace(EXPECTED, **more)
-        return Expectation.of(task, effort, pool).worth(task.problem, effort)
+        return Expectation.of(task, effort, pool).worth(task, effort)
 
 
 def test_a_model_that_is_sure_has_its_first_pick_compared_with_the_default_and_nothing_else(gpu, tmp_path):
@@ -107,7 +107,7 @@ def test_the_gain_that_is_asked_for_decides_whether_the_model_is_sure(gpu):
 
 
 def test_a_kernel_that_no_compiler_or_model_reads_is_not_expected_to_gain(gpu):
-    task = TuneProblem(target=operation(32, 1024), device="cuda").request().task()
+    task = TuneProblem(target=operation(32, 1024), device="cuda").request().checked()
     with pytest.raises(UntunedError, match="is not compiled ahead, so that no model can read it"):
         Expectation.of(task, EXPECTED, None)
     with pytest.raises(UntunedError, match="no model has a forecast of its configs on this device"):
