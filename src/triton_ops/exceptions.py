@@ -42,13 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
-    error = cls.__new__(cls)
-    super(TritonKernelError, error).__init__(message)  # runs the constructor of TypeError, ImportError and so on
-    error.__dict__.update(state)
-    return error
-
-
 class TritonKernelError(Exception):
     """Base of every error of this package.
 
@@ -83,9 +76,6 @@ class TritonKernelError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, dict(self.__dict__))
 
 
 class ShapeMismatchError(TritonKernelError, ValueError):

@@ -245,9 +245,7 @@ class TritonCompiler(Compiler):
         The kernel's source is read, and scalars among the arguments are used as dimensions. 20 microseconds, and 70 for
         a kernel with many helpers.
         """
-        names, arguments = self.kernel.parameter_names, self.arguments
-        positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}
-        values: dict[str, Any] = {**positional, **arguments.keyword, **config}
+        values: dict[str, Any] = {**self._named(self.arguments), **config}
         warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
         for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
             if isinstance(number, bool) or not isinstance(number, int):
@@ -264,11 +262,10 @@ class TritonCompiler(Compiler):
     @cached_property
     def _program(self) -> Hashable | None:
         """What all programs of this compiler have in common; None where an argument has no value to tell it by."""
-        described, names = self.arguments.described(light=True), self.kernel.parameter_names
-        positional = {name: value for name, value in zip(names, described.positional, strict=False) if name is not None}
-        named = {**positional, **described.keyword}
-        plain = (StandIn, bool, int, float, str, type(None))
-        if len(positional) < len(described.positional) or not all(isinstance(value, plain) for value in named.values()):
+        described = self.arguments.described(light=True)
+        named, plain = self._named(described), (StandIn, bool, int, float, str, type(None))
+        is_whole = len(named) == len(described.positional) + len(described.keyword)
+        if not (is_whole and all(isinstance(value, plain) for value in named.values())):
             return None
         kind = replace(self, arguments=Arguments((), named)).kind
         return self.kernel.cache_key, kind, self.target, users_environment()
@@ -342,9 +339,8 @@ class TritonCompiler(Compiler):
             return False
         with pretending(self.target):
             kernels = self._lower(config)
-        driver = vendor.triton_driver
         for kernel in kernels:
-            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+            getattr(importlib.import_module(vendor.triton.driver), vendor.triton.launcher)(kernel.src, kernel.metadata)
         return True
 
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
@@ -364,6 +360,11 @@ class TritonCompiler(Compiler):
             return []
         known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
         return [name for name in config if name not in known_names]
+
+    def _named(self, arguments: Arguments) -> dict[str, Any]:
+        """The arguments that have names."""
+        positional = zip(self.kernel.parameter_names, arguments.positional, strict=False)
+        return {**{name: value for name, value in positional if name is not None}, **arguments.keyword}
 
     def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)

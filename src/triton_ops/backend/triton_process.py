@@ -168,7 +168,8 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
         assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
-    settings.name_triton_programs(assembler.path)
+    for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        settings.set_variable(variable, assembler.path)
     return assembler
 
 
@@ -247,8 +248,7 @@ class TritonProcess:
         def work() -> None:
             for vendor in VENDORS.values() if launches else ():
                 with contextlib.suppress(Exception):
-                    driver = vendor.triton_driver
-                    getattr(import_in_order(driver.module), driver.utilities)()
+                    getattr(import_in_order(vendor.triton.driver), vendor.triton.utilities)()
             with contextlib.suppress(Exception):
                 ready_key()
 

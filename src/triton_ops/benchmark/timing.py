@@ -138,18 +138,10 @@ def blame_calls_of(contestant: Contestant) -> Iterator[None]:
         raise blame(contestant.name, error) from error
 
 
-@dataclass(frozen=True)
-class PreparedContestants:
-    """Contestants that have run once, with the timer of all, and for each one sampler per argument set."""
-
-    timer: Timer
-    samplers: list[list[Sampler]]
-
-
 def prepare(
     contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Callable[..., Timer] | None = None
-) -> PreparedContestants:
-    """Run every contestant once, to warm up and check it, and prepare its samplers.
+) -> tuple[Timer, list[list[Sampler]]]:
+    """Run every contestant once, to warm up and check it; the timer of all, and for each a sampler per argument set.
 
     On a CPU there are `sets` argument sets, which contestants with the same `arguments` share. On a GPU each contestant
     has one, with the further sets that keep L2 cold. Whoever fails is named in the error.
@@ -176,9 +168,7 @@ def prepare(
             launches.append([subject.launch(executable, outputs) for subject in subjects[each.arguments]])
     with blame_calls_of(contestants[0]):
         timers.start_by_length(launches[0][0])
-    return timers.prepare_all(
-        launches[0][0], lambda timer: PreparedContestants(timer, _samplers(contestants, launches, timer))
-    )
+    return timers.prepare_all(launches[0][0], lambda timer: (timer, _samplers(contestants, launches, timer)))
 
 
 def _subjects(
@@ -389,8 +379,7 @@ def time_ms(
     place = contestant.device_name
     with measuring(place, wait) as notes_so_far:
         begun_s = time.time()
-        prepared = prepare([contestant], cold=cold)
-        sampler, timer = prepared.samplers[0][0], prepared.timer
+        timer, ((sampler,),) = prepare([contestant], cold=cold)
         with blame_calls_of(contestant):
             unwatched = Rounds(timer=timer)
             sample_ms = unwatched.sample_ms(sampler)
@@ -416,8 +405,7 @@ def counted_times(
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
     with measuring(place):
-        prepared = prepare([contestant])
-        sampler, timer = prepared.samplers[0][0], prepared.timer
+        timer, ((sampler,),) = prepare([contestant])
         with blame_calls_of(contestant):
             samples = Rounds(timer=timer).sample(sampler, warmup_runs + runs)
     return Measurement(tuple(samples[warmup_runs:]), timer.mode)

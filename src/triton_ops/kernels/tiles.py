@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,18 +48,10 @@ def fixed_in_gluon(name: str, value: object) -> Constraint:
     """The constraint of a tunable of which the form in Gluon has one value."""
     return Constraint(
         f"gluon_{name.lower()}",
-        taking(lambda FORM, **own: FORM == "triton" or own[name] == value, "FORM", name),
+        lambda FORM, **own: FORM == "triton" or own[name] == value,
         f"the form in Gluon has {name}={value}, not {{{name}}}",
+        names=("FORM", name),
     )
-
-
-def taking(holds: Callable[..., bool], *names: str) -> Callable[..., bool]:
-    """A rule of a constraint with the parameters of these names."""
-    signed: Any = holds
-    signed.__signature__ = inspect.Signature(
-        [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in names]
-    )
-    return holds
 
 
 def padded(extent: int, smallest: int) -> int:

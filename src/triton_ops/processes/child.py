@@ -4,9 +4,6 @@ The child imports this package and its heavy dependencies with the standard libr
 then takes over the surroundings of its parent: a file `json.py` of the user's, next to the one that holds a kernel,
 must not be imported in place of the standard library's.
 
-Linux ends a child that asks for it together with the thread that started it, not with the process. A tune in a thread
-of the user's, or of a run of many problems, would take the process that it leaves to the next tune with it.
-
 In a program that has closed its standard streams, as a daemon does, new files get the numbers 0, 1 and 2. A child would
 lose them to its own standard streams, and what this program prints would be written into them.
 
@@ -33,7 +30,6 @@ import ctypes
 import gc
 import json
 import os
-import queue
 import signal
 import socket
 import struct
@@ -112,21 +108,6 @@ def _is_fresh(cached: Path, source: Path) -> bool:
 
 Made = TypeVar("Made")
 
-_guard = threading.Lock()
-_calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
-
-
-def started_to_last(start: Callable[[], Made]) -> Made:
-    """The result of `start`, called in a thread that lasts as long as this process; what it raises is raised here.
-
-    In the main thread it is called at once. Raises `RuntimeError` where the thread cannot be started.
-    """
-    if threading.current_thread() is threading.main_thread():
-        return start()
-    future: Future[Made] = Future()
-    _starter_calls().put((future, start))
-    return future.result()
-
 
 class Threads(ThreadPoolExecutor):
     """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
@@ -138,6 +119,14 @@ class Threads(ThreadPoolExecutor):
             thread.start()
         except RuntimeError as error:
             raise _no_thread(error) from error
+
+    @staticmethod
+    def settle(future: Future[Made], make: Callable[[], Made]) -> None:
+        """Give a future what is made, or what is raised meanwhile, which whoever asks for the result raises."""
+        try:
+            future.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - as above
+            future.set_exception(error)
 
     def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
         """As of the class above."""
@@ -152,36 +141,6 @@ class Threads(ThreadPoolExecutor):
 def _no_thread(error: RuntimeError) -> DeviceError:
     hint = "end other processes, or raise their limit: ulimit -u"
     return DeviceError(f"no thread can be started: {error}", hint=hint)
-
-
-def _starter_calls() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
-    global _calls
-    with _guard:
-        if _calls is None:
-            calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(calls,), name="triton-ops starter", daemon=True).start()
-            _calls = calls  # only where the thread is there that serves it
-        return _calls
-
-
-def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
-    while True:
-        future, start = calls.get()
-        try:
-            future.set_result(start())
-        except BaseException as error:  # noqa: BLE001 - the thread that asked raises it
-            future.set_exception(error)
-        del future, start  # nothing is held while the thread waits
-
-
-def _forget() -> None:
-    """Forget the thread, in a forked child, where it is not."""
-    global _guard, _calls
-    _guard, _calls = threading.Lock(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
 
 
 _FIRST = 3

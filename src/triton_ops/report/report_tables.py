@@ -12,7 +12,6 @@ from triton_ops.cost_model import Model
 from triton_ops.report.run_facts import Report, ms_text
 from triton_ops.space import Config
 from triton_ops.terminal import Facts
-from triton_ops.values import Trial
 
 FAILED = "failed"
 
@@ -38,14 +37,12 @@ class ProblemRow:
     @property
     def cells(self) -> list[str]:
         """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
-        best, gain, record = self.report.best, self.report.gain, self.report.record
-        over = gain_text(
-            gain, None if record is None else record.gain_interval, "" if record is None else record.unproven
-        )
-        return [
-            self.label, "-" if best is None else ms_text(best), "-" if self.of_limit is None else f"{self.of_limit:.0%}",
-            over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in self.slower.values()),
-        ]  # fmt: skip
+        best, record = self.report.best, self.report.record
+        interval, unproven = (None, "") if record is None else (record.gain_interval, record.unproven)
+        of_limit = "-" if self.of_limit is None else f"{self.of_limit:.0%}"
+        costs = [f"{cost:.2f}x" if isinstance(cost, float) else cost or "-" for cost in self.slower.values()]
+        over = gain_text(self.report.gain, interval, unproven)
+        return [self.label, "-" if best is None else ms_text(best), of_limit, over, *costs]
 
 
 def problem_map(reports: Sequence[Report]) -> list[ProblemRow]:

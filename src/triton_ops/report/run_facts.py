@@ -330,7 +330,7 @@ class Report:
 
     @property
     def roof_facts(self) -> dict[str, str]:
-        """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
+        """The ceilings of the device, and the places of best config and default below them; empty if not known."""
         if self.roof is None:
             return {}
         facts = {**self.roof.rows, "at best": f"{self.roof.least_ms:.4g} ms"}

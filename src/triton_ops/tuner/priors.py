@@ -38,7 +38,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
-from triton_ops.processes import WorkerProcess
+from triton_ops.processes import Threads, WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
@@ -396,16 +396,13 @@ def coming_priors(
 
     contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
-    def read() -> None:
-        try:
-            prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
-            if prior.silent:
-                _log.info("the search begins without a model: %s", prior.silent)
-            priors.set_result([] if prior.silent else [prior])
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
-            priors.set_exception(error)
+    def read() -> list[Prior]:
+        prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+        if prior.silent:
+            _log.info("the search begins without a model: %s", prior.silent)
+        return [] if prior.silent else [prior]
 
-    threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
+    threading.Thread(target=Threads.settle, args=(priors, read), name="triton-ops reading", daemon=True).start()
     return priors
 
 

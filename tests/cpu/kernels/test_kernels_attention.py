@@ -16,7 +16,7 @@ from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation, problems
+from triton_ops.kernels.attention import _forward, gradient, operation, problems
 from triton_ops.kernels.attention import gradient_operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import (
@@ -323,7 +323,6 @@ def test_gradients_are_those_of_float64(interpreted, shape, dtype, causal):
 
 def checked_gradient(causal):
     """The kernels compute in float64 where tensors are float64, which the public function does not take."""
-    extents = AttentionExtents(1, 2, 1, 2, 3, 2, 2)
     given = [drawn(1, *shape).double().requires_grad_() for shape in ((2, 2, 2), (1, 3, 2), (1, 3, 2))]
 
     def found(*tensors):
@@ -332,7 +331,7 @@ def checked_gradient(causal):
             inputs=names, function=gradient, values="bool causal, float? scale", kept=names, results=(0, 1)
         )
         inputs = {**dict(zip(names, tensors, strict=True)), "causal": causal, "scale": 0.7}
-        return described.attached(inputs, _forward(tensors, extents, causal, 0.7, True, SMALL, False))[0]
+        return described.attached(inputs, _forward(tensors, causal, 0.7, True, SMALL, False))[0]
 
     return torch.autograd.gradcheck(found, given)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
+from tests.torchless import closes_its_output, crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
@@ -197,6 +197,11 @@ def test_configs_that_write_into_the_connection_end_their_trials():
     for count in counts[1:]:
         assert "bytes that are no answer into its connection during its launch" in trials[count].error
     assert result.best_config == {"count": 0}
+
+
+def test_a_worker_lives_on_when_its_output_is_closed():
+    result = tune(closes_its_output, space={"turn": [1, 2, 3]}, device="cpu", isolate=True)
+    assert [trial.status for trial in result.trials] == [Status.OK] * 3, result.trials
 
 
 def test_configs_that_send_messages_which_answer_nothing_end_their_trials():

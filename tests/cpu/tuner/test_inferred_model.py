@@ -23,8 +23,8 @@ from triton_ops.cost_model import (  # noqa: E402
     Model,
     Readings,
 )
-from triton_ops.cost_model.fit import Fit  # noqa: E402
 from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
+from triton_ops.cost_model.prediction import Fit  # noqa: E402
 from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402

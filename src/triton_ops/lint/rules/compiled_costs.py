@@ -13,9 +13,9 @@ from triton_ops.base import counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
+from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, once, rule
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
