@@ -86,7 +86,7 @@ def measured(name: str, sizes: Sequence[int], seconds: float, folder: Path) -> l
     tables = TunedTables(place, lock, model, "uniform", sizes, limits, None)
     tables.tune(problems)
     own = _folder_of(case, folder)
-    export_command(case.engine, own, path, gpu=place.device, lockfile=lock)
+    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock])
     figures = []
     for problem in problems:
         rows = [row for row in tables.rows if row["problem"] == problem.label]
@@ -96,7 +96,7 @@ def measured(name: str, sizes: Sequence[int], seconds: float, folder: Path) -> l
             "served_before": table.path.name if table else None, "summary": summary(rows),
             "found_by_engine": found(problem, rows), "rows": [{name: row[name] for name in _NAMES} for row in rows],
         })  # fmt: skip
-    export_command(case.engine, own, path, gpu=place.device, lockfile=lock, undo=True)
+    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock], undo=True)
     return figures
 
 

@@ -20,7 +20,7 @@ from triton_ops.ship import Table, TableRow, format_named
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
 from triton_ops_serving.model import EngineProblem, Model
-from triton_ops_serving.pinned import rows_of
+from triton_ops_serving.pinned import rows_of, voted
 from triton_ops_serving.tables import Place
 from triton_ops_serving.tuning import LIMITS, OPERATIONS, TunedTables
 
@@ -176,7 +176,9 @@ def export_command(
     expert_parallel: Experts = False,
     gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
-    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+    lockfile: Annotated[
+        list[Path] | None, option("--lockfile", "The rows; of several, such as of ranks, by their vote.", "FILE")
+    ] = None,
     dry_run: Annotated[bool, option("--dry-run", "Only say what would change.")] = False,
     undo: Annotated[bool, option("--undo", "Put the tables back that the last export has replaced.")] = False,
     markdown: Markdown = False,
@@ -187,12 +189,13 @@ def export_command(
     A table that has the rows already is not written.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
-    place, lock, rows = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo), []
+    place, rows, paths = _place_of(gpu, triton), [], lockfile or [Path(Lockfile.DEFAULT_NAME)]
+    lock = voted([Lockfile.read(path, or_empty=undo) for path in paths])
     known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
     for problem in known:
         rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
     if not (rows if undo else known):
-        what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
+        what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
     columns = ("file", "row", "was", "now", "ms", "source")
     facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)

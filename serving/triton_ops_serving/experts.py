@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triton_ops import LauncherKernel, Operation, TensorSpec
+from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec
 from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError
-from triton_ops_serving.kernels import TILES, NotTunedError, Row, Served, imported, nearest, scaled, space_of, up_to
+from triton_ops.values import Problem
+from triton_ops_serving.kernels import TILES, NotTunedError, Served, imported, scaled, space_of, up_to
 from triton_ops_serving.model import EngineProblem
 
 _MODULE = "vllm.model_executor.layers.fused_moe.fused_moe"
@@ -173,19 +174,14 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
     arguments = arguments_of(problem, served, lambda chosen: sorted_tokens(chosen, experts))
     module = imported(_MODULE)
 
-    def row_now(tokens: int) -> Row:
-        if served.rows:
-            return nearest(served.rows, tokens)
-        sizes = tokens, experts, problem.facts["N"], problem.extents["K"], problem.extents["top_k"]
-        row: Row = module.get_default_config(*sizes, problem.facts.get("dtype"), block)
-        return row
-
     values = {**TILES, "BLOCK_SIZE_K": up_to(min(block))} if block else TILES  # the engine launches no wider tile
+
+    def space(asked: Problem) -> ConfigSpace:
+        tokens, extents = asked["x"].shape[0], problem.extents
+        sizes = tokens, experts, problem.facts["N"], extents["K"], extents["top_k"]
+        default = module.get_default_config(*sizes, problem.facts.get("dtype"), block)
+        return space_of(values, served.row(tokens) or default)
+
     launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, served.dtype), block)
-    return Operation(
-        problem.form,
-        LauncherKernel(launch, outputs=("up", "out"), label=problem.form),
-        lambda asked: space_of(values, row_now(asked["x"].shape[0])),
-        arguments,
-        reference=reference,
-    )
+    kernel = LauncherKernel(launch, outputs=("up", "out"), label=problem.form)
+    return Operation(problem.form, kernel, space, arguments, reference=reference)

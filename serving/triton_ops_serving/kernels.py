@@ -39,6 +39,11 @@ class Served:
     routing: str = "uniform"
     dtype: str = "bfloat16"  # of the model's activations
 
+    def row(self, size: int, *, other: bool = False) -> Row | None:
+        """The row that the engine takes for a size; None without a table."""
+        rows = self.other if other else self.rows
+        return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
+
 
 def imported(module: str) -> Any:
     """A module of an engine; TargetError where it cannot be imported."""
@@ -56,11 +61,6 @@ def answered(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
     other = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
     other.__kwdefaults__ = plain.__kwdefaults__
     return other
-
-
-def nearest(rows: Mapping[int, Row], size: int) -> Row:
-    """The row that an engine takes for a size."""
-    return rows[min(rows, key=lambda each: abs(each - size))]
 
 
 def row_of(config: Row) -> dict[str, Any]:

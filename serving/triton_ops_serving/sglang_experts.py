@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from triton_ops import LauncherKernel, Operation
+from triton_ops import ConfigSpace, LauncherKernel, Operation
 from triton_ops.device import probe
+from triton_ops.values import Problem
 from triton_ops_serving.experts import BEGIN, HEIGHTS, arguments_of, by_expert, parts_of, reference, sorted_tokens
 from triton_ops_serving.kernels import (
     TILES,
@@ -25,7 +26,6 @@ from triton_ops_serving.kernels import (
     Served,
     Values,
     imported,
-    nearest,
     row_of,
     space_of,
     up_to,
@@ -90,20 +90,16 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
 
     def both(row: Row, tokens: int) -> tuple[Row, Row]:
         """The rows of both products, of which one is a candidate or the row that serves now."""
-        if down:
-            first = nearest(served.other, tokens) if served.other else default(tokens)
-            return first, {**row, _HEIGHT: first[_HEIGHT]}
-        return row, {**(nearest(served.other, tokens) if served.other else row), _HEIGHT: row[_HEIGHT]}
+        other = served.row(tokens, other=True)
+        first, second = (other or default(tokens), row) if down else (row, other or row)
+        return first, {**second, _HEIGHT: first[_HEIGHT]}
 
-    def row_now(tokens: int) -> Row:
-        if served.rows:
-            return both(nearest(served.rows, tokens), tokens)[down]
-        return both(default(tokens), tokens)[0]  # without a table both products have the row of the first
-
-    def space(asked: Any) -> Any:
-        row = row_now(asked["x"].shape[0])
+    def space(asked: Problem) -> ConfigSpace:
+        tokens = asked["x"].shape[0]
+        row = served.row(tokens)  # without a table both products have the row of the first
+        now = both(row, tokens)[down] if row else both(default(tokens), tokens)[0]
         values: Values = {**TILES, **({"BLOCK_SIZE_K": up_to(min(block))} if block else _by_tma())}
-        return space_of({**values, _HEIGHT: (row[_HEIGHT],)} if down else values, row)
+        return space_of({**values, _HEIGHT: (now[_HEIGHT],)} if down else values, now)
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         made = plain(M)
@@ -117,4 +113,4 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
 def _by_tma() -> Values:
     """Whether tiles are loaded by descriptors, where the device has what loads them."""
     device = probe()
-    return {"USE_TMA": (False, True)} if device.kind == "cuda" and device.arch >= "sm_90" else {}
+    return {"USE_TMA": (False, True)} if device.kind == "cuda" and int(device.arch.removeprefix("sm_")) >= 90 else {}

@@ -73,8 +73,7 @@ class Place:
         written, says = table.facts.get("triton_version") or beside, []
         if written and written != self.triton:
             says.append(f"of Triton {written}, and {self.triton} runs")
-        of_first = bool(problem.facts.get("down")) and not table.facts.get("down")
-        if of_first:
+        if of_first := bool(problem.facts.get("down")) and not table.facts.get("down"):
             says.append("that of the first product")
         says += [each for each in table.remarks if not _VERSION.match(each)]
         if missing := [str(size) for size in problem.sizes if size not in rows]:

@@ -20,6 +20,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -464,56 +465,7 @@ def _name_of(implementations: Any) -> str:
     return FunctionKernel(first.function).name if first.function is not None else ""
 
 
-class Served:
-    """An operator that a chooser serves until `close`, or until the end of the `with`."""
-
-    def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
-        if not isinstance(chooser, Chooser):
-            raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
-        library = require("torch.library", "serving an operator")
-        space, _, name = operator.partition("::")
-        if not hasattr(library, "get_kernel"):
-            raise SettingsError(
-                "this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer"
-            )
-        try:
-            self._original = library.get_kernel(operator, dispatch_key)
-        except (RuntimeError, AttributeError, ValueError) as error:
-            raise SettingsError(
-                f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
-                hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
-            ) from error
-        self._chooser, self._inside = chooser, threading.local()
-        self._no_grad = require("torch", "serving an operator").no_grad
-        self._library: Any = library.Library(space, "IMPL")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
-            self._library.impl(name, self._called, dispatch_key, with_keyset=True)
-
-    def close(self) -> None:
-        """Give the operator its own kernel again; further calls of `close` do nothing."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._inside, "now", False):  # an implementation uses the operator itself
-            return self._original.call_boxed(keys, *args, **kwargs)
-        self._inside.now = True
-        try:
-            with self._no_grad():  # autograd has its own formula, and is above
-                return self._chooser(*args, **kwargs)
-        finally:
-            self._inside.now = False
-
-
-def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served:
+def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> ExitStack:
     """Let a chooser serve one of torch's operators in this process, until the result is closed.
 
     Args:
@@ -530,4 +482,35 @@ def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served
 
     Cost: some microseconds for each call of the operator, since it passes through Python.
     """
-    return Served(chooser, operator, dispatch_key)
+    if not isinstance(chooser, Chooser):
+        raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
+    library = require("torch.library", "serving an operator")
+    space, _, name = operator.partition("::")
+    if not hasattr(library, "get_kernel"):
+        raise SettingsError("this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer")
+    try:
+        original = library.get_kernel(operator, dispatch_key)
+    except (RuntimeError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
+            hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
+        ) from error
+    inside, no_grad = threading.local(), require("torch", "serving an operator").no_grad
+
+    def called(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(inside, "now", False):  # an implementation uses the operator itself
+            return original.call_boxed(keys, *args, **kwargs)
+        inside.now = True
+        try:
+            with no_grad():  # autograd has its own formula, and is above
+                return chooser(*args, **kwargs)
+        finally:
+            inside.now = False
+
+    own = called.library = library.Library(space, "IMPL")  # type: ignore[attr-defined]  # as long as torch has `called`
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
+        own.impl(name, called, dispatch_key, with_keyset=True)
+    service = ExitStack()
+    service.callback(own._destroy)
+    return service

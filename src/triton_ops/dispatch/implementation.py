@@ -314,10 +314,13 @@ class ChoiceKernel:
                 refusals[name] = why
         if not taking:
             raise self._nothing(refusals)
-        tiled = any(each.operation is not None for each in every.values())
-        return ChoiceSpace.of(
-            taking, refusals, lambda name, tiles: self._why_no_tiles(placed, name, tiles), tiled=tiled
-        )
+        tiled = any(each.operation is not None for each in every.values())  # of applicable ones or not
+        listed = [
+            Config({IMPLEMENTATION: name, **({TILES: tuple(configs.items())} if tiled else {})})
+            for name, configs in taking.items()
+        ]
+        plain = ConfigSpace.from_configs(listed)
+        return ChoiceSpace(plain.tunables, (), listed[0], plain.listed, refusals, partial(self._why_no_tiles, placed))
 
     def _why_no_tiles(self, placed: Arguments, name: str, tiles: Config) -> str | None:
         implementation = self.implementations[name]
@@ -386,22 +389,6 @@ class ChoiceSpace(ConfigSpace):
 
     refusals: Mapping[str, str] = field(default_factory=dict)
     why_no_tiles: Callable[[str, Config], str | None] = lambda _name, _tiles: None
-
-    @classmethod
-    def of(
-        cls, tiles: Mapping[str, Config], refusals: Mapping[str, str],
-        why_no_tiles: Callable[[str, Config], str | None], *, tiled: bool,
-    ) -> ChoiceSpace:  # fmt: skip
-        """The space of implementations by name, at least one, each with its operation's config, or an empty one.
-
-        Configs have tiles if `tiled`: some implementation, applicable or not, has an operation.
-        """
-        listed = [
-            Config({IMPLEMENTATION: name, **({TILES: tuple(configs.items())} if tiled else {})})
-            for name, configs in tiles.items()
-        ]
-        plain = ConfigSpace.from_configs(listed)
-        return cls(plain.tunables, (), listed[0], plain.listed, refusals, why_no_tiles)
 
     @property
     def remarks(self) -> tuple[str, ...]:

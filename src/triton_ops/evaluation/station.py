@@ -276,8 +276,6 @@ class Assignment(KernelLoad):
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    baseline: Config | None = None
-    mode: str | None = None
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None

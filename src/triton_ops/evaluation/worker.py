@@ -280,7 +280,7 @@ def _changed_in_numpy() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The question to load a task, a `Loadable` as bytes, with `changes` of some of its fields by name.
+    """The question to load a task, `packed` as bytes, with `changes` of some of its fields by name.
 
     `allocator` is the one that the user has given to Triton, packed. `imports` are packages that compilations need and
     that a worker need not have imported, such as one that has served other tunes. `surroundings` are search path,

@@ -120,6 +120,14 @@ class Threads(ThreadPoolExecutor):
         except RuntimeError as error:
             raise _no_thread(error) from error
 
+    @staticmethod
+    def settle(future: Future[Made], make: Callable[[], Made]) -> None:
+        """Give a future what is made, or what is raised meanwhile, which whoever asks for the result raises."""
+        try:
+            future.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - as above
+            future.set_exception(error)
+
     def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
         """As of the class above."""
         try:

@@ -146,25 +146,25 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def is_older(self, text: str | bytes) -> bool:
         """True if a text is an entry of this kind in an older form, which this version does not read."""
-        try:
-            content = parse_object(text)
-        except CacheError:
-            return False
-        version = content.get("schema_version")
-        return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
+        kind, version = self._form_of(text)
+        return kind == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
         """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
-        try:
-            content = parse_object(text)
-        except CacheError:
-            return None
-        kind, version = content.get("kind", self.kind), content.get("schema_version")
+        kind, version = self._form_of(text)
         if kind != self.kind:
             return f"it holds a value of kind {kind!r}"
         if isinstance(version, int) and version > self.schema_version:
             return f"it is of a newer version of triton-ops, with schema {version}"
         return None
+
+    def _form_of(self, text: str | bytes) -> tuple[Any, Any]:
+        """The kind and the schema version that a text names; this kind and None where it names none."""
+        try:
+            content = parse_object(text)
+        except CacheError:
+            content = {}
+        return content.get("kind", self.kind), content.get("schema_version")
 
 
 RECORDS: Codec[Record] = Codec(

@@ -324,7 +324,13 @@ class TuneProblem:
     @property
     def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
         """The target with what the configs of the space bring, hooks and files, and the space without hooks."""
-        return with_configs(self.target, self.space)
+        target, space = self.target, self.space
+        if isinstance(target, Operation):
+            kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
+            return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+        if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
+            return target, space
+        return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
 
     def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request of a tune, as `request`, whose tensors must have memory."""
@@ -453,15 +459,3 @@ def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Ar
     name = device_of(arguments, device)
     owner = target.name if isinstance(target, Operation) else kernel.name
     return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
-
-
-def with_configs(
-    target: Operation | Kernel | Callable[..., Any], space: Any
-) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
-    if isinstance(target, Operation):
-        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
-        return target if kernel is target.kernel else replace(target, kernel=kernel), plain
-    if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
-        return target, space
-    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)

@@ -39,11 +39,6 @@ def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
         yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
 
 
-def values_of_config(config: Any) -> Mapping[str, Any]:
-    """The values of a mapping or of a `triton.Config`, as they were given."""
-    return config if isinstance(config, Mapping) else cast("Mapping[str, Any]", config.kwargs)
-
-
 def _flat(config: Any, options: list[str]) -> Config:
     if not isinstance(getattr(config, "kwargs", None), Mapping):
         raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
@@ -160,10 +155,9 @@ class ConfigSpace:
                     hint="give every config the same names",
                 )
         by_text = {name: {canonical_json(c[name]): c[name] for c in distinct} for name in names}
+        rows = [entry if isinstance(entry, Mapping) else entry.kwargs for entry in entries]
         tunables = {
-            name: Tunable(
-                tuple(values.values()), members=members_among([values_of_config(it).get(name) for it in entries], name)
-            )
+            name: Tunable(tuple(values.values()), members=members_among([row.get(name) for row in rows], name))
             for name, values in by_text.items()
         }
         return cls(tunables, tuple(constraints), None if default is None else Config(default), distinct)

@@ -129,12 +129,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
-    """The functions beside the kernel that must stay equal: checks, and what makes an operation's space."""
-    own = (target.space,) if isinstance(target, Operation) else ()
-    return [each for each in (*checks, *own) if each is not None and not isinstance(each, ConfigSpace)]
-
-
 def release_processes() -> None:
     """End the processes that tunes of this process have left idle, and free their memory on the GPU.
 
@@ -261,7 +255,8 @@ def tune(
     result = requested.result()
     if call is not None and result.from_cache:
         path = Path(requested.folder) / RECORDS.file_name(request.key.id)
-        checks = checked_of(target, request.reference, request.check)
+        beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
+        checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
         same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
         remember(call, target, space, request.kernel, checks, path, result, same)
     return result

@@ -68,13 +68,16 @@ def sglang(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+def default_for(tokens, rows=None):
+    operation = operation_of(PROBLEM, Served(rows=rows or {}, dtype="float16"))
+    space = operation.space(operation.problem((tokens,)))
+    return space, dict(space.default)
+
+
 def test_the_default_is_what_the_engines_function_would_launch(sglang):
-    operation = operation_of(PROBLEM, Served(dtype="float16"))
-    space = operation.space({"x": type("x", (), {"shape": (40, 64)})})
-    default = dict(space.default)
+    space, default = default_for(40)
     assert (default["BLOCK_SIZE_M"], default["BLOCK_SIZE_N"], default["num_stages"]) == (64, 32, 3)
     assert (default["SWAP_AB"], default["SPLIT_K"]) == (False, 1)
     assert {config["SPLIT_K"] for config in space} == {1, 2, 4, 8}
-    row = {**{name: default[name] for name in default}, "BLOCK_SIZE_M": 16}
-    found = operation_of(PROBLEM, Served(rows={1: row, 64: default}, dtype="float16")).space
-    assert dict(found({"x": type("x", (), {"shape": (8, 64)})}).default)["BLOCK_SIZE_M"] == 16
+    row = {**default, "BLOCK_SIZE_M": 16}
+    assert [default_for(size, {1: row, 64: default})[1]["BLOCK_SIZE_M"] for size in (8, 60)] == [16, 64]

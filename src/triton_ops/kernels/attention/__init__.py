@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import FormsKernel, LauncherKernel
 from triton_ops.base import require
@@ -103,22 +103,13 @@ LARGEST_HEAD = 256
 LARGEST_SCALE = 2.0**126  # log2(e) times it is a number of float32
 
 
-class AttentionExtents(NamedTuple):
-    """The extents of attention."""
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    value_dim: int
-
-
 def validate_attention_inputs(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None, causal: bool = False
-) -> AttentionExtents:
+) -> tuple[int, int, int, int, int, int, int]:
     """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale and the mask.
+
+    Returns:
+        batch, heads, heads of keys, queries, keys, and the sizes of a key and of a value.
 
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `flash_attention`.
@@ -138,7 +129,7 @@ def validate_attention_inputs(
     check_scale(scale)
     if not isinstance(causal, bool):  # a tensor would make the host wait, and a text is always true
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
-    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
+    return batch, heads, kv_heads, queries, keys, head_dim, value_dim
 
 
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
