@@ -147,7 +147,6 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
 _NARROW_BYTES = 4  # less than a word at a time
 _WIDEST_BYTES = 16
 _EVEN = 16  # arguments are taken as multiples of this
-_SECTOR_BYTES = 32
 
 
 def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
