@@ -272,8 +272,8 @@ class Chooser:
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
         run = self._kernel.call(decision.found.config)
-        if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
-            run = partial(_placed, run, self._kernel.parameters)
+        if any(name in self._kernel.parameter_names for name in kwargs):  # other implementations may have other names
+            run = partial(_placed, run, self._kernel.parameter_names)
         return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -332,7 +332,7 @@ class Chooser:
         return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
-        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
+        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
             raise SettingsError(
                 f"{self.name} was given no arguments, and does not know how to make them",
                 hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
