@@ -263,11 +263,11 @@ class Chooser:
         if entry is not None and entry.holds:
             return entry
         if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
-            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
+            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named))
         if place is None or any(
             Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
         ):
-            return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
+            return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
@@ -380,10 +380,6 @@ def _dynamo() -> bool:
     """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _nothing() -> None:
-    """Counts no call: it is none."""
 
 
 def _no_arguments() -> Mapping[str, Any]:
