@@ -181,10 +181,8 @@ def suspicion(kernels: Sequence[Any]) -> str:
     suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
     assembler = assembler_in_use() if suspects else None
     faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
-    return _advice(assembler, faults) if assembler is not None and faults else ""
-
-
-def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
+    if assembler is None or not faults:
+        return ""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
         f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "

@@ -10,14 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    CandidateError,
-    Executable,
-    FunctionKernel,
-    Operation,
-    Protection,
-)
+from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Operation, Protection
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, executable_of

@@ -41,7 +41,7 @@ RULES: tuple[Rule, ...] = (
     launching.missing_constexpr, launching.over_specialised, compiled_costs.register_spill,
     addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.changed_global,
     launching.static_grid, addresses.offset_overflow, sums.no_tensor_core, compiled_costs.narrow_access,
-    compiled_costs.lost_occupancy, addresses.outside_tensor, addresses.never_written,
+    compiled_costs.lost_occupancy, addresses.outside_tensor, addresses.never_written, compiled_costs.short_list,
 )  # fmt: skip
 
 
@@ -326,8 +326,10 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    guesses = launched_as(operation, Target.named(READ_FOR)) if isinstance(operation, Operation) else {}
-    readings = [replace(_reading_of(one), guesses=guesses.get(id(innermost_kernel(one)), ())) for one in kernels]
+    launch = operation if isinstance(operation, Operation) else None
+    guesses = {} if launch is None else launched_as(launch, Target.named(READ_FOR))
+    several = ((_reading_of(one), guesses.get(id(innermost_kernel(one)), ())) for one in kernels)
+    readings = [replace(reading, guesses=own, operation=launch) for reading, own in several]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
 

@@ -8,7 +8,6 @@ plainly the same takes the whole way.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -136,9 +135,6 @@ def release_processes() -> None:
     """
     Stations.drop_idle()
     fork_servers.drop_idle()
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def tune(
