@@ -391,19 +391,16 @@ class Referee:
         self.used = self.rounded = self.why_own = ""
         self.unstable = False
 
-    def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
+    def answers(self, argument_set: ArgumentSet, precision: Precision, check: Check | None = None) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
-        A `TritonKernelError` says that they do not fit the outputs, or are others each time; what the reference raises
-        is raised.
+        For a `check`, the caller's own comparison, there is no golden result. A `TritonKernelError` says that they do
+        not fit the outputs, or are others each time; what the reference raises is raised.
         """
         low = self._ask(argument_set)
-        with _comparing():
-            return self._answers(low, argument_set, precision)
-
-    def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the caller's own comparison, without a golden one; raises as `answers`."""
-        low = self._ask(argument_set)
+        if check is None:
+            with _comparing():
+                return self._answers(low, argument_set, precision)
         check_fit(low, self._outputs, argument_set.arguments)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
             raise _random(reason.text)
