@@ -123,8 +123,11 @@ class Lifted:
         if getattr(func, "__name__", "") == "__get__" and not Arguments.is_tensor(answer := func(*args, **kwargs)):
             return answer
         if name in _ADDRESSES:
-            for tensor in tensors:
-                self._read_from_memory(tensor)
+            for tensor in tensors:  # its numbers are those of its memory from now on, which may be written unseen
+                self._round(tensor)
+                self._save(tensor)
+                self._open[_place(tensor)] = tensor
+                self.rounded["a kernel that takes addresses"] = None
             return func(*args, **kwargs)
         if not tensors:
             answer = func(*args, **kwargs)
@@ -259,13 +262,6 @@ class Lifted:
         if count > free:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count
-
-    def _read_from_memory(self, tensor: Any) -> None:
-        """Take the numbers of a tensor from its memory from now on, since they may be written there unseen."""
-        self._round(tensor)
-        self._save(tensor)
-        self._open[_place(tensor)] = tensor
-        self.rounded["a kernel that takes addresses"] = None
 
     def _round(self, tensor: Any) -> None:
         """Let a tensor hold the wide numbers, rounded once; one that was there before and is not written holds them."""

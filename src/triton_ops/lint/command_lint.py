@@ -24,13 +24,7 @@ import typer
 from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
-from triton_ops.exceptions import (
-    DeviceError,
-    KernelTypeError,
-    MissingDependencyError,
-    TargetError,
-    TritonKernelError,
-)
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
