@@ -263,17 +263,17 @@ class Chooser:
         if entry is not None and entry.holds:
             return entry
         if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
-            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
+            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named))
         if place is None or any(
             Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
         ):
-            return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
+            return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
         run = self._kernel.call(decision.found.config)
-        if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
-            run = partial(_placed, run, self._kernel.parameters)
+        if any(name in self._kernel.parameter_names for name in kwargs):  # other implementations may have other names
+            run = partial(_placed, run, self._kernel.parameter_names)
         return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -332,7 +332,7 @@ class Chooser:
         return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
-        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
+        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
             raise SettingsError(
                 f"{self.name} was given no arguments, and does not know how to make them",
                 hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
@@ -380,10 +380,6 @@ def _dynamo() -> bool:
     """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _nothing() -> None:
-    """Counts no call: it is none."""
 
 
 def _no_arguments() -> Mapping[str, Any]:

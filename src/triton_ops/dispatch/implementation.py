@@ -208,13 +208,13 @@ _WARM_UPS = 3  # what is compiled at its first call may record a graph at its th
 class ChoiceKernel:
     """A computation with several implementations. A config has the name of one, and the config of its own operation.
 
-    The first implementation is what runs untuned, if it applies. `parameters` may be given by position; None is one
-    without a name. `outputs` are written by every implementation; none if they return their results.
+    The first implementation is what runs untuned, if it applies. `parameter_names` are those of what may be given by
+    position, None for one without; `outputs` are written by every implementation, none if they return their results.
     """
 
     name: str
     implementations: Mapping[str, Implementation]
-    parameters: tuple[str | None, ...] = ()
+    parameter_names: tuple[str | None, ...] = ()
     outputs: tuple[str, ...] = ()
     _tried: set[str] = field(default_factory=set, compare=False, repr=False)
     _forms: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # what each has returned, in order
@@ -227,11 +227,6 @@ class ChoiceKernel:
         versions = {key: value for identity in each.values() for key, value in identity.items()}
         sources = {"source": fingerprint([[name, identity.get("source", "")] for name, identity in each.items()])}
         return {**versions, **sources, **({"unknown": "; ".join(unknown)} if unknown else {})}
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that has no name."""
-        return list(self.parameters)
 
     @property
     def process_imports(self) -> tuple[str, ...]:
@@ -291,7 +286,7 @@ class ChoiceKernel:
         return self._space(arguments, records, tiles)
 
     def _space(self, arguments: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
-        placed, every = in_order(self.parameters, arguments), self.implementations
+        placed, every = in_order(self.parameter_names, arguments), self.implementations
         taking: dict[str, Config] = {}
         refusals: dict[str, str] = {}
         for name, implementation in every.items():
@@ -332,12 +327,12 @@ class ChoiceKernel:
         )  # fmt: skip
 
     def _bound(self, run: Callable[..., Any], arguments: Arguments) -> Callable[[], Any]:
-        placed = in_order(self.parameters, arguments)
+        placed = in_order(self.parameter_names, arguments)
         return partial(run, *placed.positional, **placed.keyword)
 
     def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Call what returns its results, and copy them to where the other implementations write theirs."""
-        values: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        values: dict[Any, Any] = {**dict(zip(self.parameter_names, args, strict=False)), **kwargs}
         places = [values[name] for name in self.outputs]
         output = run(*args, **kwargs)
         results = output if isinstance(output, (tuple, list)) else (output,)

@@ -419,7 +419,7 @@ class ChoiceInCompile(InCompile):
 
         self.opaque = opaque
         self.implementations = dict(kernel.implementations)
-        self.parameters, self.copies = kernel.parameters, bool(kernel.outputs)
+        self.parameters, self.copies = kernel.parameter_names, bool(kernel.outputs)
 
         @constant
         def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:

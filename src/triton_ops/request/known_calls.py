@@ -40,7 +40,7 @@ class KnownCall(NamedTuple):
     """What a known call comes to; `up` counts it. It holds while `ask()` gives `answer`, or if `ask` is None."""
 
     run: Callable[..., Any]
-    up: Callable[[], Any]
+    up: Callable[[], Any] = lambda: None
     ask: Callable[[], Any] | None = None
     answer: Any = None
     decision: Any = None

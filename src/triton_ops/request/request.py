@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops import backend, settings, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
@@ -411,9 +411,6 @@ class TuneOptions:
     patience: Patience | None = None
     keep: bool = True
 
-    OF_A_CALL: ClassVar[tuple[str, ...]] = ("listener",)
-    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
-
     def __post_init__(self) -> None:
         seed: Any = self.seed
         if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
@@ -426,8 +423,11 @@ class TuneOptions:
 
     @classmethod
     def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
-        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
-        known = {*(each.name for each in fields(cls)), *cls.OF_A_CALL}
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share.
+
+        A listener is none of these fields, since it lives in one process.
+        """
+        known = {*(each.name for each in fields(cls)), "listener"}
         if unknown := sorted({*names} - known):
             raise SettingsError(
                 f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"

@@ -31,7 +31,6 @@ from triton_ops.tuner.tuning import RequestedTune
 from triton_ops.values import Tolerance, TuningResult
 
 _MOST = 1_024
-_PLAIN = frozenset({bool, int, float, str, type(None)})
 _COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
 
 
@@ -114,11 +113,7 @@ def _space(space: Any) -> Any:
     """What tells a space from others in a moment; None if nothing does."""
     if space is None or isinstance(space, ConfigSpace):
         return id(space)
-    if type(space) is dict:
-        values = [space[name] for name in space]
-        if all(type(each) in (list, tuple) and _PLAIN.issuperset(map(type, each)) for each in values):
-            return repr(space)
-    return None
+    return ConfigSpace.text_of(space)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -68,9 +68,6 @@ class PowersOfTwo(BucketRule):
         end = 1 << (value - 1).bit_length()
         return max(end // 2 + 1, self.low), min(end, self.high)
 
-    def __str__(self) -> str:
-        return "pow2" if self == PowersOfTwo() else f"pow2:{self.low}..{self.high}"
-
 
 @dataclass(frozen=True)
 class UpTo(BucketRule):
@@ -91,9 +88,6 @@ class UpTo(BucketRule):
         if value < 1:
             return None
         return next(((low + 1, high) for low, high in pairwise((0, *self.ends)) if value <= high), None)
-
-    def __str__(self) -> str:
-        return f"upto:{','.join(map(str, self.ends))}"
 
 
 @dataclass(frozen=True)
@@ -125,9 +119,6 @@ class Nearest(BucketRule):
         """The point in the bucket."""
         span = self.bucket(value)
         return value if span is None else next(point for point in self.points if span[0] <= point <= span[1])
-
-    def __str__(self) -> str:
-        return f"near:{','.join(map(str, self.points))}" + ("" if self.cap == _CAP else f"@{self.cap:g}")
 
 
 def rule_of(text: str) -> BucketRule:
@@ -187,9 +178,6 @@ class Bucket:
 
     extents: tuple[str, ...]
     rule: BucketRule
-
-    def __str__(self) -> str:
-        return f"{','.join(self.extents)}={self.rule}"
 
 
 @dataclass(frozen=True)
@@ -257,10 +245,6 @@ class Mapper:
             name: ANY if name in self.ignored else _with_extents(name, argument, extents)
             for name, argument in problem.items()
         }
-
-    def __str__(self) -> str:
-        ignored = [f"without {', '.join(self.ignored)}"] if self.ignored else []
-        return "; ".join([*map(str, self.buckets), *ignored]) or "every argument as it is"
 
     @staticmethod
     def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
