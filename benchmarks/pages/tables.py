@@ -54,7 +54,7 @@ ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
-IN_PLACE = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/in_place.json"
+IN_PLACE = tuple(ROOT / f"benchmarks/results/{gpu}/in_place.json" for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -454,26 +454,28 @@ def starts_table() -> str:
 
 
 def in_place_table() -> str:
-    """Steps of five models: what was tuned alone, then compared in the step."""
-    document = json.loads(IN_PLACE.read_text())
+    """Steps of five models: kernels that were tuned alone, then compared in the step."""
+    first, second = (json.loads(path.read_text()) for path in IN_PLACE)
     rows = [
-        "| step | time | problems compared | lost in the step | the step gains | seconds, after those of tunes |",
+        "| step | time | problems compared | lost in the step | the step gains | seconds of tunes, and of the step |",
         "|---|---|---|---|---|---|",
     ]
-    for each in document["models"]:
+    for each in [*first["models"], *second["models"]]:
         compared = [one for one in each["kernels"] if one["gains"]]
-        lost = [one for one in compared if one["after"] != one["before"]]
-        gain = "nothing" if each["gain"] is None else "{:.1%} ({:.1%} to {:.1%})".format(*each["gain"])
-        seconds = f"{each['seconds'][1]:.0f}, {each['seconds'][0]:.0f}"
+        lost = [one["kernel"].removesuffix("_kernel") for one in compared if one["after"] != one["before"]]
+        gain = "nothing" if each["gain"] is None else "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * g for g in each["gain"]))
+        seconds = " and ".join(f"{part:.0f}" for part in each["seconds"])
+        how = "" if each["mode"].startswith("graph") else ", not captured"
         rows.append(
-            f"| {each['model']} | {each['before_ms']:.2f} ms | {len(compared)} | "
-            f"{', '.join(one['kernel'].removesuffix('_kernel') for one in lost) or 'none'} | {gain} | {seconds} |"
+            f"| {each['model']} | {each['before_ms']:.2f} ms{how} | {len(compared)} | {', '.join(lost) or 'none'} | "
+            f"{gain} | {seconds} |"
         )
-    equal, summary = document["equal"], document["summary"]
+    summary, equal = first["summary"], second["equal"]
     rows += [
         "",
-        f"{summary['lost']} of {summary['problems']} winners lose where they run. Of {equal['decisions']} decisions "
-        f"among configs that are the same {equal['changes'] or 'none'} was a change. {source(document)}",
+        f"{summary['lost']} of {summary['problems']} winners lose where they run: {source(first)} Training, and "
+        f"{equal['changes'] or 'no'} change in {equal['decisions']} decisions among configs that are the same: "
+        f"{source(second)}",
     ]
     return "\n".join(rows)
 

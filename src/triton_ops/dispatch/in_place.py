@@ -7,12 +7,13 @@ in the state in which the step was handed over: tensors that a first run has cha
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from triton_ops.request import Budget
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
+_log = logging.getLogger("triton_ops")
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _DUEL_S = 3.0
@@ -162,9 +164,11 @@ class _Step:
         for mode in [None] if device == "cpu" else ["graph-warm", "event-warm"]:
             timers = timing.SharedTimer(probe(device), device, cold=False, mode=mode)
             self._timer = timers.start(timing.Launch(self))
-            with suppress(timing.CaptureError):
+            try:
                 self.sampler({})
                 break
+            except timing.CaptureError as error:
+                _log.warning("the step is timed without a graph: %s", error)
         self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
@@ -256,6 +260,21 @@ class _Step:
             now[key] = one.after = rival
 
 
+@contextmanager
+def _own_stream() -> Iterator[None]:
+    """Inside, work is on a stream of its own: no graph can wait for gradients that are added up on the default one."""
+    cuda = require("torch", "tune_in_place").cuda
+    if not cuda.is_initialized():
+        yield
+        return
+    cuda.synchronize()
+    try:
+        with cuda.stream(cuda.Stream()):
+            yield
+    finally:
+        cuda.synchronize()
+
+
 def _words(gain: timing.Interval) -> str:
     return "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
 
@@ -309,7 +328,7 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-    with deciding_by(most=DEFAULT, pins={}):
+    with deciding_by(most=DEFAULT, pins={}), _own_stream():
         state = _Step(step, tolerance)
         try:
             found, before_ms, gain = state.compared(kernels, seconds, seed)
