@@ -463,7 +463,8 @@ def in_place_table() -> str:
     for each in [*first["models"], *second["models"]]:
         compared = [one for one in each["kernels"] if one["gains"]]
         lost = [one["kernel"].removesuffix("_kernel") for one in compared if one["after"] != one["before"]]
-        gain = "nothing" if each["gain"] is None else "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * g for g in each["gain"]))
+        gains = [100 * gain for gain in each["gain"] or ()]
+        gain = "{:.1f} % ({:.1f} to {:.1f})".format(*gains) if gains else "nothing"
         seconds = " and ".join(f"{part:.0f}" for part in each["seconds"])
         how = "" if each["mode"].startswith("graph") else ", not captured"
         rows.append(
