@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from triton_ops import Config, ConfigSpace
+from triton_ops import Config, ConfigSpace, GemmTiles
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.ship import OPTIONS
 
@@ -78,6 +78,14 @@ def space_of(values: Values, row: Row) -> ConfigSpace:
 def up_to(width: int) -> tuple[int, ...]:
     """The widths of a tile along the depth that are no wider than a block of scales."""
     return tuple(each for each in TILES["BLOCK_SIZE_K"] if each <= width)
+
+
+def product_tiles(rows: int, columns: int, depth: int, dtype: str, out_dtype: str, batch: int = 1) -> GemmTiles:
+    """How the engines' kernels cut a product: with it the model of a search need not read the kernel of each config."""
+    return GemmTiles(
+        rows, columns, depth, dtype=dtype, out_dtype=out_dtype, batch=batch, tile_rows="BLOCK_SIZE_M",
+        tile_columns="BLOCK_SIZE_N", tile_inner="BLOCK_SIZE_K", group="GROUP_SIZE_M", b_along_inner=True,
+    )  # fmt: skip
 
 
 def scaled(values: Any, scale: Any) -> Any:

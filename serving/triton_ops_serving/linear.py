@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec
+from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.exceptions import TargetError
 from triton_ops.values import Problem
@@ -21,6 +21,7 @@ from triton_ops_serving.kernels import (
     Values,
     answered,
     imported,
+    product_tiles,
     row_of,
     scaled,
     space_of,
@@ -84,6 +85,14 @@ def _default_row(multiply: Callable[..., Any], noted: Callable[..., Any], proble
     return kernel.row
 
 
+def work_of(asked: Problem) -> Work:
+    """The work of the product, without that of its scales."""
+    x, w, like = (asked.specs[name] for name in ("x", "w", "like"))
+    (tokens, depth), columns = x.shape, w.shape[0]
+    moved = x.nbytes + w.nbytes + 2 * tokens * columns
+    return Work(2.0 * tokens * columns * depth, moved, product_tiles(tokens, columns, depth, x.dtype, like.dtype))
+
+
 def operation_of(problem: EngineProblem, served: Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     columns, depth, block = problem.facts["N"], problem.facts["K"], problem.facts.get("block_shape")
@@ -110,4 +119,4 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
         return space_of(values, row or _default_row(multiply, noted, asked, block))
 
     kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
-    return Operation(problem.form, kernel, space, arguments, reference=reference)
+    return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

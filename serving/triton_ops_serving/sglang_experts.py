@@ -18,7 +18,16 @@ from typing import Any
 from triton_ops import ConfigSpace, LauncherKernel, Operation
 from triton_ops.device import probe
 from triton_ops.values import Problem
-from triton_ops_serving.experts import BEGIN, HEIGHTS, arguments_of, by_expert, parts_of, reference, sorted_tokens
+from triton_ops_serving.experts import (
+    BEGIN,
+    HEIGHTS,
+    arguments_of,
+    by_expert,
+    parts_of,
+    reference,
+    sorted_tokens,
+    work_of,
+)
 from triton_ops_serving.kernels import (
     TILES,
     NotTunedError,
@@ -107,7 +116,8 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
 
     launch = _launcher(invoke, both, getattr(imported(_MODULE).tl, served.dtype), block)
     outputs, label = ("up", "out") if block else ("out",), f"{problem.form}{'-down' * down}"
-    return Operation(label, LauncherKernel(launch, outputs=outputs, label=label), space, arguments, reference=chained)
+    kernel = LauncherKernel(launch, outputs=outputs, label=label)
+    return Operation(label, kernel, space, arguments, reference=chained, work=work_of)
 
 
 def _by_tma() -> Values:
