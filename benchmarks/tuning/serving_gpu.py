@@ -77,8 +77,7 @@ _NAMES = ("row", "was", "was_ms", "config", "ms", "gain", "interval", "tried", "
 
 def measured(names: Sequence[str], sizes: Sequence[int], seconds: float, folder: Path) -> list[dict[str, Any]]:
     """The figures of each table of some cases of one engine, all of them tuned as one run."""
-    lock, engine = folder / "lock.json", CASES[names[0]].engine
-    models = {name: Model(CASES[name].model) for name in names}
+    lock, models = folder / "lock.json", {name: Model(CASES[name].model) for name in names}
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     problems = [(name, each) for name in names for each in CASES[name].problems(models[name])]
     shipped = {each.label: place.find(each) for _, each in problems}
@@ -89,27 +88,27 @@ def measured(names: Sequence[str], sizes: Sequence[int], seconds: float, folder:
     for name, problem in problems:
         rows = [row for row in tables.rows if row["problem"] == problem.label]
         table = shipped[problem.label]
-        figure: dict[str, Any] = {
+        figures.append({
             "case": name, "form": problem.form, "problem": problem.label,
             "served_before": table.path.name if table else None, "summary": summary(rows),
             "rows": [{name: row[name] for name in _NAMES} for row in rows],
-        }  # fmt: skip
-        figures.append(figure)
-        figure["found_by_engine"] = _exported(CASES[figure["case"]], place, lock, folder, figure)
-    print(f"{engine}: {tables.elapsed_s:.0f} s")
+        })  # fmt: skip
+    print(f"{tables.elapsed_s:.0f} s")
     return figures
 
 
-def _exported(case: Case, place: Place, lock: Path, folder: Path, figure: Mapping[str, Any]) -> int:
+def exported(figure: Mapping[str, Any], folder: Path) -> int:
     """For how many rows of a table the engine's look-up answers with what was written; then all is put back."""
-    path, own = folder / "config.json", _folder_of(case, folder)
+    case, lock = CASES[figure["case"]], folder / "lock.json"
+    path, own, gpu = folder / "config.json", _folder_of(case, folder), probe().name
     path.write_text(json.dumps(case.model))
     if not figure["summary"]["tuned"]:
         return 0
     problem = next(each for each in case.problems(Model(case.model)) if each.label == figure["problem"])
-    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock])
+    export_command(case.engine, own, path, gpu=gpu, lockfile=[lock])
     count = found(problem, figure["rows"])
-    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock], undo=True)
+    if any(own.rglob("*.before")):  # it was written, and not as it is
+        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True)
     return count
 
 
@@ -219,15 +218,17 @@ def main() -> int:
         command, options.commit, device=probe().name, tables=[],
         engines={each: getattr(importlib.import_module(each), "__version__", "") for each in by_engine},
     )  # fmt: skip
-    for names in by_engine.values():
+    for engine, names in by_engine.items():
         with tempfile.TemporaryDirectory() as folder:
             begun_s, share = time.monotonic(), options.seconds * len(names) / len(options.cases)
             tables = measured(names, options.sizes, share, Path(folder))
-        document["tables"] += tables
-        document.setdefault("seconds", {})[CASES[names[0]].engine] = time.monotonic() - begun_s
-        for each in tables:
-            print(each["case"], each["problem"], json.dumps(each["summary"]), each["found_by_engine"], flush=True)
-        save(options.out, document)  # what was measured outlasts what ends the rest
+            document["tables"] += tables
+            document.setdefault("seconds", {})[engine] = time.monotonic() - begun_s
+            save(options.out, document)  # what was measured outlasts what ends the rest
+            for each in tables:
+                each["found_by_engine"] = exported(each, Path(folder))
+                print(each["case"], each["problem"], json.dumps(each["summary"]), each["found_by_engine"], flush=True)
+        save(options.out, document)
     if options.beside_s > 0:
         document["beside"] = by_engines_way(options.cases[0], options.beside_size, options.beside_s)
         print(json.dumps(document["beside"]))
