@@ -56,10 +56,9 @@ def imported(module: str) -> Any:
 
 def answered(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
     """A function of an engine for which some names of its module are other ones."""
-    plain: Any = inspect.unwrap(function)
-    names = {**plain.__globals__, **names}
-    other = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
-    other.__kwdefaults__ = plain.__kwdefaults__
+    own: Any = inspect.unwrap(function)
+    other = FunctionType(own.__code__, {**own.__globals__, **names}, own.__name__, own.__defaults__, own.__closure__)
+    other.__kwdefaults__ = own.__kwdefaults__
     return other
 
 
@@ -76,8 +75,8 @@ def space_of(values: Values, row: Row) -> ConfigSpace:
 
 
 def up_to(width: int) -> tuple[int, ...]:
-    """The widths of a tile along the depth that are no wider than a block of scales."""
-    return tuple(each for each in TILES["BLOCK_SIZE_K"] if each <= width)
+    """The widths of a tile along the depth that are no wider than a block of scales, and divide it."""
+    return tuple(each for each in TILES["BLOCK_SIZE_K"] if width % each == 0)
 
 
 def product_tiles(rows: int, columns: int, depth: int, dtype: str, out_dtype: str, batch: int = 1) -> GemmTiles:
