@@ -78,10 +78,7 @@ def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -
     return substitutes.map(lambda _: next(memory)), writes
 
 
-# By the form of the code that tells best: what the assembler is given, else Triton's own.
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
-
-_PLAIN = (bool, int, float, str, bytes, type(None))  # whose text is the same in every process
 
 
 @dataclass(frozen=True)

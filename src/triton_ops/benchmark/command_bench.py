@@ -324,7 +324,7 @@ def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
     for row in rows_of(run):
         rows.append(row)
         tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
-    facts = Facts("bench kernels", {"device": device, "rows": [row.document for row in rows]})
+    facts = Facts("bench kernels", {"device": device, "rows": rows})
     facts.text(f"{len(rows)} comparisons on {device}")
     return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_NUMBERS)
 

@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -273,11 +273,6 @@ class KernelRow:
     tflops: float = 0.0
     gbps: float = 0.0  # 10^9 bytes per second of the kernel, of the least traffic of the problem
     mode: str = ""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The row as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ region.
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 import statistics
 import time
@@ -39,7 +38,6 @@ from triton_ops.values import Measurement
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
 """Makes private arguments, with the same content each time."""
-_log = logging.getLogger("triton_ops")
 _SIMILAR = 4  # contestants whose launches per sample differ by no more than this factor get the same number
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import require
-from triton_ops.compile_modes.backends import option_values, torch_sources, wrong_list, wrong_lists
+from triton_ops.compile_modes.backends import open_gate, option_values, torch_sources, wrong_list, wrong_lists
 from triton_ops.exceptions import SettingsError
 
 LOGS = "TORCH_LOGS"
@@ -359,6 +359,17 @@ def uses_cudagraphs(way: CompileMode) -> bool:
 def settings_of_process(way: CompileMode) -> dict[str, Any]:
     """The options that do nothing for one `torch.compile`, and must be settings of the process, with their values."""
     return {name: value for name, value in effective_options(way).items() if name == FREEZING and value}
+
+
+def compiled(model: Any, way: CompileMode) -> Any:
+    """A model compiled in this way, for which settings of this process may be changed; the model itself for eager."""
+    if way.eager:
+        return model
+    for name, value in settings_of_process(way).items():
+        setattr(_config(), name, value)
+    if way.ungated:
+        open_gate()
+    return require("torch", "compiling a model").compile(model, **way.arguments())
 
 
 def variables_of_process(way: CompileMode) -> dict[str, str]:

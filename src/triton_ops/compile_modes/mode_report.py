@@ -11,16 +11,8 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import Count, NotNegative, require
-from triton_ops.compile_modes.backends import open_gate
-from triton_ops.compile_modes.compile_mode import (
-    CUDAGRAPHS,
-    EAGER,
-    CompileMode,
-    effective_options,
-    refusal,
-    settings_of_process,
-)
+from triton_ops.base import Count, NotNegative
+from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, EAGER, CompileMode, compiled, effective_options, refusal
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.mode_process import Loaded, ModeProcess
 from triton_ops.exceptions import SettingsError
@@ -199,13 +191,7 @@ class CompileReport:
         model. Call it under `torch.no_grad()` then. The gate for small GPUs is opened for the whole process too, if the
         recommended way is ungated.
         """
-        if self.chosen.eager:
-            return model
-        for name, value in settings_of_process(self.chosen).items():
-            setattr(require("torch._inductor.config", "compiling a model"), name, value)
-        if self.chosen.ungated:
-            open_gate()
-        return require("torch", "compiling a model").compile(model, **self.chosen.arguments())
+        return compiled(model, self.chosen)
 
     def as_json(self, details: bool = False) -> dict[str, Any]:
         """The documented JSON object; numbers that are infinite become null when it is written.

@@ -31,7 +31,7 @@ from triton_ops.cost_model.product_tiles import (
     warp_groups,
     warps_across,
 )
-from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
+from triton_ops.cost_model.row_tiles import walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
@@ -248,26 +248,11 @@ class _LaunchFacts:
         self.launch = launch
         self._dram: dict[tuple[int, int], float] = {}
 
-    @cached_property
-    def why_not(self) -> str:
-        return why_silent(self.launch)
-
-    @cached_property
-    def flops(self) -> dict[str, float]:
-        return flops_of(self.launch)
-
-    @cached_property
-    def least_bytes(self) -> float:
-        return least_bytes(self.launch)
-
-    @cached_property
-    def step(self) -> AverageStep:
-        return _step_of(self.launch)
-
-    @cached_property
-    def walk(self) -> MemoryWalk:
-        """Its walk, if it has no products, with one warp and no pipeline of its own."""
-        return walk_of(self.launch)
+    why_not = cached_property(lambda self: why_silent(self.launch))
+    flops = cached_property(lambda self: flops_of(self.launch))
+    least_bytes = cached_property(lambda self: least_bytes(self.launch))
+    step = cached_property(lambda self: _step_of(self.launch))  # if it has products
+    walk = cached_property(lambda self: walk_of(self.launch))  # if it has none; with one warp and no pipeline
 
     def dram_bytes(self, machine: Machine, at_once: int) -> float:
         """Bytes that DRAM delivers for one program, in a wave of `at_once` programs."""

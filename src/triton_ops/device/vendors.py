@@ -139,10 +139,8 @@ class MapsMemory(Protocol):
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
     """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
-    return tuple(
-        _vendor_spec_of(torch.cuda.get_device_properties(index), kind, driver)
-        for index in range(torch.cuda.device_count())
-    )
+    each = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return tuple(_vendor_spec_of(properties, kind, driver) for properties in each)
 
 
 def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:

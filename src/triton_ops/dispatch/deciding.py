@@ -381,8 +381,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
     UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
-    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
-    policy = asked if _possible(asked, call) else DEFAULT
+    call, asked, policy = _policies(call)
     try:
         question = call.question(policy)
         job = meeting() if question.key.unknown is None and not capturing() else None
@@ -407,8 +406,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 def foretold(call: KernelCall) -> Decision:
     """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
-    call, asked = _raced(call, policy_of(call.options.on_miss, TUNE))
-    policy = asked if _possible(asked, call) else DEFAULT
+    call, _, policy = _policies(call)
     will = {
         TUNE: "a launch tunes it first",
         ERROR: "a launch raises UntunedError",
@@ -542,11 +540,16 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
     )  # fmt: skip
 
 
-def _raced(call: KernelCall, asked: str) -> tuple[KernelCall, str]:
-    """A call and its policy; a race is a tune of little effort, and an expectation a comparison of still less."""
+def _policies(call: KernelCall) -> tuple[KernelCall, str, str]:
+    """A call, the policy that is asked for, and the one that can be followed now.
+
+    A race is a tune of little effort, and an expectation a comparison of still less.
+    """
+    asked = policy_of(call.options.on_miss, TUNE)
     if asked in (RACE, EXPECTED):
         call = replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=asked)))
-    return call, TUNE if asked == RACE else asked
+    asked = TUNE if asked == RACE else asked
+    return call, asked, asked if _possible(asked, call) else DEFAULT
 
 
 def _possible(policy: str, call: KernelCall) -> bool:

@@ -210,7 +210,9 @@ class KernelInCompile(InCompile):
         """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
         torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
-        spans = {} if exact is None else self._spans()
+        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
+        keyed = () if exact is None else rules.keys() & {*self.calls.keys}
+        spans = {name: _buckets(rules[name]) for name in keyed}
 
         @constant
         def winner(_generation: str, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
@@ -304,13 +306,9 @@ class KernelInCompile(InCompile):
     def _place(self, config: Any) -> int:
         return next((place for place, one in enumerate(self.tuned.configs) if one == config), -1)
 
-    def _spans(self) -> dict[str, _Spans]:
-        """The buckets of each parameter that has some: least and largest value, and the one that stands for all."""
-        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
-        return {name: _buckets(rule) for name, rule in rules.items() if name in self.calls.keys}
-
 
 def _buckets(rule: BucketRule) -> _Spans:
+    """The buckets of a rule: least and largest value, and the one that stands for all."""
     ranges: list[tuple[str, str, str]] = []
     value = rule.first
     while (span := rule.bucket(value)) is not None:
@@ -421,7 +419,7 @@ class ChoiceInCompile(InCompile):
 
         self.opaque = opaque
         self.implementations = dict(kernel.implementations)
-        self.parameters, self.copies = kernel.parameters, bool(kernel.outputs)
+        self.parameters, self.copies = kernel.parameter_names, bool(kernel.outputs)
 
         @constant
         def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
-from triton_ops.base import require
+from triton_ops.base import canonical_json, require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
 from triton_ops.dispatch.deciding import KernelCall, Options, decide, foretold, known
@@ -274,7 +274,7 @@ class Launches:
         self, shared: Decision, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None
     ) -> Decision:
         """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
-        own = (called.device, called.own_text)
+        own = (called.device, canonical_json(dict(called.asked)))
         member = self._members.get(own)
         if member is None or member[0] is not shared or not member[1].holds:
             member = (shared, _at(shared, self._call(launch, called)))

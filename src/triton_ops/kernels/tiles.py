@@ -85,26 +85,6 @@ def describable(*specs: TensorSpec) -> bool:
     )
 
 
-def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descriptors: bool) -> tuple[Constraint, ...]:
-    """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
-
-    `least` are the least values of the three tunables, which are always allowed.
-    """
-    rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
-    return (
-        Constraint("rows", lambda BLOCK_M: rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded M of {M}"),
-        Constraint(
-            "columns", lambda BLOCK_N: columns >= BLOCK_N, f"{{BLOCK_N}} columns are over twice the padded N of {N}"
-        ),
-        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
-        Constraint(
-            "descriptors",
-            lambda DESCRIPTORS: has_descriptors or not DESCRIPTORS,
-            f"a tensor descriptor needs {DESCRIBABLE}",
-        ),
-    )
-
-
 def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:
     """Check that a config asks, by LOADS or DESCRIPTORS, for tensor descriptors only where they can be made.
 

@@ -16,14 +16,7 @@ from typing import Any
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.exceptions import (
-    SettingsError,
-    ShapeMismatchError,
-    SpaceError,
-    TargetError,
-    TritonKernelError,
-    UnknownTunableError,
-)
+from triton_ops.exceptions import SettingsError, ShapeMismatchError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
 from triton_ops.lab.recording import textbook_work
 from triton_ops.lab.sensitivities import in_order
@@ -118,7 +111,7 @@ class Workload:
                 try:
                     configs.append(Config(TypedProblem.config(parts, "config") or {}))
                     self.check(configs[-1:])
-                except TritonKernelError as error:
+                except SpaceError as error:
                     raise SettingsError(f"Line {number}: {error.message}", hint=error.hint) from error
         if not configs:
             raise SettingsError("There is no config to rank")

@@ -24,13 +24,7 @@ import typer
 from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
-from triton_ops.exceptions import (
-    DeviceError,
-    KernelTypeError,
-    MissingDependencyError,
-    TargetError,
-    TritonKernelError,
-)
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -178,6 +172,8 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if "@" in text.partition(":")[2]:
         asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = asked.operation(", which launches no kernel")
+        if isinstance(launch, dispatch.NotedOperation) and launch.has_list:  # what its list may lack is around it
+            launch = replace(asked, widen=True).operation("")
         return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]

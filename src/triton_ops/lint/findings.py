@@ -20,7 +20,7 @@ class Finding:
         symptom: What a user of the kernel sees.
         evidence: The facts that decided, with their numbers.
         fix: What to change.
-        level: What was looked at: `source`, `ttir`, `binary` or `run`.
+        level: What was looked at: `source`, `ttir`, `binary`, `run` or `model`.
     """
 
     rule: str
@@ -101,7 +101,7 @@ Decision: TypeAlias = "Callable[[KernelReading], Iterable[Statement]]"
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One pitfall, decided by `source`, `ttir`, `binary` or `run`; its id stays."""
+    """One pitfall, decided by `source`, `ttir`, `binary`, `run` or `model`; its id stays."""
 
     id: str
     level: str

@@ -323,10 +323,7 @@ def import_command(
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
     imported = import_records(file, store, replace=replace)
-    return Facts("imported records", {
-        "added": list(imported.added), "replaced": list(imported.replaced), "skipped": dict(imported.skipped),
-        "devices": dict(imported.devices),
-    }).lines(
+    return Facts("imported records", vars(imported)).lines(
         str(imported),
         *(f"  {entry}: {reason}" for entry, reason in imported.skipped.items()),
         *_places(imported.devices.values()),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops import backend, settings, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
@@ -324,7 +324,13 @@ class TuneProblem:
     @property
     def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
         """The target with what the configs of the space bring, hooks and files, and the space without hooks."""
-        return with_configs(self.target, self.space)
+        target, space = self.target, self.space
+        if isinstance(target, Operation):
+            kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
+            return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+        if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
+            return target, space
+        return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
 
     def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request of a tune, as `request`, whose tensors must have memory."""
@@ -405,9 +411,6 @@ class TuneOptions:
     patience: Patience | None = None
     keep: bool = True
 
-    OF_A_CALL: ClassVar[tuple[str, ...]] = ("listener",)
-    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
-
     def __post_init__(self) -> None:
         seed: Any = self.seed
         if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
@@ -420,8 +423,11 @@ class TuneOptions:
 
     @classmethod
     def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
-        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
-        known = {*(each.name for each in fields(cls)), *cls.OF_A_CALL}
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share.
+
+        A listener is none of these fields, since it lives in one process.
+        """
+        known = {*(each.name for each in fields(cls)), "listener"}
         if unknown := sorted({*names} - known):
             raise SettingsError(
                 f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
@@ -453,15 +459,3 @@ def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Ar
     name = device_of(arguments, device)
     owner = target.name if isinstance(target, Operation) else kernel.name
     return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
-
-
-def with_configs(
-    target: Operation | Kernel | Callable[..., Any], space: Any
-) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
-    if isinstance(target, Operation):
-        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
-        return target if kernel is target.kernel else replace(target, kernel=kernel), plain
-    if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
-        return target, space
-    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)

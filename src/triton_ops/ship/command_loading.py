@@ -38,7 +38,7 @@ from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
-from triton_ops.tuner import ProgressBar, RequestedTune
+from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -366,7 +366,8 @@ def _expected(
         return None
     try:
         options = TuneOptions(effort="expected", keep=False)
-        expectation = RequestedTune(request=_request(case, targets, spec), options=options).expectation()
+        tune = RequestedTune(request=_request(case, targets, spec), options=options)
+        expectation = tune.expectation(Survey.unhurried()).worth(tune.request, tune.effort)
     except TritonKernelError as error:
         return error
     default, pick = expectation.pair

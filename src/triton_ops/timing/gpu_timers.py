@@ -276,7 +276,8 @@ class GraphTimer(_QueuedTimer):
             except RuntimeError as error:
                 _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
-        nodes = node_count(torch, graph)
+        tells = hasattr(graph, "raw_cuda_graph")
+        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
@@ -324,11 +325,6 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
         if calls > 1 or took_ms > _LONG_MS:
             return took_ms / calls
         calls = _ESTIMATE_CALLS
-
-
-def node_count(torch: Any, graph: Any) -> int | None:
-    """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:

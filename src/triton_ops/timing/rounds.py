@@ -552,26 +552,20 @@ class SharedTimer:
         return timer
 
     def prepare(self, launch: Launch) -> Sampler:
-        """A sampler of a launch; if it cannot be captured, none is from now on, and the timer is another one."""
-        try:
-            return launch.sampler(self.start(launch))
-        except CaptureError:
-            return launch.sampler(self._change(launch))
+        """A sampler of a launch, as of `prepare_all`."""
+        return self.prepare_all(launch, launch.sampler)
 
     def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
         """The result of `prepare` with the timer, made anew with another one where a launch cannot be captured.
 
-        The timers are chosen by `launch`, one of those that are prepared.
+        None is captured from then on. The timers are chosen by `launch`, one of those that are prepared.
         """
         try:
             return prepare(self.start(launch))
         except CaptureError as error:
             _log.warning("%s: timed by event pairs instead", error)
-            return prepare(self._change(launch))
-
-    def _change(self, launch: Launch) -> Timer:
-        self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
-        return self.timer
+            self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
+            return prepare(self.timer)
 
     def sets(self, tensors: Iterable[Any]) -> int:
         """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""

@@ -38,11 +38,11 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
-from triton_ops.processes import WorkerProcess
+from triton_ops.processes import Threads, WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.tuner.proposals import Previews
 from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
@@ -396,16 +396,13 @@ def coming_priors(
 
     contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
-    def read() -> None:
-        try:
-            prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
-            if prior.silent:
-                _log.info("the search begins without a model: %s", prior.silent)
-            priors.set_result([] if prior.silent else [prior])
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
-            priors.set_exception(error)
+    def read() -> list[Prior]:
+        prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+        if prior.silent:
+            _log.info("the search begins without a model: %s", prior.silent)
+        return [] if prior.silent else [prior]
 
-    threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
+    threading.Thread(target=Threads.settle, args=(priors, read), name="triton-ops reading", daemon=True).start()
     return priors
 
 
@@ -424,43 +421,62 @@ def small_contents(request: TuneRequest) -> Contents:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The default and the config that is expected to be faster, and in words how much."""
+    """A config that would run and the model's first pick, in words how fast, and the share that the pick is ahead."""
 
     pair: ConfigSpace
-    text: str
+    forecast: str
+    gain: float
+
+    @property
+    def text(self) -> str:
+        """The forecast with who made it."""
+        return f"a model of the work, which {self.forecast}"
 
     @classmethod
-    def of(cls, request: TuneRequest, effort: Effort, pool: CompilePool | None, hurried: bool = True) -> Expectation:
-        """The expectation for a request; raises UntunedError, with the reason, unless the effort's gain is expected.
+    def of(
+        cls, request: TuneRequest, effort: Effort, pool: CompilePool | None, survey: Survey | None = None, *,
+        of_list: bool = False,
+    ) -> Expectation:  # fmt: skip
+        """The expectation for a request; raises UntunedError, with the reason, where a model has none.
 
-        Where no launch waits for it, it is not `hurried`: all of the effort's previews are compiled then, however few
-        processes compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
+        The pick is compared with the default or, `of_list`, with the seed that is expected to be fastest. A launch
+        waits for it unless there is a `survey`: all of the effort's previews are compiled then, however few processes
+        compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
         """
         if pool is None:
             raise _unsure(request, "it is not compiled ahead, so that no model can read it")
         pool.submit(request.space.default_config, anyway=True, spare=True)
-        survey = Survey() if hurried else Survey.unhurried()
         if not (priors := coming_priors(request, None, pool, trials=1, survey=survey).result()):
             raise _unsure(request, "no model has a forecast of its configs on this device")
-        previews = min(effort.previews, pool.workers) if hurried else effort.previews
-        pick = _first_pick(request, previews, pool, priors)
-        pair = request.space.default_config, request.space.default_config if pick is None else pick
+        first, whose = request.space.default_config, "the default"
+        if of_list and isinstance(request.space, UnlistedSpace):
+            times = priors[0].score(request.space.seeds)
+            first, whose = request.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
+        previews = min(effort.previews, pool.workers) if survey is None else effort.previews
+        pick = _first_pick(request, previews, pool, priors) or first
+        return cls._between((first, pick), whose, pool, priors[0])
+
+    @classmethod
+    def _between(cls, pair: tuple[Config, Config], whose: str, pool: CompilePool, prior: Prior) -> Expectation:
         default, first = (pool.submit(config, anyway=True).result() for config in pair)
         too_large = default.status is Status.RESOURCES
         able = first.launchable and first.resources is not None and (default.launchable or too_large)
+        space = ConfigSpace.from_configs(dict.fromkeys(pair))
         if pair[0] == pair[1] or not able:
-            why = "the model's first pick is the default itself, or the compiler has refused one of both"
-            raise _unsure(request, why)
-        not_run = Status.DEFERRED
-        priors[0].tell([Trial(one.config, not_run, resources=one.resources) for one in (default, first)])
-        default_ms, pick_ms = priors[0].score(pair)
-        beside = f"{default_ms:.3g} ms of the default"
+            return cls(space, f"first picks {whose} itself, or the compiler has refused one of both", 0.0)
+        prior.tell([Trial(one.config, Status.DEFERRED, resources=one.resources) for one in (default, first)])
+        default_ms, pick_ms = prior.score(pair)
+        beside = f"{default_ms:.3g} ms of {whose}"
         if too_large:
-            default_ms, beside = math.inf, f"no launch of the default, which {default.reason}"
-        text = f"expects {pick_ms:.3g} ms of ({pick}) and {beside}"
-        if not (math.isfinite(pick_ms) and default_ms >= (1 + effort.expected_gain) * pick_ms):
-            raise _unsure(request, f"the model {text}, and is sure from {effort.expected_gain:.0%} on")
-        return cls(ConfigSpace.from_configs(pair), f"a model of the work, which {text}")
+            default_ms, beside = math.inf, f"no launch of {whose}, which {default.reason}"
+        gain = default_ms / pick_ms - 1 if math.isfinite(pick_ms) else 0.0
+        return cls(space, f"expects {pick_ms:.3g} ms of ({pair[1]}) and {beside}", gain)
+
+    def worth(self, request: TuneRequest, effort: Effort) -> Expectation:
+        """Itself, where the gain that it expects is the effort's at least; else raises UntunedError."""
+        if not self.gain >= effort.expected_gain:
+            raise _unsure(request, f"the model {self.forecast}, and is sure from {effort.expected_gain:.0%} on")
+        return self
 
 
 def _first_pick(request: TuneRequest, most: int, pool: CompilePool, priors: list[Prior]) -> Config | None:

@@ -40,7 +40,15 @@ from triton_ops.request import Effort, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner.loop import DirectFeed, TileProof, TuningLoop
-from triton_ops.tuner.priors import Expectation, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.priors import (
+    Expectation,
+    Survey,
+    coming_priors,
+    readiness,
+    searcher_over,
+    transfers_to,
+    winners_nearby,
+)
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
@@ -245,10 +253,10 @@ class RequestedTune:
                 requested=self, stations=stations, folder=folder, store=store, runs=runs, quarantine=quarantine
             ).run()
 
-    def expectation(self) -> Expectation:
-        """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
+    def expectation(self, survey: Survey, *, of_list: bool = False) -> Expectation:
+        """The model's expectation, on a device that need not be here; raises as `Expectation.of`."""
         with self.pool(launches=False) as pool:
-            return Expectation.of(self.request.checked(), self.effort, pool, hurried=False)
+            return Expectation.of(self.request.checked(), self.effort, pool, survey, of_list=of_list)
 
     def pool(self, *, launches: bool = True) -> AbstractContextManager[CompilePool | None]:
         """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""
@@ -363,7 +371,7 @@ class Tuning:
             return
         with self.requested.pool() as pool:
             if self.effort.expected_gain:
-                self._expectation = Expectation.of(self.request, self.effort, pool)
+                self._expectation = Expectation.of(self.request, self.effort, pool).worth(self.request, self.effort)
             if self.gate is not None:
                 self._wait_at(self.gate, pool)
             yield pool

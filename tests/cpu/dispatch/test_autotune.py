@@ -348,7 +348,7 @@ def test_who_changes_a_config_that_is_launched_changes_the_launches_as_with_trit
 def test_who_changes_a_config_of_a_decision_changes_no_launch(launched):
     kernel, arguments = tuned_add(), (*vectors(), 1024)
     kernel[grid](*arguments)
-    for decision in (kernel.why(*arguments), kernel.known(*arguments), *kernel.decisions):
+    for decision in (kernel.why(*arguments), kernel.launches.known((1,), arguments, {}), *kernel.decisions):
         decision.config.kwargs["BLOCK"] = 64
     kernel[grid](*arguments)
     assert [made[-1][-1] for made in launched.made] == [128, 128]

@@ -40,11 +40,16 @@ from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import Subject  # noqa: E402
 from triton_ops.evaluation.station import Assignment  # noqa: E402
 from triton_ops.request import TuneProblem  # noqa: E402
-from triton_ops.request.request import with_configs  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
+
+
+def parts(target, configs):
+    return TuneProblem(target=target, space=configs).parts
+
+
 TARGET = replace(Target.named("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
@@ -103,7 +108,7 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     x = torch.zeros(kinds.ROWS, kinds.COLUMNS, dtype=torch.bfloat16)
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
-    kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
+    kernel, space = parts(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
     request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
     assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
@@ -218,7 +223,7 @@ def test_configs_with_different_hooks_each_call_their_own():
     hooks = [lambda values: called.append(("a", values["BLOCK"])), lambda values: called.append(("b", values["BLOCK"]))]
     configs = [triton.Config({"BLOCK": 8 << place}, pre_hook=hook) for place, hook in enumerate([*hooks, None])]
     kernel = TritonKernel(kinds.add_up, kinds.flat_blocks).with_configs(configs)
-    for config in ConfigSpace.from_user(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
+    for config in ConfigSpace.from_user(parts(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
         kernel.pre_hook({"x": None, **config})
     assert called == [("a", 8), ("b", 16)]
     own = replace(kernel, pre_hook=lambda values: called.append(("own", values["BLOCK"])))
@@ -226,7 +231,7 @@ def test_configs_with_different_hooks_each_call_their_own():
     assert called[2:] == [("b", 16), ("own", 16)], "a config's hook comes before the kernel's own, as in Triton"
     assert kernel.with_configs([]).pre_hook is kernel.pre_hook
     with pytest.raises(KernelTypeError, match="no Triton kernel"):
-        with_configs(lambda BLOCK: BLOCK, configs)
+        parts(lambda BLOCK: BLOCK, configs)
 
 
 def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp_path):
@@ -236,7 +241,7 @@ def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp
     file = tmp_path / "mine.ptx"
     file.write_text(plain.assembly.replace(".version", "// mine\n.version", 1))
     configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 128}, ir_override=str(file))]
-    taken, space = with_configs(kernel, configs)
+    taken, space = parts(kernel, configs)
     assert taken.overrides == (str(file),)
     overriding = ConfigSpace.from_user(space)
     assert [config["ir_override"] for config in overriding] == [None, str(file)]
@@ -247,7 +252,7 @@ def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp
     file.write_text("other")
     assert taken.identity != before != kernel.identity
     assert ahead(taken, **given).compile(Config({**list(overriding)[1], "num_warps": 8})).status is Status.COMPILE
-    assert with_configs(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
+    assert parts(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
 
 
 def test_what_is_restored_is_no_output():
