@@ -489,17 +489,14 @@ class Stations:
         """The turns of this process, of which a first one is waited for before anything is measured."""
         return Turns(self.problem.device_name, self.options.wait)
 
-    @property
-    def _needs(self) -> idle_worker.Needs:
-        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
         """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
+        needs = idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
+        process = (idle_worker.take(needs) if self.reuse else None) or idle_worker.new(needs)
         try:
             yield process
         finally:
