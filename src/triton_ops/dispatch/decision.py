@@ -133,8 +133,14 @@ class Decision:
 
     @property
     def copy(self) -> Decision:
-        """The decision for those who look at it; what they change in its config changes no launch."""
-        return replace(self, config=copied(self.config))
+        """The decision for those who look at it; what they change in its `triton.Config` changes no launch."""
+        if isinstance(self.config, Config) or not hasattr(
+            self.config, "kwargs"
+        ):  # configs of this package never change
+            return self
+        config = copy(self.config)
+        config.kwargs = dict(config.kwargs)
+        return replace(self, config=config)
 
     @property
     def missed(self) -> bool:
@@ -208,15 +214,6 @@ class Decision:
     def text(self) -> str:
         """The decision as one line."""
         return f"{self.kernel} {self.problem}".rstrip() + f": {self.found.rung} ({self.found.config}): {self.found.why}"
-
-
-def copied(config: Any) -> Any:
-    """A `triton.Config` of its own; configs of this package are never changed, and need none."""
-    if isinstance(config, Config) or not hasattr(config, "kwargs"):
-        return config
-    copy_of_config = copy(config)
-    copy_of_config.kwargs = dict(config.kwargs)
-    return copy_of_config
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:

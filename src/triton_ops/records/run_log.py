@@ -349,10 +349,6 @@ class RunLog:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)
 
-    def begin(self, head: Head) -> None:
-        """Write the head of a new run."""
-        self.write(head, durable=True)
-
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
         resumed = Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed)
