@@ -12,8 +12,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -260,21 +259,6 @@ class _Step:
             now[key] = one.after = rival
 
 
-@contextmanager
-def _own_stream() -> Iterator[None]:
-    """Inside, work is on a stream of its own: no graph can wait for gradients that are added up on the default one."""
-    cuda = require("torch", "tune_in_place").cuda
-    if not cuda.is_initialized():
-        yield
-        return
-    cuda.synchronize()
-    try:
-        with cuda.stream(cuda.Stream()):
-            yield
-    finally:
-        cuda.synchronize()
-
-
 def _words(gain: timing.Interval) -> str:
     return "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
 
@@ -328,7 +312,7 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-    with deciding_by(most=DEFAULT, pins={}), _own_stream():
+    with deciding_by(most=DEFAULT, pins={}):
         state = _Step(step, tolerance)
         try:
             found, before_ms, gain = state.compared(kernels, seconds, seed)

@@ -22,7 +22,6 @@ and win.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import math
 import warnings
@@ -261,8 +260,6 @@ class GraphTimer(_QueuedTimer):
         places = _places(returned)
         if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
             returned.clear()
-        if launch.whole:
-            gc.collect()  # a gradient graph of the call before, in a circle, would keep that call's stream
         graph, results = self._captured(calls, unrolled)
         self._check(launch, graph, _new_tensors(results, places))
         return graph, results
