@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend.offline import TargetDriver
+from triton_ops.backend import TritonCompiler
+from triton_ops.backend.offline import LoweredError, TargetDriver, never_cached
 from triton_ops.base import require
 from triton_ops.device import Target
+from triton_ops.space import Config
 
 _SHARED_BYTES = 232_448  # of an H200, for one block
 _REGISTERS, _THREADS = 32, 1_024
@@ -113,3 +115,17 @@ def launches_that_do_nothing(target: str = "sm_90", *, keep: bool = True) -> Ite
         yield launches
     finally:
         driver._active = before
+
+
+def ttgir_of(compiler: TritonCompiler, config: Config) -> str:
+    """The TTGIR of a config, without LLVM and the assembler."""
+
+    def stop(_shared_bytes: int, text: str) -> None:
+        raise LoweredError(text)
+
+    try:
+        with never_cached():
+            compiler.built(config, stop)
+    except LoweredError as enough:
+        return str(enough)
+    raise AssertionError("it was compiled before")

@@ -153,6 +153,14 @@ def leaves_processes(*, how):
         os._exit(0)
 
 
+def closes_its_output(*, turn):
+    """Nothing that is written gets to whoever started this process."""
+    with Path(os.devnull).open("wb") as nowhere:
+        for descriptor in (1, 2):
+            os.dup2(nowhere.fileno(), descriptor)
+    return turn > 0
+
+
 def hides_a_process(*, file):
     """Starts a process that leaves its group and its parent, has no environment, and writes its id into a file."""
     time.sleep(1e-3)

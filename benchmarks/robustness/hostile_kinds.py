@@ -83,7 +83,7 @@ def kinds(folder: Path) -> list[Kind]:
     (record,) = open_store(cache)
     [log] = (cache / "runs").rglob("*.jsonl")
     log.write_bytes(_shorter(log.read_bytes()))
-    task = TuneProblem(target=hostile, shape=(16,)).request().task()
+    task = TuneProblem(target=hostile, shape=(16,)).request().checked()
     key = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
     for n in (1, 2, 3):

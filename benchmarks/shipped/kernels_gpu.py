@@ -23,6 +23,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def row_of(row: KernelRow, copied_gbps: float, commit: str) -> dict:
     """A row with its commit, and with its share of the copy's bandwidth, where bandwidth is its limit."""
     memory = row.kernel in BY_BANDWIDTH or row.kernel.endswith("_backward")
     share = row.gbps / copied_gbps if memory and row.kernel_ms else None
-    return {**row.document, "share_of_copy": share, "commit": commit}
+    return {**asdict(row), "share_of_copy": share, "commit": commit}
 
 
 def speedups(rows: list[dict]) -> dict[str, dict]:

@@ -34,7 +34,7 @@ import torch
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
 from triton_ops.compile_modes import CompileReport
-from triton_ops.compile_modes.backends import gate_here
+from triton_ops.compile_modes.backends import gate_of
 from triton_ops.compile_modes.command_model import llama_block, simple_mlp
 from triton_ops.device import probe
 
@@ -152,7 +152,11 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
 def run(settings: argparse.Namespace) -> dict[str, Any]:
     """Measure the models and the trap, and write what was found as it comes."""
     until_s = time.monotonic() + settings.limit_s
-    document: dict[str, Any] = {"device": probe(settings.on).name, "gate": gate_here(settings.on).reason, "models": {}}
+    document: dict[str, Any] = {
+        "device": probe(settings.on).name,
+        "gate": gate_of(probe(settings.on)).reason,
+        "models": {},
+    }
 
     def keep(name: str, row: dict[str, Any]) -> None:
         document["models"][name] = row

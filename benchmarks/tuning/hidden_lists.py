@@ -213,7 +213,7 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
         os.environ["TRITON_CACHE_DIR"] = f"{folder_of_cache}/triton"
         decorated = triton_ops.autotune(key=[], cache_dir=f"{folder_of_cache}/records", **resets)(function)
         start = time.monotonic()
-        call = decorated.call_of(grid, (), fixed)
+        call = decorated.launches.call_of(grid, (), fixed)
         result = call.tuned(listener=Silent())
         row |= {"tune_s": round(time.monotonic() - start, 2), "configs": call.space.size.valid,
                 "winner": dict(result.best_config), "totals": result.totals, "notes": list(result.notes),
@@ -223,8 +223,10 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
         row["difference"] = difference(right, ran(function, grid, fixed, result.best_config))
         row["wrong"] = row["difference"] > TOLERANCE
         own = [{n: v for n, v in one.items() if n not in fixed} for one in listed]
-        row |= beside(lambda space: triton_ops.autotune(space, key=[], **resets)(function).call_of(grid, (), fixed),
-                      call.space.default_config, result, own)  # fmt: skip
+        row |= beside(
+            lambda space: triton_ops.autotune(space, key=[], **resets)(function).launches.call_of(grid, (), fixed),
+            call.space.default_config, result, own,
+        )  # fmt: skip
     return row
 
 

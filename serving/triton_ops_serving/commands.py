@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,21 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import TuneProblem, tune_many
 from triton_ops.base import DamagedError, NamedFile, Sealed, fingerprint, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.many import ProblemOutcome
-from triton_ops.records import Lockfile, LockPlan
+from triton_ops.records import Lockfile
 from triton_ops.request import TuneOptions
-from triton_ops.ship import Names, Table, TableRow, format_named
+from triton_ops.ship import Table, TableRow, format_named
 from triton_ops.space import Config
-from triton_ops.terminal import ExitCode, Facts, Gpu, only_data_on_stdout, option, with_options
-from triton_ops_serving.experts import engine_module, operation_of
+from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
 from triton_ops_serving.model import EngineProblem, Model
-from triton_ops_serving.pinned import rows_of
+from triton_ops_serving.pinned import rows_of, voted
 from triton_ops_serving.tables import Place
+from triton_ops_serving.tuning import LIMITS, OPERATIONS, TunedTables
 
 Engine = Annotated[str, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
 ModelFile = Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have one.", "FILE")]
@@ -88,7 +85,7 @@ def check_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
 ) -> Facts:
@@ -124,16 +121,14 @@ def _checked(place: Place, lock: Lockfile, problem: EngineProblem) -> dict[str, 
     return {**item, "pinned": len(pinned), "says": says}
 
 
-_LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
-
-
-@with_options(TuneOptions, *_LIMITS)
+@with_options(TuneOptions, *LIMITS)
 def tune_command(
     engine: Engine,
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
     size: Annotated[list[int] | None, option("--size", "A row; repeat it. Default all of the engine's.", "M")] = None,
+    only: Annotated[str, option("--only", "Only tables whose form and problem have this text.", "TEXT")] = "",
     routing: Annotated[str, option("--routing", "uniform, zipf:1.2, or a JSON file with loads.", "LOADS")] = "uniform",
     misses: Annotated[Path | None, option("--misses", "A report: only what nothing answered.", "FILE")] = None,
     each_s: Annotated[float | None, option("--each-s", "Most seconds of each row; default by effort.", "S")] = None,
@@ -142,84 +137,34 @@ def tune_command(
     *,
     options: TuneOptions,
 ) -> Facts:
-    """Tune vLLM's own kernel of experts on a model's problems, and pin the rows in a lockfile.
+    """Tune ENGINE's own kernels on a model's problems, and pin the rows in a lockfile.
 
     Each row races with the one that the engine takes now, that of its table or its default. It stays unless another is
     proven faster. The exit code is 1 if a row could not be tuned.
     """
-    if engine != "vllm":
-        raise SettingsError(f"kernels of {engine} are not tuned here", hint="exchange import takes its tables")
     read, problems = _problems(engine, model, tp, expert_parallel)
     if misses is not None:
         missed = {(row.kernel, row.problem) for row in LaunchedConfig.read_report(misses) if row.rung == "default"}
         problems = [each for each in problems if (each.form, each.label) in missed]
-    mine = [each for each in problems if each.form == "vllm-moe"]
+    problems = [each for each in problems if only in f"{each.form} {each.label}"]
+    mine = [each for each in problems if each.form in OPERATIONS]
     read.remarks += [f"{each.form} {each.label} is not tuned here: left out" for each in problems if each not in mine]
-    if not mine:
-        raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     Lockfile.read(lockfile, or_empty=True)  # one that is refused is no surprise after minutes
     if not lockfile.expanduser().absolute().parent.is_dir():
         raise SettingsError(f"{lockfile} cannot be written: there is no such folder", hint="make it, or name another")
     place = Place(device=probe().name, triton=installed_version("triton") or "")
+    limits = {name: getattr(options, name) for name in LIMITS}
+    tables = TunedTables(place, lockfile, read, routing, size or (), limits, each_s)
     with only_data_on_stdout():
-        module = engine_module()
-        jobs = [
-            (problem, tokens, TuneProblem(target=operation, shape=(tokens,)))
-            for problem in mine
-            for operation in [operation_of(problem, module, routing, place.find(problem), read.dtype)]
-            for tokens in dict.fromkeys(size or problem.sizes)
-        ]
-        limits = {name: getattr(options, name) for name in _LIMITS}
-        if each_s is None and options.budget_s is not None:
-            each_s = 1.5 * options.budget_s / len(jobs)  # else the first rows would leave the last ones nothing
-        result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
-    rows = [_tuned(each, tokens, end) for (each, tokens, _), end in zip(jobs, result.outcomes, strict=True)]
-    version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
-    for problem in mine:
-        _pin(problem, place, rows, f"{engine} {version}, routing {routing}", lockfile)
+        tables.tune(mine)
+    if not (rows := tables.rows):
+        raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
     facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
-    failed = ExitCode.INTERRUPTED if result.stopped == "interrupted" else ExitCode.NONE_RAN
+    failed = ExitCode.INTERRUPTED if tables.interrupted else ExitCode.NONE_RAN
     facts.code = ExitCode.DONE if all(row["config"] for row in rows) else failed
-    facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {result.elapsed_s:.0f} s")
+    facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {tables.elapsed_s:.0f} s")
     return facts.as_markdown if markdown else facts
-
-
-def _tuned(problem: EngineProblem, tokens: int, outcome: ProblemOutcome) -> dict[str, Any]:
-    """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes."""
-    result = outcome.result
-    row = {"problem": problem.label, "row": tokens, "status": outcome.status, **dict.fromkeys(_OF_TUNED)}
-    if result is None or result.default is None:
-        return {**row, "verdict": str(outcome.error or "it was not begun")}
-    now, interval = result.default, result.gain_interval
-    config = now.config if result.unproven else Config(result.best_config)
-    if stays := config == now.config or not result.gain:
-        config, interval = now.config, None
-    between = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
-    return {
-        **row, "was": dict(now.config), "was_ms": now.median_ms, "config": dict(config),
-        "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
-        "interval": interval, "tried": len(result.trials), "seconds": result.elapsed_s,
-        "verdict": "stays" if stays else f"{result.gain:.3f}x{between}",
-    }  # fmt: skip
-
-
-_OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
-
-
-def _pin(problem: EngineProblem, place: Place, rows: Sequence[Mapping[str, Any]], source: str, lockfile: Path) -> None:
-    """Add rows to a lockfile, in the place of those that it has for the same problems."""
-    mine = [row for row in rows if row["problem"] == problem.label and row["config"]]
-    if not mine:
-        return
-    table = Table(
-        {"device_name": place.device},
-        tuple(TableRow((row["row"],), Config(row["config"]), median_ms=row["ms"]) for row in mine),
-    )
-    facts = {name: str(value) if isinstance(value, list) else value for name, value in problem.facts.items()}
-    new = table.lockfile(problem.form, Names((problem.row,)), facts, source, LockPlan())
-    with Lockfile.editing(lockfile):
-        Lockfile.merged([new, Lockfile.read(lockfile, or_empty=True)]).write(lockfile)
 
 
 def export_command(
@@ -228,9 +173,11 @@ def export_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
-    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
+    lockfile: Annotated[
+        list[Path] | None, option("--lockfile", "The rows; of several, such as of ranks, by their vote.", "FILE")
+    ] = None,
     dry_run: Annotated[bool, option("--dry-run", "Only say what would change.")] = False,
     undo: Annotated[bool, option("--undo", "Put the tables back that the last export has replaced.")] = False,
     markdown: Markdown = False,
@@ -241,12 +188,13 @@ def export_command(
     A table that has the rows already is not written.
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
-    place, lock, rows = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=undo), []
+    place, rows, paths = _place_of(gpu, triton), [], lockfile or [Path(Lockfile.DEFAULT_NAME)]
+    lock = voted([Lockfile.read(path, or_empty=undo) for path in paths])
     known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
     for problem in known:
         rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
     if not (rows if undo else known):
-        what = "there is nothing to undo" if undo else f"{lockfile} has no row for this model on {place.device}"
+        what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
     columns = ("file", "row", "was", "now", "ms", "source")
     facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)

@@ -10,27 +10,22 @@ are fewer than experts; a table's row has no SPLIT_K; with at most a quarter of 
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triton_ops import Config, ConfigSpace, LauncherKernel, Operation, TensorSpec
+from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
 from triton_ops.base import NamedFile, fingerprint, require
-from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.ship import OPTIONS
+from triton_ops.exceptions import SettingsError
+from triton_ops.values import Problem
+from triton_ops_serving.kernels import TILES, NotTunedError, Served, imported, product_tiles, scaled, space_of, up_to
 from triton_ops_serving.model import EngineProblem
-from triton_ops_serving.tables import FoundTable
 
-MODULE = "vllm.model_executor.layers.fused_moe.fused_moe"
-_HEIGHTS = (16, 32, 64, 128, 256)
-_VALUES: dict[str, tuple[int, ...]] = {
-    "BLOCK_SIZE_M": _HEIGHTS, "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (32, 64, 128, 256),
-    "GROUP_SIZE_M": (1, 16, 32, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
-}  # fmt: skip
-_BEGIN = 16  # of sorted tokens in a row of the table; the number of places in use stands before, all aligned
+_MODULE = "vllm.model_executor.layers.fused_moe.fused_moe"
+HEIGHTS: tuple[int, ...] = TILES["BLOCK_SIZE_M"]
+BEGIN = 16  # of sorted tokens in a row of the table; the number of places in use stands before, all aligned
 
 
 def routing_named(name: str, experts: int) -> list[float]:
@@ -62,25 +57,28 @@ def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
 
 def parts_of(count: int, experts: int, height: int) -> tuple[int, int, int]:
     """The places of sorted tokens for tiles of a height, the number of tiles, and where these begin in any row."""
-    places = [count + experts * (each - 1) for each in (height, _HEIGHTS[-1])]
+    places = [count + experts * (each - 1) for each in (height, HEIGHTS[-1])]
     places = [min(all_of, count * each) if count < experts else all_of
-              for all_of, each in zip(places, (height, _HEIGHTS[-1]), strict=True)]  # fmt: skip
-    return places[0], -(-places[0] // height), -(-(_BEGIN + places[1]) // _BEGIN) * _BEGIN
+              for all_of, each in zip(places, (height, HEIGHTS[-1]), strict=True)]  # fmt: skip
+    return places[0], -(-places[0] // height), -(-(BEGIN + places[1]) // BEGIN) * BEGIN
 
 
-def sorted_tokens(chosen: Any, experts: int) -> Any:
-    """A row for each height of a tile: the places in use, tokens by their experts, and the expert of each tile."""
+def sorted_tokens(chosen: Any, experts: int, *, few: bool = True) -> Any:
+    """A row for each height of a tile: the places in use, tokens by their experts, and the expert of each tile.
+
+    `few` says whether the engine leaves tokens unsorted where few experts are in use.
+    """
     torch = require("torch", "sorting tokens")
     flat = chosen.flatten().long()
     counts, by_expert = flat.bincount(minlength=experts), flat.argsort(stable=True)
     rank = torch.arange(len(flat)) - (counts.cumsum(0) - counts)[flat[by_expert]]
-    _, tiles, begin = parts_of(len(flat), experts, _HEIGHTS[0])
-    table = torch.full((len(_HEIGHTS), -(-(begin + tiles) // _BEGIN) * _BEGIN), len(flat))
-    for row, height in zip(table, _HEIGHTS, strict=True):
+    _, tiles, begin = parts_of(len(flat), experts, HEIGHTS[0])
+    table = torch.full((len(HEIGHTS), -(-(begin + tiles) // BEGIN) * BEGIN), len(flat))
+    for row, height in zip(table, HEIGHTS, strict=True):
         used = -(-counts // height) * height
-        row[_BEGIN + (used.cumsum(0) - used)[flat[by_expert]] + rank] = by_expert
+        row[BEGIN + (used.cumsum(0) - used)[flat[by_expert]] + rank] = by_expert
         row[begin : begin + int(used.sum()) // height] = torch.arange(experts).repeat_interleave(used // height)
-        row[0] = len(flat) * height if len(flat) * 4 <= experts else used.sum()
+        row[0] = len(flat) * height if few and len(flat) * 4 <= experts else used.sum()
     return table.int()
 
 
@@ -89,9 +87,9 @@ def _launcher(invoke: Callable[..., Any], compute_type: Any, block: list[int] | 
         x: Any, w1: Any, up: Any, inner: Any, w2: Any, out: Any, weights: Any, chosen: Any, tokens: Any, _routing: str,
         x_scale: Any, w1_scale: Any, inner_scale: Any, w2_scale: Any, *, BLOCK_SIZE_M: int, **config: int,  # noqa: N803
     ) -> None:  # fmt: skip
-        row, config = tokens[_HEIGHTS.index(BLOCK_SIZE_M)], {"BLOCK_SIZE_M": BLOCK_SIZE_M, **config}
+        row, config = tokens[HEIGHTS.index(BLOCK_SIZE_M)], {"BLOCK_SIZE_M": BLOCK_SIZE_M, **config}
         places, tiles, begin = parts_of(chosen.numel(), len(w1), BLOCK_SIZE_M)
-        ids, groups = row[_BEGIN : _BEGIN + places], row[begin : begin + tiles]
+        ids, groups = row[BEGIN : BEGIN + places], row[begin : begin + tiles]
         if chosen.numel() * 4 <= len(w1):
             ids, groups = None, chosen.view(-1)
         first, second = (x, w1, up, x_scale, w1_scale), (inner, w2, out, inner_scale, w2_scale)
@@ -108,50 +106,42 @@ def reference(
     x: Any, w1: Any, up: Any, inner: Any, w2: Any, out: Any, weights: Any, chosen: Any, tokens: Any, _routing: str,  # noqa: ARG001
     x_scale: Any, w1_scale: Any, inner_scale: Any, w2_scale: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """What both products must give, by a loop over the experts in use."""
-    x, w1 = _scaled(x, x_scale), _scaled(w1, w1_scale)
-    inner, w2 = _scaled(inner, inner_scale), _scaled(w2, w2_scale)
-    flat, factors, top_k = chosen.flatten(), weights.flatten().to(x.dtype), chosen.shape[1]
-    first, second = x.new_empty((len(flat), w1.shape[1])), x.new_empty((len(flat), w2.shape[1]))
+    """What both products must give, each of its own inputs."""
+    first = by_expert(scaled(x, x_scale), scaled(w1, w1_scale), chosen, chosen.shape[1])
+    second = by_expert(scaled(inner, inner_scale), scaled(w2, w2_scale), chosen, 1)
+    return first.view(up.shape), second.view(out.shape) * weights.to(second.dtype)[..., None]
+
+
+def by_expert(x: Any, w: Any, chosen: Any, top_k: int) -> Any:
+    """The product of a row of `x` for each choice with the weights of its expert; `top_k` choices share a row."""
+    flat = chosen.flatten()
+    result = x.new_empty((len(flat), w.shape[1]))
     for expert in flat.unique().tolist():
         at = (flat == expert).nonzero().flatten()
-        first[at] = x[at // top_k] @ w1[expert].T
-        second[at] = (inner[at] @ w2[expert].T) * factors[at, None]
-    return first.view(up.shape), second.view(out.shape)
+        result[at] = x[at // top_k] @ w[expert].T
+    return result
 
 
-def _scaled(values: Any, scale: Any) -> Any:
-    """Values times the scales of their blocks, in the scales' dtype; as they are where there are none."""
-    if scale is None:
-        return values
-    for axis in (-2, -1):
-        times = -(-values.shape[axis] // scale.shape[axis])
-        scale = scale.repeat_interleave(times, dim=axis).narrow(axis, 0, values.shape[axis])
-    return values.to(scale.dtype) * scale
+def checked_loads(problem: EngineProblem, routing: str) -> list[float]:
+    """The loads of a problem's experts; SettingsError where its kernels cannot be tuned here."""
+    block, top_k = problem.facts.get("block_shape"), problem.extents["top_k"]
+    if top_k > problem.facts["E"]:
+        why = f"a token has {top_k} experts, and a rank {problem.facts['E']}: which tokens it gets is not known"
+        raise NotTunedError(why, hint="fewer ranks, or leave out --expert-parallel")
+    quantised, depths = problem.facts.get("dtype"), (problem.extents["K"], problem.facts["N"])
+    if quantised and (
+        quantised != "fp8_w8a8" or not block or any(each % block[1] for each in depths)
+        or problem.extents["columns"] % block[0]
+    ):  # fmt: skip
+        raise NotTunedError(f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out")
+    return routing_named(routing, problem.facts["E"])
 
 
-def engine_module() -> Any:
-    """The module of vLLM's experts; TargetError where it cannot be imported."""
-    try:
-        return importlib.import_module(MODULE)
-    except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
-        hint = "install vllm: its kernels are imported, and no copy of them is here"
-        raise TargetError(f"{MODULE} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
-
-
-def operation_of(problem: EngineProblem, module: Any, routing: str, table: FoundTable | None, dtype: str) -> Operation:
-    """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
+def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
+    """The arguments of both products for a number of tokens; `sort` makes the table of tokens of what is chosen."""
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
     depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
-    loads = routing_named(routing, experts)
-    if top_k > experts:
-        why = f"a token has {top_k} experts, and a rank {experts}: which tokens it gets is not known"
-        raise SettingsError(why, hint="fewer ranks, or leave out --expert-parallel")
-    quantised = problem.facts.get("dtype")
-    if quantised and (
-        quantised != "fp8_w8a8" or not block or depth % block[1] or width % block[1] or columns % block[0]
-    ):
-        raise SettingsError(f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out")
+    loads, dtype = checked_loads(problem, served.routing), served.dtype
     held = "float8_e4m3fn" if block else dtype
     parts_n, parts_k = block or (1, 1)
 
@@ -160,7 +150,7 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         count, chosen = M * top_k, chosen_experts(M, top_k, loads)
-        order = sorted_tokens(chosen, experts)
+        order = sort(chosen)
         return {
             "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, columns, depth), held),
             "up": TensorSpec((M, top_k, columns), dtype, fill="empty"),
@@ -175,30 +165,33 @@ def operation_of(problem: EngineProblem, module: Any, routing: str, table: Found
             "w2_scale": scale(experts, -(-depth // parts_n), -(-width // parts_k)),
         }  # fmt: skip
 
-    launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, dtype), block)
-    return Operation(
-        problem.form,
-        LauncherKernel(launch, outputs=("up", "out"), label=problem.form),
-        lambda asked: _space(_row_now(problem, module, table, asked["x"].shape[0]), block),
-        arguments,
-        reference=reference,
-    )
+    return arguments
 
 
-def _space(row: Mapping[str, Any], block: list[int] | None) -> ConfigSpace:
-    """What is tried beside the row that the engine would take, which is the default."""
-    default = {name: row.get(name, OPTIONS.get(name)) for name in _VALUES}
-    widest = min(block) if block else max(_VALUES["BLOCK_SIZE_K"])  # the engine launches no wider tile
-    values = {**_VALUES, "BLOCK_SIZE_K": tuple(width for width in _VALUES["BLOCK_SIZE_K"] if width <= widest)}
-    space: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in values.items()}
-    return ConfigSpace(space, default=Config(default))
+def work_of(asked: Problem) -> Work:
+    """The work of both products: as one, over experts in use that have equally many tokens."""
+    x, w1, w2, chosen, out = (asked.specs[name] for name in ("x", "w1", "w2", "chosen", "out"))
+    (experts, columns, depth), (tokens, top_k) = w1.shape, chosen.shape
+    used, width = min(experts, tokens * top_k), w2.shape[2]
+    tiles = product_tiles(-(-tokens * top_k // used), columns + width, depth, x.dtype, out.dtype, batch=used)
+    moved = x.nbytes + (w1.nbytes + w2.nbytes) * used // experts + out.nbytes
+    return Work(2.0 * tokens * top_k * (columns + width) * depth, float(moved), tiles)
 
 
-def _row_now(problem: EngineProblem, module: Any, table: FoundTable | None, tokens: int) -> Mapping[str, Any]:
-    """The row that the engine takes: the nearest one of its table, else its default."""
-    if table is not None and table.rows:
-        return table.rows[min(table.rows, key=lambda size: abs(size - tokens))]
-    facts, extents = problem.facts, problem.extents
-    sizes = tokens, facts["E"], facts["N"], extents["K"], extents["top_k"]
-    row: Mapping[str, Any] = module.get_default_config(*sizes, facts.get("dtype"), facts.get("block_shape"))
-    return row
+def operation_of(problem: EngineProblem, served: Served) -> Operation:
+    """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
+    experts, block = problem.facts["E"], problem.facts.get("block_shape")
+    arguments = arguments_of(problem, served, lambda chosen: sorted_tokens(chosen, experts))
+    module = imported(_MODULE)
+
+    values = {**TILES, "BLOCK_SIZE_K": up_to(min(block))} if block else TILES  # the engine launches no wider tile
+
+    def space(asked: Problem) -> ConfigSpace:
+        tokens, extents = asked["x"].shape[0], problem.extents
+        sizes = tokens, experts, problem.facts["N"], extents["K"], extents["top_k"]
+        default = module.get_default_config(*sizes, problem.facts.get("dtype"), block)
+        return space_of(values, served.row(tokens) or default)
+
+    launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, served.dtype), block)
+    kernel = LauncherKernel(launch, outputs=("up", "out"), label=problem.form)
+    return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
@@ -44,6 +45,15 @@ def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) ->
         if same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
             rows[size] = entry
     return rows
+
+
+def voted(locks: Sequence[Lockfile]) -> Lockfile:
+    """What most of some lockfiles, such as those of ranks, pin for each problem; of as many, what the first does."""
+    votes = Counter((entry.place, entry.config) for lock in locks for entry in lock.entries)
+    most = {place: count for (place, _), count in reversed(votes.most_common())}
+    return Lockfile.merged(
+        lock.without(lambda entry: votes[entry.place, entry.config] < most[entry.place]) for lock in locks
+    )
 
 
 def _facts_of_file(form: str, source: str) -> dict[str, Any]:

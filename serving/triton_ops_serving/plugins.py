@@ -28,10 +28,10 @@ from triton_ops.exceptions import LockfileError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
 from triton_ops.space import Config
 from triton_ops_serving.pinned import label_of, rows_of, variable
+from triton_ops_serving.ranks import SHOWN, agreed, compare
 
 Rows = dict[int, Any]
 DIGEST = "TRITON_OPS_SERVING_DIGEST"  # the variable with that of the lockfile which the process above has read
-_SHOWN = 12  # characters of a digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,21 +98,23 @@ class Answers:
     ) -> tuple[Rows | None, Callable[[], object]]:
         own, look_up, module = original(*args, **named), self._look_up, sys.modules[self._look_up.module]
         pinned: dict[int, LockEntry] = {}
-        device, problem, why = "", str(args), "the engine is told to take no tables"
+        lock, device, problem, why = self._lock, "", str(args), "the engine is told to take no tables"
         try:
             facts = self._facts(args, named)
             problem = label_of(facts)
             if not look_up.fixed(module):
                 device = str(getattr(module, _DEVICE[look_up.form.partition("-")[0]])())
-                pinned = rows_of(self._lock, look_up.form, facts, device)
+                lock = agreed(lock, self._log)
+                pinned = rows_of(lock, look_up.form, facts, device)
+                compare(f"{look_up.form} {problem} {device}", _merged(own, pinned), self._log)
                 why = f"the lockfile has no row for it on {device}"
         except Exception as error:  # noqa: BLE001 - the engine's own code; a look-up must not end what it serves
             why = f"it cannot be answered: {type(error).__name__}: {error}"
             self._log.warning("triton_ops: %s %s: %s", look_up.form, problem, why)
-        rows = {**(own or {}), **{size: dict(entry.config) for size, entry in pinned.items()}}
+        rows = _merged(own, pinned)
         if pinned:
             sources = ", ".join(sorted({entry.origin.source for entry in pinned.values()}))
-            why = f"{len(pinned)} of {len(rows)} rows are pinned ({sources}), in lockfile {self._lock.digest[:_SHOWN]}"
+            why = f"{len(pinned)} of {len(rows)} rows are pinned ({sources}), in lockfile {lock.digest[:SHOWN]}"
             self._log.info("triton_ops: %s %s: %s", look_up.form, problem, why)
         else:
             why += f"; {len(own)} rows of the engine's own table serve" if own else "; the engine's default serves"
@@ -125,6 +127,11 @@ class Answers:
         values |= {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
         block = [values.pop(name, None) for name in ("block_n", "block_k")]
         return {"dtype": self._look_up.dtype, **values, "block_shape": block if all(block) else None}
+
+
+def _merged(own: Rows | None, pinned: Mapping[int, LockEntry]) -> Rows:
+    """The rows of the engine's own table, with those that are pinned in their place."""
+    return {**(own or {}), **{size: dict(entry.config) for size, entry in pinned.items()}}
 
 
 class _AfterImport(MetaPathFinder):
@@ -173,7 +180,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
     mine = [each for each in LOOK_UPS if each.form in kernels and each.form.startswith(f"{engine}-")]
     if mine:
         names = ", ".join(each.form for each in mine)
-        log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:_SHOWN])
+        log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:SHOWN])
     return [(each, Answers(each, lock, log)) for each in mine]
 
 

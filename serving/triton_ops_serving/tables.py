@@ -32,6 +32,7 @@ class FoundTable:
     path: Path
     rows: Mapping[int, Mapping[str, Any]]
     says: str = ""
+    of_first: bool = False  # the table of the first product, which serves the second one too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +73,9 @@ class Place:
         written, says = table.facts.get("triton_version") or beside, []
         if written and written != self.triton:
             says.append(f"of Triton {written}, and {self.triton} runs")
-        if problem.facts.get("down") and not table.facts.get("down"):
+        if of_first := bool(problem.facts.get("down")) and not table.facts.get("down"):
             says.append("that of the first product")
         says += [each for each in table.remarks if not _VERSION.match(each)]
         if missing := [str(size) for size in problem.sizes if size not in rows]:
             says.append(f"{len(missing)} of {len(problem.sizes)} sizes take the nearest row: {', '.join(missing)}")
-        return FoundTable(path=path, rows=rows, says="; ".join(says))
+        return FoundTable(path=path, rows=rows, says="; ".join(says), of_first=of_first)

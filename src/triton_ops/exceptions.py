@@ -35,14 +35,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any, ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
-
-def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
-    error = cls.__new__(cls)
-    super(TritonKernelError, error).__init__(message)  # runs the constructor of TypeError, ImportError and so on
-    error.__dict__.update(state)
-    return error
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class TritonKernelError(Exception):
@@ -68,11 +65,17 @@ class TritonKernelError(Exception):
         self.args = (f"{what}: {self.message}", *self.args[1:])
         return self
 
+    @classmethod
+    @contextmanager
+    def when(cls, what: str, hint: str) -> Iterator[None]:
+        """Inside, an `OSError` is this error: what cannot be done, such as `FILE cannot be read`, and the reason."""
+        try:
+            yield
+        except OSError as error:
+            raise cls(f"{what}: {error.strerror or error}", hint=hint) from error
+
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, dict(self.__dict__))
 
 
 class ShapeMismatchError(TritonKernelError, ValueError):

@@ -161,13 +161,6 @@ def openmp_text() -> str | None:
     return os.environ.get("OMP_NUM_THREADS")
 
 
-def set_openmp_text(text: str | None) -> None:
-    """Set `OMP_NUM_THREADS`, or with None remove it."""
-    os.environ.pop("OMP_NUM_THREADS", None)
-    if text is not None:
-        os.environ["OMP_NUM_THREADS"] = text
-
-
 def triton_program(name: str) -> str | None:
     """The file that the environment names as Triton's `ptxas`, `nvdisasm` or the like; None if Triton uses its own.
 
@@ -206,15 +199,12 @@ def triton_options() -> dict[str, str]:
     return {name: value for name in _OPTIONS if (value := os.environ.get(name))}
 
 
-def name_triton_programs(path: str) -> None:
-    """Let Triton call `path` as `ptxas` and as `ptxas-blackwell`, in this process and in those that it starts."""
-    for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
-        os.environ[name] = path
-
-
-def set_variable(variable: str, text: str) -> None:
-    """Set a variable of the environment, for this process and for those that it starts."""
-    os.environ[variable] = text
+def set_variable(variable: str, text: str | None) -> None:
+    """Set a variable of the environment, for this process and for those that it starts; with None, remove it."""
+    if text is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = text
 
 
 def keep_cupti() -> None:

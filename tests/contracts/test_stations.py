@@ -19,7 +19,7 @@ from triton_ops.values import Status
 
 @pytest.fixture(scope="module", params=[Inline, Isolated], ids=lambda kind: kind.__name__)
 def station(request):
-    task = TuneProblem(target=sums, space=sums_space(["wrong"]), shape=(200,)).request().task()
+    task = TuneProblem(target=sums, space=sums_space(["wrong"]), shape=(200,)).request().checked()
     with closing(request.param(Assignment.of(task, TuneOptions(effort="quick"), None))) as made:
         yield made
 
@@ -50,7 +50,7 @@ def test_questions_and_answers(station):
 
 
 def test_a_later_station_goes_on_from_what_worked(station):
-    task = TuneProblem(target=nap, space=sums_space([]), device="cpu").request().task()  # needs no torch
+    task = TuneProblem(target=nap, space=sums_space([]), device="cpu").request().checked()  # needs no torch
     assignment = Assignment.of(task, TuneOptions(effort="quick"), config(4.0))
     start = time.monotonic()
     with closing(type(station)(assignment)) as later:

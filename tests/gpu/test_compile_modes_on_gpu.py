@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 from triton_ops import advise, tune_compile
-from triton_ops.compile_modes.backends import gate_here
+from triton_ops.compile_modes.backends import gate_of
 from triton_ops.compile_modes.command_model import simple_mlp
+from triton_ops.device import probe
 from triton_ops.timing import HostTimer, Launch
 
 torch = pytest.importorskip("torch")
@@ -38,7 +39,7 @@ def test_the_profile_of_a_small_model_shows_the_host(tmp_path):
     advice = advise(partial(simple_mlp, 8, (64, 64, 64), device="cuda"))
     assert advice.profile.idle > 0.25
     assert advice.way == "torch.compile"
-    assert gate_here("cuda").reason
+    assert gate_of(probe("cuda")).reason
 
 
 def test_calls_are_timed_by_a_pair_of_events_as_by_the_wall_clock():

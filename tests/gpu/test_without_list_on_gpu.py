@@ -34,7 +34,7 @@ def test_a_list_that_is_widened_loses_none_of_its_configs(tmp_path):
     listed = [{"BLOCK": 64, "num_warps": 8}, {"BLOCK": 128, "num_warps": 4}]
     add = autotune(listed, key=["n"], cache_dir=tmp_path, widen=True)(tuned_kernels.add)
     x, out = torch.rand(N, device="cuda"), torch.empty(N, device="cuda")
-    result = add.call_of(grid, (x, x, out, N), {}).tuned()
+    result = add.launches.call_of(grid, (x, x, out, N), {}).tuned()
     tried = {(trial.config["BLOCK"], trial.config["num_warps"]) for trial in result.trials}
     assert {(64, 8), (128, 4)} <= tried
     assert len(tried) > len(listed)

@@ -338,9 +338,9 @@ class FunctionKernel:
             kernel: Kernel = target
             return kernel
         if hasattr(target, "arg_names") and hasattr(target, "run"):
-            below = f"{Layers.unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
-            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
             inner = Layers.unwrap(target)
+            below = f"{inner.__name__}{'.fn' if hasattr(target, 'configs') else ''}"
+            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
             raise KernelTypeError(
                 f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid",
                 hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",

@@ -32,14 +32,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
-from types import CodeType, FunctionType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.offline import pretending, replaced
 from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
-from triton_ops.backend.reader import used_values
+from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
 from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
@@ -434,7 +434,7 @@ class LauncherKernel(CompiledByTriton):
         """
         home = _home(self.launch)
         codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
-        return REFERENCES if any(_names_in(code) & NEEDS_MORE for code in codes) else "torch"
+        return "torch" if all(NEEDS_MORE.isdisjoint(names_in(code)) for code in codes) else REFERENCES
 
     @property
     def cache_key(self) -> str:
@@ -536,11 +536,6 @@ def _is_own(value: Any, home: str) -> bool:
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
     return is_users(value.__module__ or "", value.__code__.co_filename, home)
-
-
-def _names_in(code: CodeType) -> set[str]:
-    inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
-    return {*code.co_names}.union(*inner)
 
 
 def _references(function: Callable[..., Any]) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from math import prod
 from typing import Any
 
 from triton_ops import kernel_ir
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
 from triton_ops.base import require
 from triton_ops.device import Target
@@ -111,12 +112,9 @@ def option_names(target: Target) -> frozenset[str]:
 def never_cached() -> Iterator[None]:
     """Take nothing from the disk cache, inside of the block."""
     compilation = importlib.import_module("triton.knobs").compilation
-    before = compilation.always_compile
-    compilation.always_compile = True
-    try:
+    with compilation.scope():
+        compilation.always_compile = True
         yield
-    finally:
-        compilation.always_compile = before
 
 
 @contextlib.contextmanager
@@ -326,10 +324,8 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    names = set(function.arg_names)
-    defaults = {param.name: param.default for param in function.params if param.has_default}
-    values = dict(zip(function.arg_names, args, strict=False))
-    return {**defaults, **values, **{name: value for name, value in kwargs.items() if name in names}}
+    named = {name: value for name, value in kwargs.items() if name in function.arg_names}
+    return {**Layers.defaults_of(function), **dict(zip(function.arg_names, args, strict=False)), **named}
 
 
 def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:

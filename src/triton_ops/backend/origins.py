@@ -132,8 +132,26 @@ _KINDS = {"JITFunction", INTERPRETED}
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
+def function_layers(function: Any) -> Iterator[Any]:
+    """A function with the functions inside it, the innermost last."""
+    layer = function
+    yield layer
+    for _ in range(_MOST_LAYERS):
+        if isinstance(layer, (FunctionType, type)) and "__wrapped__" not in vars(layer):
+            return
+        inner = getattr(layer, "__wrapped__", None) or getattr(layer, "__func__", None)
+        if inner is None and is_triton(layer):
+            inner = layer.fn
+        if inner is None:
+            return
+        layer = inner
+        yield layer
+
+
 class Layers:
     """A function or a kernel inside of its decorators."""
+
+    inside = staticmethod(function_layers)
 
     @staticmethod
     def unwrap(function: Any) -> Any:
@@ -189,22 +207,6 @@ class Layers:
             name = names[len(positional)]
             positional.append(rest.pop(name) if name in rest else Layers.defaults_of(function)[name])
         return positional, rest
-
-
-def function_layers(function: Any) -> Iterator[Any]:
-    """A function with the functions inside it, the innermost last."""
-    layer = function
-    yield layer
-    for _ in range(_MOST_LAYERS):
-        if isinstance(layer, (FunctionType, type)) and "__wrapped__" not in vars(layer):
-            return
-        inner = getattr(layer, "__wrapped__", None) or getattr(layer, "__func__", None)
-        if inner is None and is_triton(layer):
-            inner = layer.fn
-        if inner is None:
-            return
-        layer = inner
-        yield layer
 
 
 def is_triton(value: Any) -> bool:

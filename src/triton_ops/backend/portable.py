@@ -35,7 +35,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -172,7 +172,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.imports.add(home.partition(".")[0])
             return reduction
         if Arguments.is_tensor(obj):
-            return _stand_in, (asdict(StandIn.of(obj)),)
+            return partial(StandIn, **asdict(StandIn.of(obj))), ()
         if isinstance(obj, FunctionType) and not self._goes_by_name(module):
             return self._dynamic_function_reduce(obj)
         if isinstance(obj, type) and not self._goes_by_name(module):
@@ -228,10 +228,6 @@ class _Part:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _with_attributes, (self._module, self._attributes)
-
-
-def _stand_in(fields: dict[str, Any]) -> StandIn:
-    return StandIn(**fields)
 
 
 def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleType:

@@ -7,10 +7,9 @@ which of them a grid can follow, the grid itself says, asked with several values
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -201,25 +200,26 @@ class ReadSpace:
         for large, small in sorted(self._roles.ties):
             if large in names and small in names:
                 reason = f"the loop that steps by {small}, {{{small}}}, ends at multiples of {large}, {{{large}}}"
-                yield _constraint(f"{large}_by_{small}", (large, small), _divides, reason)
+                yield Constraint(f"{large}_by_{small}", _divides, reason, names=(large, small))
         for number, node in enumerate(self._roles.asserts, 1):
             own = tuple(sorted(names & {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}))
             if own:
                 reason = f"the kernel asserts that {ast.unparse(node)}"
-                yield _constraint(f"assert_{number}", own, partial(self._is_kept, node), reason)
+                yield Constraint(f"assert_{number}", partial(self._is_kept, node), reason, names=own)
         tiles = tuple(name for name in self.tunables if self._roles.roles[name].kind == "tile")
         if tiles:
             limited = (*tiles, *({"num_warps"} & self.options.keys()))
-            yield _constraint("limits", limited, self._is_within_limits, "a block is over the limits of the device")
+            over = "a block is over the limits of the device"
+            yield Constraint("limits", self._is_within_limits, over, names=limited)
         if tiles and self._roles.products:
             staged = (*tiles, *({"num_stages"} & self.options.keys()))
-            limit = f"{self._target.shared_bytes_per_block:,} bytes of shared memory"
-            yield _constraint("shared", staged, self._fits_shared, f"the operands of a product take over {limit}")
+            over = f"the operands of a product take over {self._target.shared_bytes_per_block:,} bytes of shared memory"
+            yield Constraint("shared", self._fits_shared, over, names=staged)
         elif len(tiles) > 1 or (tiles and self.derived):
             fewer = f"a block of more than {_MOST_ELEMENTS:,} elements spills"
-            yield _constraint("elements", tiles, self._has_few_elements, fewer)
+            yield Constraint("elements", self._has_few_elements, fewer, names=tiles)
 
-    def _is_kept(self, assertion: ast.expr, values: Mapping[str, Any]) -> bool:
+    def _is_kept(self, assertion: ast.expr, /, **values: Any) -> bool:
         return not is_false(self._source, assertion, {**self._known, **values})
 
     @cached_property
@@ -227,13 +227,13 @@ class ReadSpace:
         """The values of constants and numbers that the problem decides."""
         return {**self._values, **{name: value for name, value in self.derived.items() if value is not None}}
 
-    def _is_within_limits(self, values: Mapping[str, Any]) -> bool:
+    def _is_within_limits(self, **values: Any) -> bool:
         """Ask the free rules of the compiler, which know of threads, ranges, accumulators and too wide tiles."""
         blocks = blocks_of(self._source.function, {**self._known, **values})
         facts = RuleInput(self._target, blocks, values.get("num_warps", _USUAL["num_warps"]))
         return all(rule(facts) is None for rule in RULES)
 
-    def _fits_shared(self, values: Mapping[str, Any]) -> bool:
+    def _fits_shared(self, **values: Any) -> bool:
         """Compare what a product loads ahead: both operands where it is the only one, else at least the smaller."""
         sums = blocks_of(self._source.function, {**self._known, **values}).accumulators
         inner = [values[name] for name in values if name in self.tunables and self._roles.roles[name].in_loop]
@@ -249,7 +249,7 @@ class ReadSpace:
         sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
         return min(sizes, default=1)
 
-    def _has_few_elements(self, values: Mapping[str, Any]) -> bool:
+    def _has_few_elements(self, **values: Any) -> bool:
         """Compare with what spills, or with the smallest block where that is larger already."""
         whole = math.prod(number or 1 for number in self.derived.values())
         least = math.prod(min(self.tunables[name].values) for name in values) * whole  # type: ignore[type-var, arg-type]
@@ -260,17 +260,6 @@ def _padded(extent: int) -> int:
     return 1 << max(extent - 1, 0).bit_length()
 
 
-def _divides(values: Mapping[str, Any]) -> bool:
+def _divides(**values: Any) -> bool:
     large, small = values.values()
     return int(large) % int(small) == 0
-
-
-def _constraint(name: str, names: tuple[str, ...], holds: Callable[[dict[str, Any]], bool], reason: str) -> Constraint:
-    """A constraint over tunables whose names are known only here."""
-
-    def predicate(**values: Any) -> bool:
-        return holds({each: values[each] for each in names})
-
-    parameters = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in names]
-    predicate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return Constraint(name, predicate, reason)

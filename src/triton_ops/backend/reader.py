@@ -129,7 +129,7 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
         names_of_users = (name for name in sorted(holder) if name != "__wrapped__" and not name.startswith(_MARKS))
         yield from (UsedValue(name, holder[name], holder, name) for name in names_of_users)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        if _has_value(cell):
+        if cell != CellType():  # which is empty
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
     for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
@@ -154,14 +154,6 @@ def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str])
                 yield from _in_module(f"{path}.{name}", value, names, paths | {value.__name__})
         elif name in vars(module):
             yield UsedValue(f"{path}.{name}", value, vars(module), name)
-
-
-def _has_value(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - the only way to ask
-    except ValueError:
-        return False
-    return True
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

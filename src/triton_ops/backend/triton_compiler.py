@@ -130,23 +130,23 @@ class TritonNeeds(CompilerNeeds):
         A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
         """
         assert self.target is not None
-        triton, absent = require("triton", "compiling"), _TORCH not in sys.modules
+        triton, absent, target = require("triton", "compiling"), _TORCH not in sys.modules, self.target
         if absent:
             sys.modules[_TORCH] = None  # type: ignore[assignment]  # Python's way to say that there is none
         try:
             tensor = StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64)
-            _shared_and_ttgir(self.target, lambda: triton.jit(_nothing).warmup(tensor, grid=(1,)))
+            with (
+                pretending(target, f"{target.arch}, rehearsed"), with_judge(target, _stop), never_cached(),
+                contextlib.suppress(LoweredError),
+            ):  # fmt: skip
+                triton.jit(_nothing).warmup(tensor, grid=(1,))
         finally:
             if absent:
                 del sys.modules[_TORCH]
 
 
-def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
+def kind_of(value: Any, exact: bool) -> Any:
     """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
-    return tuple((name, _kind(value, exact)) for name, value in arguments.keyword.items())
-
-
-def _kind(value: Any, exact: bool) -> Any:
     if isinstance(value, StandIn):
         layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31
         return value.dtype, value.offset_bytes, layout
@@ -216,7 +216,7 @@ class TritonCompiler(Compiler):
         exact = bool(self.kernel.compile_imports) or parsed is None
         constants = {param.name for param in getattr(parsed, "params", ()) if param.is_constexpr}
         fixed = tuple((name, value) for name, value in values.items() if name in constants)
-        return self.name, kind_of(self.arguments, exact), fixed
+        return self.name, tuple((name, kind_of(value, exact)) for name, value in values.items()), fixed
 
     def pack(self) -> PackedTritonCompiler:
         """The kernel and its arguments, by value."""
@@ -241,9 +241,7 @@ class TritonCompiler(Compiler):
         The kernel's source is read, and scalars among the arguments are used as dimensions. 20 microseconds, and 70 for
         a kernel with many helpers.
         """
-        names, arguments = self.kernel.parameter_names, self.arguments
-        positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}
-        values: dict[str, Any] = {**positional, **arguments.keyword, **config}
+        values: dict[str, Any] = {**self._named(self.arguments), **config}
         warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
         for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
             if isinstance(number, bool) or not isinstance(number, int):
@@ -260,11 +258,10 @@ class TritonCompiler(Compiler):
     @cached_property
     def _program(self) -> Hashable | None:
         """What all programs of this compiler have in common; None where an argument has no value to tell it by."""
-        described, names = self.arguments.described(light=True), self.kernel.parameter_names
-        positional = {name: value for name, value in zip(names, described.positional, strict=False) if name is not None}
-        named = {**positional, **described.keyword}
-        plain = (StandIn, bool, int, float, str, type(None))
-        if len(positional) < len(described.positional) or not all(isinstance(value, plain) for value in named.values()):
+        described = self.arguments.described(light=True)
+        named, plain = self._named(described), (StandIn, bool, int, float, str, type(None))
+        is_whole = len(named) == len(described.positional) + len(described.keyword)
+        if not (is_whole and all(isinstance(value, plain) for value in named.values())):
             return None
         kind = replace(self, arguments=Arguments((), named)).kind
         return self.kernel.cache_key, kind, self.target, users_environment()
@@ -338,15 +335,9 @@ class TritonCompiler(Compiler):
             return False
         with pretending(self.target):
             kernels = self._lower(config)
-        driver = vendor.triton_driver
         for kernel in kernels:
-            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+            getattr(importlib.import_module(vendor.triton.driver), vendor.triton.launcher)(kernel.src, kernel.metadata)
         return True
-
-    def build(self, config: Config) -> Built:
-        """As `built`, of a kernel that is launched once."""
-        (result,) = self.built(config)
-        return result
 
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
@@ -359,14 +350,6 @@ class TritonCompiler(Compiler):
             kernels = self._lower(config)
         return tuple(Built.of(one, self.target) for one in kernels)
 
-    def lowered(self, config: Config) -> tuple[int, str]:
-        """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
-
-        Of a kernel that is launched several times, those of the first launch. 45 ms for a matmul; nothing is written to
-        the cache but the kernel's first two stages.
-        """
-        return _shared_and_ttgir(self.target, lambda: self._lower(config))
-
     def unknown_names(self, config: Config) -> list[str]:
         """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
         if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
@@ -374,20 +357,17 @@ class TritonCompiler(Compiler):
         known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
         return [name for name in config if name not in known_names]
 
+    def _named(self, arguments: Arguments) -> dict[str, Any]:
+        """The arguments that have names."""
+        positional = zip(self.kernel.parameter_names, arguments.positional, strict=False)
+        return {**{name: value for name, value in positional if name is not None}, **arguments.keyword}
+
     def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
 
 
-def _shared_and_ttgir(target: Target, lower: Callable[[], object]) -> tuple[int, str]:
-    def stop(shared_bytes: int, text: str) -> None:
-        raise LoweredError(shared_bytes, text)
-
-    with pretending(target, f"{target.arch}, lowered"), with_judge(target, stop), never_cached():
-        try:
-            lower()
-        except LoweredError as enough:
-            return enough.args
-    raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
+def _stop(_shared_bytes: int, _text: str) -> None:
+    raise LoweredError
 
 
 def _check_limit(needed: int, limit: int | None, what: str, target: Target, shared_bytes: int) -> None:

@@ -122,10 +122,10 @@ class Assembler:
         return f"{self.version}, {self.origin}"
 
 
-def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
-    """The ptxas that Triton calls for an architecture such as 90; None without Triton, or where none answers."""
+def assembler_in_use() -> Assembler | None:
+    """The ptxas that Triton calls for Hopper; None without Triton, or where none answers."""
     try:
-        tool = require("triton.backends.nvidia.compiler", "finding ptxas").get_ptxas(arch)
+        tool = require("triton.backends.nvidia.compiler", "finding ptxas").get_ptxas(HOPPER)
     except (MissingDependencyError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
         return None
     path = str(tool.path)
@@ -168,7 +168,8 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
         assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
-    settings.name_triton_programs(assembler.path)
+    for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+        settings.set_variable(variable, assembler.path)
     return assembler
 
 
@@ -180,10 +181,8 @@ def suspicion(kernels: Sequence[Any]) -> str:
     suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
     assembler = assembler_in_use() if suspects else None
     faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
-    return _advice(assembler, faults) if assembler is not None and faults else ""
-
-
-def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
+    if assembler is None or not faults:
+        return ""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
         f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "
@@ -247,8 +246,7 @@ class TritonProcess:
         def work() -> None:
             for vendor in VENDORS.values() if launches else ():
                 with contextlib.suppress(Exception):
-                    driver = vendor.triton_driver
-                    getattr(import_in_order(driver.module), driver.utilities)()
+                    getattr(import_in_order(vendor.triton.driver), vendor.triton.utilities)()
             with contextlib.suppress(Exception):
                 ready_key()
 

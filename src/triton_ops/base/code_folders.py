@@ -20,7 +20,7 @@ from pathlib import Path
 
 import platformdirs
 
-from triton_ops.base.folders import OTHERS, flags, left_behind
+from triton_ops.base.folders import OTHERS, flags, left_behind, user
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
 
@@ -139,7 +139,7 @@ class CodeFolder:
         fault is an OSError.
         """
         here = _safe_folder(self.path)
-        if here.lstat().st_uid != _user() or here.lstat().st_mode & OTHERS:
+        if here.lstat().st_uid != user() or here.lstat().st_mode & OTHERS:
             raise PermissionError(errno.EPERM, "another user could write it", str(here))
         return here
 
@@ -179,14 +179,7 @@ def _substitute(name: str) -> Path:
     )
 
 
-@lru_cache(maxsize=1)
-def _own_temporary() -> Path:
-    return TemporaryFolder.own()
-
-
-def _user() -> int:
-    """The number of the user who started this process; 0, which owns all files, on Windows."""
-    return os.getuid() if hasattr(os, "getuid") else 0
+_own_temporary = lru_cache(maxsize=1)(TemporaryFolder.own)
 
 
 def _safe_folder(path: Path) -> Path:
@@ -199,7 +192,7 @@ def _safe_folder(path: Path) -> Path:
             with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
                 here.mkdir(mode=0o700)
             status = here.lstat()
-        if status.st_uid not in (0, _user()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
+        if status.st_uid not in (0, user()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
             raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
     return here
 
@@ -240,7 +233,7 @@ def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
 def _is_own_group(group: int) -> bool:
     """True if a group is this user's alone: the user's first group, of the same name, without further members."""
     try:
-        person, entry = pwd.getpwuid(_user()), grp.getgrgid(group)
+        person, entry = pwd.getpwuid(user()), grp.getgrgid(group)
     except KeyError:
         return False
     return person.pw_gid == group and entry.gr_name == person.pw_name and set(entry.gr_mem) <= {person.pw_name}

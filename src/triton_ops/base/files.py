@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -238,7 +239,6 @@ LARGEST_NAMED_BYTES = 1 << 30
 _OPEN = flags("NONBLOCK", "NOCTTY")
 _DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
 _MOST_LINKS = 40  # as many as Linux follows
-_GZIP = 31  # zlib's number for gzip
 _SMALL_BYTES = 4 << 20
 _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
 _MOST_UNPACKED_BYTES = 1 << 30
@@ -300,24 +300,20 @@ def unpacked(content: bytes) -> bytes:
     """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
-    import zlib  # few files are packed, and a launch reads none of them
+    import gzip  # few files are packed, and a launch reads none of them
+    import zlib
 
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)
-    limit, parts, rest = most, [], content
-    while rest:
-        member = zlib.decompressobj(_GZIP)
-        try:
-            part = member.decompress(rest, limit + 1)
-        except zlib.error as error:
-            raise ValueError(f"its gzip data are damaged: {error}") from error
-        limit -= len(part)
-        if limit < 0:
-            raise ValueError(f"its gzip data unpack to more than {most} bytes")
-        if not member.eof:
-            raise ValueError("its gzip data are cut off")
-        parts.append(part)
-        rest = member.unused_data
-    return b"".join(parts)
+    try:
+        with gzip.open(io.BytesIO(content)) as file:
+            whole = file.read(most + 1)
+    except EOFError as error:
+        raise ValueError("its gzip data are cut off") from error
+    except (OSError, zlib.error) as error:
+        raise ValueError(f"its gzip data are damaged: {error}") from error
+    if len(whole) > most:
+        raise ValueError(f"its gzip data unpack to more than {most} bytes")
+    return whole
 
 
 def _refuse_others(status: os.stat_result) -> None:

@@ -71,11 +71,11 @@ _KINDS = {
 }
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """The descriptor of a regular file that the rule of this module lets this process open, or OSError.
 
     Its folder is judged as it stands; see `Folder.within` for a folder below another. With `O_CREAT` among the flags a
-    missing file is made, of that mode less the umask.
+    missing file is made, which all may read and write, less the umask.
     """
     folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
@@ -85,7 +85,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), mode)
+    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), 0o666)
     try:
         _judge(os.fstat(descriptor), folder, writes)
     except BaseException:
@@ -202,69 +202,21 @@ _FOLDER = os.O_RDONLY | flags("DIRECTORY")
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 
 
-class _Lock:
-    """A lock that this process holds, with that of the thread whose turn it is."""
-
-    def __init__(self, descriptor: int, turn: threading.Lock) -> None:
-        self.descriptor, self.turn = descriptor, turn
+_descriptors: set[int] = set()  # of the locks that this process holds, or waits for
 
 
-_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
-_turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
-"""The queue of this process's threads for each lock: a lock among processes is only looked at again and again."""
-
-
-def _lock(path: Path, descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> _Lock:
-    """The lock of an open file or folder, once it is this process's; TimeoutError if another kept it for too long."""
-    try:
-        turn = _turns.setdefault(str(path), threading.Lock())
-        patience = _Patience(descriptor, wait_s, waiting)
-        if not turn.acquire(blocking=False):
-            patience.look()
-            if not turn.acquire(timeout=patience.left_s):
-                raise patience.over
-    except BaseException:
-        os.close(descriptor)
-        raise
-    lock = _Lock(descriptor, turn)
-    _locks.add(lock)
-    try:
-        while not _try(descriptor):
-            patience.look()
-            time.sleep(poll_s)
-    except BaseException:
-        _release(lock)
-        raise
-    return lock
-
-
-class _Patience:
-    """The wait for another holder, from the first look that finds one."""
-
-    def __init__(self, descriptor: int, wait_s: float | None, waiting: Callable[[], None]) -> None:
-        by_others = wait_s is None and may_be_anyones(os.fstat(descriptor))
-        self._wait_s = SHARED_WAIT_S if by_others else wait_s
-        self._waiting = waiting
-        self._start_s: float | None = None
-
-    def look(self) -> None:
-        """Note that there is another holder, and raise TimeoutError if there has been one for too long."""
-        if self._start_s is None:
-            self._start_s = time.monotonic()
-            self._waiting()
-        if self.left_s == 0:
-            raise self.over
-
-    @property
-    def left_s(self) -> float:
-        """Seconds that are left; -1 is no limit."""
-        if self._wait_s is None or self._start_s is None:
-            return -1
-        return max(0.0, self._start_s + self._wait_s - time.monotonic())
-
-    @property
-    def over(self) -> TimeoutError:
-        return TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {self._wait_s or 0:g} s")
+def _take(descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> None:
+    """Wait until the lock of an open file or folder is this process's; TimeoutError if it took too long."""
+    if wait_s is None and may_be_anyones(os.fstat(descriptor)):
+        wait_s = SHARED_WAIT_S
+    start_s: float | None = None
+    while not _try(descriptor):
+        if start_s is None:
+            start_s = time.monotonic()
+            waiting()
+        if wait_s is not None and time.monotonic() - start_s >= wait_s:
+            raise TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {wait_s:g} s")
+        time.sleep(poll_s)
 
 
 def _try(descriptor: int) -> bool:
@@ -291,28 +243,22 @@ def _open_file(path: Path) -> int:
     return descriptor
 
 
-def _release(lock: _Lock) -> None:
-    descriptor, lock.descriptor = lock.descriptor, -1
+def _release(descriptor: int) -> None:
     with contextlib.suppress(OSError):  # closing frees the lock, whatever the file system says
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being forked may hold a copy of the descriptor
+    _descriptors.discard(descriptor)
     os.close(descriptor)
-    _locks.discard(lock)
-    lock.turn.release()
 
 
 def _let_go_in_child() -> None:
     """Close the locks of the parent in a forked child: they stay the parent's, and its threads do not exist here."""
-    for lock in [lock for lock in _locks if lock.descriptor >= 0]:
-        os.close(lock.descriptor)
-        lock.descriptor = -1
-    _locks.clear()
-    _turns.clear()
+    while _descriptors:
+        os.close(_descriptors.pop())
 
 
 at_fork(_let_go_in_child)
 
 
-_PROBE = ".probe-"
 _TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
 _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
 
@@ -333,19 +279,11 @@ class Folder:
     @property
     def writable(self) -> bool:
         """True if files can be made in it now; a file is made to find out, since permission bits can mislead."""
+        import tempfile  # it takes milliseconds, and no launch asks
+
         try:
-            os.close(os.open(self.path, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
-            return True
-        except AttributeError:  # only Linux has them
-            pass
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-                return False
-        probe = Path(self.path) / f"{_PROBE}{os.urandom(8).hex()}"  # no files without a name on this file system
-        try:
-            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags(), 0o600))
-            probe.unlink()
-            return True
+            with tempfile.TemporaryFile(dir=self.path):  # without a name, where the file system has such files
+                return True
         except OSError:
             return False
 
@@ -408,12 +346,12 @@ class Folder:
             )
 
     def sweep(self, now_s: float | None = None, *, only: str = "") -> None:
-        """Remove probes and half-written files that killed processes of this user left in it over an hour ago.
+        """Remove half-written files that killed processes of this user left in it over an hour ago.
 
         A folder that cannot be listed or written is left as it is. In one that is not this package's, `only` names the
         one file whose half-written forms are meant.
         """
-        names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
+        names = rf"\.{re.escape(only) or '.+'}-{_TOKEN}\.tmp"
         for path in left_behind(Path(self.path), re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
             with contextlib.suppress(OSError):  # another process removes it, or this user may not
                 os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
@@ -451,7 +389,12 @@ class Folder:
         path = Path(self.path) if name is None else Path(self.path) / f".{name}"
         try:
             descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
-            lock = _lock(path, descriptor, wait_s, poll_s, waiting)
+            _descriptors.add(descriptor)
+            try:
+                _take(descriptor, wait_s, poll_s, waiting)
+            except BaseException:
+                _release(descriptor)
+                raise
         except OSError as error:
             if os.access(self.path, os.W_OK):
                 warn_once(f"{path} cannot be locked ({error.strerror or error}): going on without the lock")
@@ -460,4 +403,4 @@ class Folder:
         try:
             yield True
         finally:
-            _release(lock)
+            _release(descriptor)

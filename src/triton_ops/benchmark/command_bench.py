@@ -16,24 +16,13 @@ from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
-from triton_ops.dispatch import AtNotedCall, Decision, would_run
+from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    Facts,
-    Shape,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-    with_options,
-)
+from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
@@ -145,7 +134,7 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
     question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
-    noted = operation.why(device) if isinstance(operation, AtNotedCall) else None
+    noted = operation.why(device) if hasattr(operation, "why") else None
     answer = (noted or would_run(operation, shape=shape, dtype=dtype, **question)).found
     configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
     if answer.rung != "default":
@@ -238,9 +227,9 @@ def bench_command(
         str | None,
         typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     config: Annotated[
         list[str] | None, option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V")
     ] = None,
@@ -249,7 +238,7 @@ def bench_command(
     ] = None,
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
-    device: Device = None,
+    device: Typed.Device = None,
     *,
     options: TuneOptions,
 ) -> Facts:
@@ -335,7 +324,7 @@ def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
     for row in rows_of(run):
         rows.append(row)
         tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
-    facts = Facts("bench kernels", {"device": device, "rows": [row.document for row in rows]})
+    facts = Facts("bench kernels", {"device": device, "rows": rows})
     facts.text(f"{len(rows)} comparisons on {device}")
     return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_NUMBERS)
 

@@ -13,15 +13,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 from triton_ops.base import bar_console, require
-from triton_ops.benchmark.timing import (
-    Contestant,
-    PreparedContestants,
-    blame,
-    blame_calls_of,
-    contestants_of,
-    measuring,
-    prepare,
-)
+from triton_ops.benchmark.timing import Contestant, blame, blame_calls_of, contestants_of, measuring, prepare
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneOptions
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
@@ -228,12 +220,12 @@ def compare_contestants(
     """Compare two contestants that take the same arguments; it raises as `compare`."""
     with measuring(a.device_name, wait) as notes:
         rng = random.Random(seed)
-        prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-        visit_samples = policy.samples(_longest_ms((a, b), prepared))
-        first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
+        timer, samplers = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
+        visit_samples = policy.samples(_longest_ms((a, b), timer, samplers))
+        first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(samplers, rng))
         start = clock()
         rounds, guard = Rounds.guarded(
-            prepared.timer, a.device_name, rng=rng, clock=clock,
+            timer, a.device_name, rng=rng, clock=clock,
             follow=lambda counts: follow(len(first.visits) + counts, clock() - start),
         )  # fmt: skip
         try:
@@ -242,7 +234,7 @@ def compare_contestants(
             arms = zip((a, b, a), (first, second, twin), strict=True)
             failed = [contestant.name for contestant, arm in arms if arm.error is not None]
             raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-        summary, mode = guard.summary(), prepared.timer.mode
+        summary, mode = guard.summary(), timer.mode
         return Comparison(
             verdict=outcome.verdict, percent=_percent(outcome.gain.centre),
             interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)), needed=_percent(outcome.needed),
@@ -251,12 +243,12 @@ def compare_contestants(
         )  # fmt: skip
 
 
-def _longest_ms(contestants: Sequence[Contestant], prepared: PreparedContestants) -> float:
+def _longest_ms(contestants: Sequence[Contestant], timer: Timer, samplers: Sequence[Sequence[Sampler]]) -> float:
     """The longest sample: visits have the same number for both, since values of equally many are comparable."""
     lengths_ms = []
-    for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
+    for contestant, (sampler, *_) in zip(contestants, samplers, strict=False):
         with blame_calls_of(contestant):
-            lengths_ms.append(sampler.take(prepared.timer, 1)[0] * sampler.launches)
+            lengths_ms.append(sampler.take(timer, 1)[0] * sampler.launches)
     return max(lengths_ms)
 
 

@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -192,15 +192,6 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     return products
 
 
-def _layer_norm_gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
-    wide, g = x.float(), grad.float()
-    apart = wide - wide.mean(-1, keepdim=True)
-    scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
-    n, h = apart * scale, g * weight.float()
-    dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
-    return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
-
-
 def _gated_mlp_gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
     g, d = gate.float(), grad.float()
     s = g.sigmoid()
@@ -219,12 +210,6 @@ def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
         return dx.to(x.dtype), (g * n).sum((0, 1)).to(weight.dtype)
 
     return gradients
-
-
-def _dequantised(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
-    columns = GROUP_COLUMNS or x.shape[1]
-    wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
-    return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
 
 
 def _plain_quantize(torch: Any) -> Rival:
@@ -251,13 +236,13 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "layer_norm": lambda torch: (
         lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
     ),
-    "layer_norm_backward": lambda _torch: _layer_norm_gradients,
+    "layer_norm_backward": lambda _torch: load("layer_norm_backward").reference,
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
     "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
     "gated_mlp": lambda _torch: plain_gated_mlp,
     "gated_mlp_backward": lambda _torch: _gated_mlp_gradients,
     "fp8_quantize": _plain_quantize,
-    "fp8_dequantize": lambda _torch: _dequantised,
+    "fp8_dequantize": lambda _torch: load("fp8_dequantize").reference,
 }
 
 
@@ -288,11 +273,6 @@ class KernelRow:
     tflops: float = 0.0
     gbps: float = 0.0  # 10^9 bytes per second of the kernel, of the least traffic of the problem
     mode: str = ""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The row as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

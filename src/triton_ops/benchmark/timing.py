@@ -8,7 +8,6 @@ region.
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 import statistics
 import time
@@ -39,7 +38,6 @@ from triton_ops.values import Measurement
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
 """Makes private arguments, with the same content each time."""
-_log = logging.getLogger("triton_ops")
 _SIMILAR = 4  # contestants whose launches per sample differ by no more than this factor get the same number
 
 
@@ -82,9 +80,9 @@ def _contestant(
     config = Config.with_own_members(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
-            task = TuneProblem(target=target, space=[config]).request(device, seed).task()
-            make_arguments = makers.setdefault(id(target), task.arguments)
-            return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
+            request = TuneProblem(target=target, space=[config]).request(device, seed).checked()
+            make_arguments = makers.setdefault(id(target), request.arguments)
+            return Contestant(name, request.kernel, config, device_name=request.device_name, arguments=make_arguments)
         target = target.kernel
     kernel = None if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
     if kernel is None or (kernel is target and not _is_pair(what)):
@@ -138,18 +136,10 @@ def blame_calls_of(contestant: Contestant) -> Iterator[None]:
         raise blame(contestant.name, error) from error
 
 
-@dataclass(frozen=True)
-class PreparedContestants:
-    """Contestants that have run once, with the timer of all, and for each one sampler per argument set."""
-
-    timer: Timer
-    samplers: list[list[Sampler]]
-
-
 def prepare(
     contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Callable[..., Timer] | None = None
-) -> PreparedContestants:
-    """Run every contestant once, to warm up and check it, and prepare its samplers.
+) -> tuple[Timer, list[list[Sampler]]]:
+    """Run every contestant once, to warm up and check it; the timer of all, and for each a sampler per argument set.
 
     On a CPU there are `sets` argument sets, which contestants with the same `arguments` share. On a GPU each contestant
     has one, with the further sets that keep L2 cold. Whoever fails is named in the error.
@@ -176,9 +166,7 @@ def prepare(
             launches.append([subject.launch(executable, outputs) for subject in subjects[each.arguments]])
     with blame_calls_of(contestants[0]):
         timers.start_by_length(launches[0][0])
-    return timers.prepare_all(
-        launches[0][0], lambda timer: PreparedContestants(timer, _samplers(contestants, launches, timer))
-    )
+    return timers.prepare_all(launches[0][0], lambda timer: (timer, _samplers(contestants, launches, timer)))
 
 
 def _subjects(
@@ -389,8 +377,7 @@ def time_ms(
     place = contestant.device_name
     with measuring(place, wait) as notes_so_far:
         begun_s = time.time()
-        prepared = prepare([contestant], cold=cold)
-        sampler, timer = prepared.samplers[0][0], prepared.timer
+        timer, ((sampler,),) = prepare([contestant], cold=cold)
         with blame_calls_of(contestant):
             unwatched = Rounds(timer=timer)
             sample_ms = unwatched.sample_ms(sampler)
@@ -416,8 +403,7 @@ def counted_times(
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
     with measuring(place):
-        prepared = prepare([contestant])
-        sampler, timer = prepared.samplers[0][0], prepared.timer
+        timer, ((sampler,),) = prepare([contestant])
         with blame_calls_of(contestant):
             samples = Rounds(timer=timer).sample(sampler, warmup_runs + runs)
     return Measurement(tuple(samples[warmup_runs:]), timer.mode)

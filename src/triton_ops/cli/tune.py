@@ -15,7 +15,6 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import gain_text
 from triton_ops.device import probe
-from triton_ops.dispatch import AtNotedCall
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune, RunOptions
@@ -24,20 +23,7 @@ from triton_ops.report import watched
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    ExitCode,
-    Facts,
-    Shape,
-    Space,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-    with_options,
-)
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
@@ -65,10 +51,10 @@ def tune_command(
             metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.", show_default=False
         ),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
     *,
     options: TuneOptions,
     widen: Annotated[
@@ -77,7 +63,7 @@ def tune_command(
     each_s: Annotated[
         float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
-    device: Device = None,
+    device: Typed.Device = None,
     warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
     tolerance: Annotated[
         float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")
@@ -188,7 +174,7 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
-        if isinstance(operation, AtNotedCall):
+        if hasattr(operation, "at_call"):
             space = problem.space or operation.space
             result: TuningResult = operation.at_call(problem.device).tuned(options, space, listener=listener)
             return result

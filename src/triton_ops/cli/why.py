@@ -9,23 +9,23 @@ from typing import Annotated
 import typer
 
 from triton_ops.base import counted
-from triton_ops.dispatch import AtNotedCall, Decision, LaunchedConfig, would_run
+from triton_ops.dispatch import Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
-from triton_ops.terminal import Arg, CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option
 
 
 def why_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
     ],
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    device: Device = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    device: Typed.Device = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 
@@ -36,7 +36,7 @@ def why_command(
     asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
     with only_data_on_stdout():
         operation, _, extents, element = asked.tuned(asked.operation(", whose calls nothing decides"))
-    decision = operation.why(device) if isinstance(operation, AtNotedCall) else would_run(
+    decision = operation.why(device) if hasattr(operation, "why") else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip

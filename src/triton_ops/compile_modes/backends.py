@@ -22,11 +22,11 @@ from functools import cache
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, probe
-from triton_ops.exceptions import DeviceError, SettingsError
+from triton_ops.device import DeviceSpec
+from triton_ops.exceptions import SettingsError
 
 
 def option_values() -> dict[str, Any]:
@@ -43,39 +43,33 @@ def torch_sources(patterns: Sequence[str]) -> Iterator[bytes]:
 
 
 LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
-LEAST_XPU_UNITS = 16
 _OLDEST_ROCM, _CLOSED_ROCM = 9, 10  # major numbers of the architecture: gfx10 is closed, gfx9 and gfx11 on are open
 _TAG = "ungated;"
 
 
-@dataclass(frozen=True)
-class TemplateGate:
+class TemplateGate(NamedTuple):
     """The gate before Triton templates for products on a device: open or closed, and why."""
 
     open: bool
     reason: str
 
 
-def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
-    """The gate for a device: a `DeviceError` if Inductor has none for devices of this kind.
-
-    `units` are multiprocessors, compute units, or subslices; the architecture's `major` is asked of `hip` alone.
-    """
-    if kind == "cpu":
+def gate_of(device: DeviceSpec) -> TemplateGate:
+    """The gate for a device, which need not be here."""
+    if device.is_cpu:
         return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
-    if kind == "hip":
+    if device.kind == "hip":
+        major = None if device.vendor is None else device.vendor.generation(device.arch)
         if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
             return TemplateGate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
         return TemplateGate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
-    if kind not in ("cuda", "xpu"):
-        raise DeviceError(f"Inductor's gate knows no devices of kind {kind!r}", hint="use cuda, hip, xpu or cpu")
-    least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
-    if units >= least:
-        return TemplateGate(True, f"{units} multiprocessors, {least} are needed")
+    figures = f"{device.units} multiprocessors, {LEAST_UNITS} are needed"
+    if device.units >= LEAST_UNITS:
+        return TemplateGate(True, figures)
     return TemplateGate(
         False,
-        f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
-        "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
+        f"{figures}: max-autotune takes no Triton templates for products here, and says so only in its log; TRITON "
+        "kernels of your own and this package's matmul are not gated",
     )
 
 
@@ -89,21 +83,6 @@ def open_gate() -> None:
     utils.is_big_gpu = lambda _=0: True
     if _TAG not in settings.cache_key_tag:
         settings.cache_key_tag = f"{_TAG}{settings.cache_key_tag}"
-
-
-def gate_here(device_name: str) -> TemplateGate:
-    """The gate for a device of this machine, by its torch name; a `DeviceError` if there is no such device."""
-    if device_name.startswith("xpu"):
-        torch = require("torch", "asking the GPU")
-        if not torch.xpu.is_available():
-            raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
-        properties = torch.xpu.get_device_properties(device_name)
-        return gate_of("xpu", int(properties.gpu_subslice_count))
-    return _gate_of(probe(device_name))
-
-
-def _gate_of(device: DeviceSpec) -> TemplateGate:
-    return gate_of(device.kind, device.units, None if device.vendor is None else device.vendor.generation(device.arch))
 
 
 LISTS: Mapping[str, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
@@ -232,7 +211,7 @@ def _aten(site: Site) -> tuple[bool, str]:
 def _triton(site: Site) -> tuple[bool, str]:
     if site.device.is_cpu:
         return False, "on a CPU there are no Triton templates"
-    return _first_no(_nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _gate(site))
+    return _first_no(_nonzero(site), _dtype(site, _TEMPLATE_DTYPES), gate_of(site.device))
 
 
 def _cpp(site: Site) -> tuple[bool, str]:
@@ -247,7 +226,7 @@ def _cutlass(site: Site) -> tuple[bool, str]:
     place = str(option_values().get("cutlass.cutlass_dir", ""))
     there = Path(place, "python").is_dir()
     return _first_no(
-        _of_vendor(site, "NVIDIA"), _nonzero(site), _dtype(site, _CUTLASS_DTYPES), _gate(site),
+        _of_vendor(site, "NVIDIA"), _nonzero(site), _dtype(site, _CUTLASS_DTYPES), gate_of(site.device),
         (there, f"CUTLASS is not at {place or 'cutlass.cutlass_dir'} of this machine"),
     )  # fmt: skip
 
@@ -285,11 +264,6 @@ def _nonzero(site: Site) -> tuple[bool, str]:
 
 def _dtype(site: Site, dtypes: Sequence[str]) -> tuple[bool, str]:
     return site.dtype in dtypes, f"it takes {', '.join(dtypes)}, and this is {site.dtype}"
-
-
-def _gate(site: Site) -> tuple[bool, str]:
-    gate = _gate_of(site.device)
-    return gate.open, gate.reason
 
 
 def _of_vendor(site: Site, name: str) -> tuple[bool, str]:

@@ -15,14 +15,14 @@ import typer
 
 from triton_ops._faces import REGISTERED
 from triton_ops.base import counted, escaped
-from triton_ops.compile_modes.backends import Site, gate_here
+from triton_ops.compile_modes.backends import Site, gate_of
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import KINDS, ShownGraphs, drawn, graphs_in
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, text_of
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.terminal import Facts, Gpu, option, tell
+from triton_ops.terminal import Facts, Typed, option, tell
 from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
@@ -36,7 +36,7 @@ def backends_command(
     shape: Annotated[str | None, option("--shape", "The extents of a product.", "MxNxK")] = None,
     dtype: Annotated[str, option("--dtype", "Such as bf16, fp16, fp32.", "DTYPE")] = "fp32",
     device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     names: Annotated[str | None, option("--list", "The list of backends; default the one in use.", "NAMES")] = None,
     freezing: Annotated[bool, option("--freezing", "Weights are constants.")] = False,
 ) -> Facts:
@@ -90,14 +90,14 @@ def options_command(
         raise SettingsError(
             f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
         )
-    gate = gate_here(device)
+    gate = gate_of(probe(device))
     wrong, texts = wrong_variables()
     for text in texts:
         tell(text, "warning", "yellow")
     options = msgspec.to_builtins(
         [{**asdict(row), "changed": row.changed} for row in rows], str_keys=True, enc_hook=str
     )
-    facts = Facts("torch options", {"options": options, "gate": asdict(gate), "wrong_names": wrong})
+    facts = Facts("torch options", {"options": options, "gate": gate._asdict(), "wrong_names": wrong})
     cells = [[row.name, _short(row.value), _short(row.default), " ".join(row.variables) or "-"] for row in rows]
     facts.table(("option", "value", "default", "variable"), cells)
     return facts.text(gate.reason, f"gate {'open' if gate.open else 'closed'}  ")

@@ -36,17 +36,7 @@ from triton_ops.compile_modes.compile_mode import (
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.mode_process import LEAST_CALLS, CallManner, ModeAssignment, ModeProcess, ModeRounds
-from triton_ops.compile_modes.mode_report import (
-    WORTH_A_WORD,
-    CompileReport,
-    ModeResult,
-    alias_row,
-    culprit_of,
-    failed_row,
-    row_of,
-    variations,
-    verdicts,
-)
+from triton_ops.compile_modes.mode_report import WORTH_A_WORD, CompileReport, Culprit, ModeResult, variations, verdicts
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
@@ -215,7 +205,7 @@ class Comparing:
         rows = tuple(self._rows.values())
         return CompileReport(
             problem=eager.loaded.label, device=self._device.name, modes=rows, recommended=winner.name, chosen=winner,
-            culprit=culprit_of(rows), confirmed=confirmation,
+            culprit=Culprit.among(rows), confirmed=confirmation,
             notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
             folder=str(self._request.collect or ""),
         )  # fmt: skip
@@ -241,25 +231,25 @@ class Comparing:
             self._rounds.screen(process, process)
         if process.loss:
             raise _eager_failed(Status.CRASH, process.loss)
-        self._keep(row_of(process, process))
+        self._keep(ModeResult.of(process, process))
         return process
 
     def _try(self, mode: CompileMode, eager: ModeProcess) -> None:
         """Load a mode and screen it beside eager; one that does not work ends as its row."""
         if (why := refusal(mode)) != "":
-            self._keep(failed_row(mode, Status.CONSTRAINT, why))
+            self._keep(ModeResult.untimed(mode, Status.CONSTRAINT, why))
             return
         same = same_without_gpu(self._request.modes, mode) if self._device.is_cpu else None
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
-            self._keep(alias_row(mode, same, self._rows[same.name]))
+            self._keep(self._rows[same.name].alias(mode, same))
             return
         if not eager.alive:
             self._keep(_without_eager(mode, eager))
             return
         if self._left_s() <= 0:
             budget = f"the budget of {self._request.options.budget_s:g} s was used up before it was begun"
-            self._keep(failed_row(mode, Status.DEFERRED, budget))
+            self._keep(ModeResult.untimed(mode, Status.DEFERRED, budget))
             return
         with self._turn():
             self._enter(mode, eager)
@@ -278,7 +268,7 @@ class Comparing:
             self._notes.append(f"{mode.name} {replaced}")
             self._follow(self._notes[-1])
         if not answer.ok:
-            self._keep(failed_row(mode, answer.status, answer.error, process.lines))
+            self._keep(ModeResult.untimed(mode, answer.status, answer.error, process.lines))
             return
         if earlier is None:
             self._folder.keep(mode, process.loaded, process.lines)
@@ -287,7 +277,7 @@ class Comparing:
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
         self._rounds.screen(process, eager)
         of_eager = eager.loss and not process.loss
-        self._keep(_without_eager(mode, eager) if of_eager else self._row(process, eager))
+        self._keep(_without_eager(mode, eager) if of_eager else ModeResult.of(process, eager))
 
     def _alive(self, eager: ModeProcess) -> list[ModeProcess]:
         return [each for each in self._processes if each is not eager and each.alive]
@@ -318,15 +308,15 @@ class Comparing:
             winner = self._rounds.race(eager, alive, seconds)
         for process in [eager, *alive]:
             if process.loss:
-                self._keep(self._row(process, eager))
+                self._keep(ModeResult.of(process, eager))
             elif process.arm.visits:  # else the race ended before its turn
-                self._rows[process.mode.name] = row_of(process, eager)
+                self._rows[process.mode.name] = ModeResult.of(process, eager)
         self._add_aliases()
         return winner
 
     def _add_aliases(self) -> None:
         for mode, same in self._aliases:
-            self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
+            self._rows[mode.name] = self._rows[same.name].alias(mode, same)
 
     def _confirmed(self, best: ModeProcess, eager: ModeProcess) -> tuple[CompileMode, str]:
         """The way to use, and how the winner of the race compared with eager in fresh processes."""
@@ -350,10 +340,6 @@ class Comparing:
         self._rows[best.mode.name] = self._rows[best.mode.name].at(relative)
         self._add_aliases()
         return best.mode, confirmation
-
-    @staticmethod
-    def _row(process: ModeProcess, eager: ModeProcess) -> ModeResult:
-        return failed_row(process.mode, Status.CRASH, process.loss) if process.loss else row_of(process, eager)
 
     def _keep(self, row: ModeResult) -> None:
         self._rows[row.name] = row
@@ -402,7 +388,7 @@ def _eager_failed(status: Status, reason: str) -> TuningFailedError:
 
 
 def _without_eager(mode: CompileMode, eager: ModeProcess) -> ModeResult:
-    return failed_row(mode, Status.DEFERRED, f"eager, beside which it is timed, was lost: {eager.loss}")
+    return ModeResult.untimed(mode, Status.DEFERRED, f"eager, beside which it is timed, was lost: {eager.loss}")
 
 
 def tune_compile(

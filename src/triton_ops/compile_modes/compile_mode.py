@@ -8,8 +8,8 @@ of the process. On a CPU the C++ templates for products take frozen weights alon
 
 Facts used, of torch 2.11 to 2.15: the module `torch._inductor.config` has assignments whose right side reads the
 variable, by `os.environ.get`, `get_tristate_env` or `Config(env_name_…=…)`; `_config` has an entry with the default.
-Where a variable is set, that entry already holds what it says, unless it is a `Config`: the default is then what the
-right side gives where no variable is set.
+Where a variable is set, that entry may hold what it says already. The module can be loaded a second time, and reads
+its variables then.
 
 Fact used, of torch 2.11 to 2.15: `TORCH_LOGS` holds names of logs and artefacts with commas between them, each perhaps
 after `+` or `-`, and is read when torch is imported; the names are in `torch._logging._internal.log_registry`.
@@ -21,17 +21,17 @@ import ast
 import difflib
 import inspect
 import itertools
-import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from types import FunctionType, SimpleNamespace
+from importlib.util import module_from_spec
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import require
-from triton_ops.compile_modes.backends import option_values, torch_sources, wrong_list, wrong_lists
+from triton_ops.compile_modes.backends import open_gate, option_values, torch_sources, wrong_list, wrong_lists
 from triton_ops.exceptions import SettingsError
 
 LOGS = "TORCH_LOGS"
@@ -41,6 +41,7 @@ _MEANT = {"TORCH_LOG": LOGS, "TORCHLOGS": LOGS, "TORCH_LOGGING": LOGS, "TORCHIND
 _OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 _PREFIXES = ("TORCHINDUCTOR_", "TORCH_COMPILE_")
 _NEAR = 0.85
+_FOR = "asking torch's compiler what it knows"
 
 
 def switched_off(environment: Mapping[str, str]) -> str:
@@ -133,8 +134,8 @@ def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOpt
     for name, value in sorted(option_values().items()):
         if any(word.lower() in name.lower() for word in words):
             set_by = tuple(variable for variable in variables_of.get(name, ()) if variable in present)
-            default = _default(name, value, bool(set_by))
-            options.append(InductorOption(name, variables_of.get(name, ()), default, value, set_by))
+            entries = (_bare_config() if set_by else _config())._config
+            options.append(InductorOption(name, variables_of.get(name, ()), entries[name].default, value, set_by))
     return options
 
 
@@ -152,9 +153,13 @@ def is_read(variable: str) -> bool:
     return any(mention.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
 
 
+def _config() -> Any:
+    return require("torch._inductor.config", _FOR)
+
+
 @lru_cache(maxsize=1)
 def _tree() -> ast.Module:
-    return ast.parse(inspect.getsource(require("torch._inductor.config", "asking Inductor for its options")))
+    return ast.parse(inspect.getsource(_config()))
 
 
 @lru_cache(maxsize=1)
@@ -169,43 +174,19 @@ def variables_by_option() -> dict[str, tuple[str, ...]]:
     return by_option
 
 
-def _default(name: str, value: Any, set_here: bool) -> Any:
-    """The default of an option; where a variable is set and its right side cannot be read, what torch holds for it."""
-    entries = getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {})
-    default = getattr(entries.get(name), "default", value)
-    if not set_here:
-        return default
+@lru_cache(maxsize=1)
+def _bare_config() -> Any:
+    """Inductor's settings as they are where no variable is set: another copy of their module."""
+    module = _config()
+    copy, before = module_from_spec(module.__spec__), dict(settings.environment())
+    settings.restore_environment({})
+    sys.modules[module.__name__] = copy  # where it looks for itself
     try:
-        bare = _without_environment(name)
-    except (KeyError, NameError, AttributeError, TypeError, ValueError):  # torch has written it in another way
-        return default
-    return getattr(bare, "default", bare)  # a `Config` holds its default
-
-
-def _without_environment(name: str) -> Any:
-    """Evaluate the right side of an option's assignment as if no environment variable were set."""
-    module = require("torch._inductor.config", "asking Inductor for its options")
-    right = dict(_assignments(_tree().body))[name]
-    code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before
-    bare = SimpleNamespace(**{**vars(os), "environ": {}, "getenv": lambda _, default=None: default})
-    return eval(code, {"os": bare}, _Names(module, bare))
-
-
-class _Names(dict[str, Any]):
-    """The names of a module whose functions see no environment variables, with the `os` that they see instead."""
-
-    def __init__(self, module: Any, bare: Any) -> None:
-        super().__init__(os=bare)
-        self._module = module
-
-    def __missing__(self, name: str) -> Any:
-        if not hasattr(self._module, name):
-            raise KeyError(name)
-        member = getattr(self._module, name)
-        if not isinstance(member, FunctionType):
-            return member
-        names = {**member.__globals__, "os": self["os"]}
-        return FunctionType(member.__code__, names, name, member.__defaults__, member.__closure__)
+        module.__spec__.loader.exec_module(copy)
+    finally:
+        sys.modules[module.__name__] = module
+        settings.restore_environment(before)
+    return copy
 
 
 def _assignments(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:
@@ -225,7 +206,6 @@ def _names_in(node: ast.AST) -> list[str]:
     return [text for text in texts if text.startswith(("TORCH", "TRITON", "CUTLASS")) and text.isupper()]
 
 
-_FOR = "asking torch's compiler what it knows"
 EAGER = "eager"
 INDUCTOR = "inductor"
 CUDAGRAPHS = "triton.cudagraphs"
@@ -381,6 +361,17 @@ def settings_of_process(way: CompileMode) -> dict[str, Any]:
     return {name: value for name, value in effective_options(way).items() if name == FREEZING and value}
 
 
+def compiled(model: Any, way: CompileMode) -> Any:
+    """A model compiled in this way, for which settings of this process may be changed; the model itself for eager."""
+    if way.eager:
+        return model
+    for name, value in settings_of_process(way).items():
+        setattr(_config(), name, value)
+    if way.ungated:
+        open_gate()
+    return require("torch", "compiling a model").compile(model, **way.arguments())
+
+
 def variables_of_process(way: CompileMode) -> dict[str, str]:
     """`settings_of_process` as environment variables, for a process that has yet to import torch."""
     return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(way)}
@@ -404,7 +395,7 @@ def _without_graphs(way: CompileMode) -> dict[str, Any]:
 
 def _wrong_type(name: str, value: Any) -> str:
     """The reason why torch refuses the type of an option's value; empty where it does not."""
-    kind = require("torch._inductor.config", _FOR).get_type(name)
+    kind = _config().get_type(name)
     if not isinstance(kind, type) or isinstance(value, kind):
         return ""
     return f"{name} is {value!r}; torch takes {kind.__name__} for it"

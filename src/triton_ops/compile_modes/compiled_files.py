@@ -235,17 +235,13 @@ def _earlier_run(own: Path) -> _Earlier:
 def _remove_collected(own: Path) -> list[str]:
     """Remove what an earlier run has collected; the names of that, without folders."""
     there = _earlier_run(own).there
-    try:
+    what = f"what an earlier run collected in {own} cannot be removed"
+    with SettingsError.when(what, hint="collect into another folder"):
         for name in there:
             (own / name).unlink(missing_ok=True)
         for folder in sorted({above for name in there for above in Path(name).parents}, key=str, reverse=True)[:-1]:
             with contextlib.suppress(OSError):  # an empty folder of somebody else's is in it
                 (own / folder).rmdir()
-    except OSError as error:
-        raise SettingsError(
-            f"what an earlier run collected in {own} cannot be removed: {error.strerror or error}",
-            hint="collect into another folder",
-        ) from error
     return sorted({Path(name).parts[0] for name in there} - {_LIST})
 
 
@@ -396,10 +392,8 @@ class _Walk:
 
     def content(self, folder: Path) -> CacheContent:
         """The files by kind, the largest first: those that were removed where that was asked for."""
-        try:
+        with CacheError.when(f"{folder} cannot be read", hint="name a folder"):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
         try:
             self._visit(descriptor, "")
         finally:

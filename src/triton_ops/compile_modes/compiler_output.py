@@ -56,10 +56,8 @@ _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of
 
 def text_of(file: Path) -> str:
     """The text of a file that a command names; a `TargetError` if it cannot be read, or is no text."""
-    try:
+    with TargetError.when(f"{file} cannot be read", hint="name a file"):
         content = NamedFile(file).read()
-    except OSError as error:
-        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
     text = content.decode("utf-8", "replace")
     if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
         raise TargetError(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from triton_ops.backend import CandidateError, Packed, Protection
 from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
@@ -406,7 +406,7 @@ class ModeProcess:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         config = Config({"mode": self.mode.name})
         try:
-            self._station = Isolated(self.assignment)
+            self._station = Isolated(cast("Any", self.assignment))  # which has the fields of a kernel's load
             trial = self._station.tried(ModeAttempt(config, packed=packed))
         except TritonKernelError as error:
             self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)

@@ -11,16 +11,8 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import Count, NotNegative, require
-from triton_ops.compile_modes.backends import open_gate
-from triton_ops.compile_modes.compile_mode import (
-    CUDAGRAPHS,
-    EAGER,
-    CompileMode,
-    effective_options,
-    refusal,
-    settings_of_process,
-)
+from triton_ops.base import Count, NotNegative
+from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, EAGER, CompileMode, compiled, effective_options, refusal
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.mode_process import Loaded, ModeProcess
 from triton_ops.exceptions import SettingsError
@@ -83,6 +75,42 @@ class ModeResult:
         """Tell whether it ran, was right, and was timed."""
         return self.status is Status.OK
 
+    @classmethod
+    def of(cls, process: ModeProcess, eager: ModeProcess) -> ModeResult:
+        """The row of a mode that was timed, or whose process was lost."""
+        if process.loss:
+            return cls.untimed(process.mode, Status.CRASH, process.loss)
+        loaded, arm, first = process.loaded, process.arm, first_calls(process.loaded.calls_s)
+        times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
+        same = process is eager
+        own_ms = times.median_ms
+        eager_ms = own_ms / max(process.relative, 1e-9)
+        log = CompilerLog.read(process.earlier or process.lines)
+        figures = {each.name: getattr(loaded, each.name) for each in fields(cls) if hasattr(loaded, each.name)}
+        of_log = {name: getattr(log, name)[:_LONGEST_LIST] for name in ("rerecorded", "skipped", "hints")}
+        figures |= {**first, "one_off_s": 0.0} if same else first
+        figures |= {"recordings": log.recordings, "recompiles": len(log.recompiled), "tables": log.tables, **of_log}
+        return cls(
+            name=process.mode.name, status=Status.OK,
+            reason="; ".join([*loaded.notes, *left_to_python(loaded)] if process.mode.backend else loaded.notes),
+            steady_ms=own_ms, mean_ms=statistics.fmean(times.samples_ms), p20_ms=times.p20_ms, p80_ms=times.p80_ms,
+            relative=process.relative,
+            break_even_calls=0.0 if same else break_even(first["one_off_s"], eager_ms, own_ms),
+            by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
+            options=effective_options(process.mode), **figures,
+        )  # fmt: skip
+
+    @classmethod
+    def untimed(cls, mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:
+        """The row of a mode that did not work, or was not tried."""
+        options = {} if refusal(mode) else effective_options(mode)
+        return cls(name=mode.name, status=status, reason=reason, options=options, tables=CompilerLog.read(lines).tables)
+
+    def alias(self, mode: CompileMode, same: CompileMode) -> ModeResult:
+        """This row, of the mode `same`, as that of another one that makes the same program on this device."""
+        reason = f"without a GPU there are no CUDA graphs, and it is {same.name}, whose figures these are"
+        return replace(self, name=mode.name, reason=reason if self.ok else self.reason)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
@@ -94,6 +122,29 @@ class Culprit:
     slower: str
     faster: str
     text: str
+
+    @classmethod
+    def among(cls, rows: Sequence[ModeResult]) -> Culprit | None:
+        """The option that costs most, among pairs of modes that differ in it alone; None if none costs 5 % or more.
+
+        A mode is only explained if it is slower than the fastest by as much.
+        """
+        timed = [row for row in rows if row.ok and row.relative is not None]
+        if len(timed) < 2:
+            return None
+        fastest = min(_time(row) for row in timed)
+        suspects = [
+            (_time(slow) / _time(fast), slow, fast, option)
+            for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
+            if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
+        ]
+        if not suspects:
+            return None
+        factor, slow, fast, option = max(suspects, key=lambda each: each[0])
+        value = slow.options.get(option)
+        how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
+        text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
+        return cls(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,13 +191,7 @@ class CompileReport:
         model. Call it under `torch.no_grad()` then. The gate for small GPUs is opened for the whole process too, if the
         recommended way is ungated.
         """
-        if self.chosen.eager:
-            return model
-        for name, value in settings_of_process(self.chosen).items():
-            setattr(require("torch._inductor.config", "compiling a model"), name, value)
-        if self.chosen.ungated:
-            open_gate()
-        return require("torch", "compiling a model").compile(model, **self.chosen.arguments())
+        return compiled(model, self.chosen)
 
     def as_json(self, details: bool = False) -> dict[str, Any]:
         """The documented JSON object; numbers that are infinite become null when it is written.
@@ -197,28 +242,6 @@ def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
     return math.ceil(1e3 * one_off_s / won_ms) if won_ms > 0 else math.inf
 
 
-def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
-    """The row of a mode that was timed."""
-    loaded, arm, first = process.loaded, process.arm, first_calls(process.loaded.calls_s)
-    times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
-    same = process is eager
-    own_ms = times.median_ms
-    log = CompilerLog.read(process.earlier or process.lines)
-    figures = {each.name: getattr(loaded, each.name) for each in fields(ModeResult) if hasattr(loaded, each.name)}
-    of_log = {name: getattr(log, name)[:_LONGEST_LIST] for name in ("rerecorded", "skipped", "hints")}
-    figures |= {**first, "one_off_s": 0.0} if same else first
-    figures |= {"recordings": log.recordings, "recompiles": len(log.recompiled), "tables": log.tables, **of_log}
-    return ModeResult(
-        name=process.mode.name, status=Status.OK,
-        reason="; ".join([*loaded.notes, *left_to_python(loaded)] if process.mode.backend else loaded.notes),
-        steady_ms=own_ms, mean_ms=statistics.fmean(times.samples_ms), p20_ms=times.p20_ms, p80_ms=times.p80_ms,
-        relative=process.relative,
-        break_even_calls=0.0 if same else break_even(first["one_off_s"], own_ms / max(process.relative, 1e-9), own_ms),
-        by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
-        options=effective_options(process.mode), **figures,
-    )  # fmt: skip
-
-
 def left_to_python(loaded: Loaded) -> list[str]:
     """Text on what was not compiled of a model that was to be; empty if all of it was."""
     if loaded.graphs == 0:
@@ -228,47 +251,10 @@ def left_to_python(loaded: Loaded) -> list[str]:
     return [f"{loaded.breaks} graph {'break' if loaded.breaks == 1 else 'breaks'}: Python runs between compiled graphs"]
 
 
-def failed_row(mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:
-    """The row of a mode that did not work, or was not tried."""
-    options = {} if refusal(mode) else effective_options(mode)
-    return ModeResult(
-        name=mode.name, status=status, reason=reason, options=options, tables=CompilerLog.read(lines).tables
-    )
-
-
-def alias_row(mode: CompileMode, same: CompileMode, row: ModeResult) -> ModeResult:
-    """The row of a mode that makes the same program as another on this device."""
-    reason = f"without a GPU there are no CUDA graphs, and it is {same.name}, whose figures these are"
-    return replace(row, name=mode.name, reason=reason if row.ok else row.reason)
-
-
 WORTH_A_WORD = 1.05  # a mode that is slower by less than this is not explained
 _TRAP = 1.5  # how far a mean over the calls after the first may be off before that is said
 _NO_GRAPHS = {"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": "default"}
 _SAME = object()
-
-
-def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
-    """The option that costs most, among pairs of modes that differ in it alone; None if none costs 5 % or more.
-
-    A mode is only explained if it is slower than the fastest by as much.
-    """
-    timed = [row for row in rows if row.ok and row.relative is not None]
-    if len(timed) < 2:
-        return None
-    fastest = min(_time(row) for row in timed)
-    suspects = [
-        (_time(slow) / _time(fast), slow, fast, option)
-        for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
-        if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
-    ]
-    if not suspects:
-        return None
-    factor, slow, fast, option = max(suspects, key=lambda each: each[0])
-    value = slow.options.get(option)
-    how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
-    text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
-    return Culprit(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
 
 
 def verdicts(rows: Sequence[ModeResult]) -> list[str]:

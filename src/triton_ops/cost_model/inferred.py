@@ -6,7 +6,6 @@ of one config follow each other. docs/concepts/inferred.md says what is read, an
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import msgspec
 
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
-from triton_ops.cost_model.prediction import Model, ModelPrior
+from triton_ops.cost_model.prediction import Fit, Model, ModelPrior
 from triton_ops.cost_model.product_tiles import (
     TileBlock,
     TileLoop,
@@ -32,7 +31,7 @@ from triton_ops.cost_model.product_tiles import (
     warp_groups,
     warps_across,
 )
-from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
+from triton_ops.cost_model.row_tiles import walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
@@ -49,9 +48,7 @@ _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA
 class AverageStep:
     """The average step of a launch with products: its totals, divided by the steps of all loops with products."""
 
-    programs: int
-    steps: float
-    entries: float
+    loop: TileLoop  # without what warps, stages and the device decide
     main: Product  # with the most operations
     products: tuple[Product, ...]
     loads: tuple[Access, ...]  # in such loops; all loads if the products stand outside of loops
@@ -64,12 +61,6 @@ class AverageStep:
     passing: float  # those of them that become operands in the same step
     operations: float  # on single elements
     copied: float  # bytes loaded by pointers, masked elements included
-    load_bytes: float
-    lines: float  # of 128 bytes, loaded by pointers
-    stored: float  # bytes of a program in all; an atomic operation loads and stores
-    arithmetic: float  # cycles for operations on single elements
-    links: int  # products of which one waits for another, or for arithmetic; 0 if none does
-    reduced: bool  # what a product makes becomes the operand of another one
 
 
 def _step_of(launch: LaunchWork) -> AverageStep:
@@ -81,10 +72,24 @@ def _step_of(launch: LaunchWork) -> AverageStep:
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
     prefilled = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
+    computed = any(product.computed for product in launch.products)
     return AverageStep(
-        programs=launch.programs,
-        steps=steps,
-        entries=sum(one.entries for one in turning) or 1.0,
+        loop=TileLoop(
+            blocks=launch.programs,
+            steps=steps,
+            stages=0,
+            warps=0,
+            mma_cycles=0.0,
+            shared_bytes=0.0,
+            lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
+            load_bytes=sum(access.bytes for access in loads) / steps,
+            arithmetic_cycles=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
+            dram_bytes=0.0,
+            store_bytes=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
+            entries=sum(one.entries for one in turning) or 1.0,
+            links=max(Counter(product.loop for product in launch.products).values()) if computed else 0,
+            exchanged=any(product.after for product in launch.products),
+        ),
         main=main,
         products=launch.products,
         loads=loads,
@@ -100,12 +105,6 @@ def _step_of(launch: LaunchWork) -> AverageStep:
         passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
         operations=sum(one.plain for one in turning) / steps,
         copied=sum(_tile_bytes(a) * a.executions for a in loads if not a.descriptor) / steps,
-        load_bytes=sum(access.bytes for access in loads) / steps,
-        lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
-        stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
-        arithmetic=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
-        links=max(Counter(p.loop for p in launch.products).values()) if any(p.computed for p in launch.products) else 0,
-        reduced=any(product.after for product in launch.products),
     )
 
 
@@ -180,30 +179,18 @@ def _guess(step: AverageStep, main: TileBlock, grouped: bool) -> Footprint:
 
 
 def _loop(step: AverageStep, main: TileBlock, machine: Machine, dram_bytes: float) -> TileLoop:
-    cycles = reads = 0.0
+    cycles, reads, loop = 0.0, 0.0, step.loop
     for product in step.products:
-        share = product.batch * product.executions / step.steps
+        share = product.batch * product.executions / loop.steps
         block = _block(product, main.warps, main.stages)
         cycles += share * mma_cycles(machine, block, product.dtype)
         reads += share * _operand_reads(product, block, machine)
-    return TileLoop(
-        blocks=step.programs,
-        steps=step.steps,
-        stages=main.stages,
-        warps=main.warps,
-        mma_cycles=cycles,
-        shared_bytes=reads + step.load_bytes,
-        lines=step.lines,
-        load_bytes=step.load_bytes,
-        arithmetic_cycles=step.arithmetic,
-        dram_bytes=dram_bytes / step.steps,
-        mma_excess=machine.mma_excess(step.main.dtype),
-        store_bytes=step.stored,
-        entries=step.entries,
-        links=step.links,
-        exchanged=step.reduced and warps_across(machine, main.rows, main.columns, main.warps) > 1,
+    return loop._replace(
+        stages=main.stages, warps=main.warps, mma_cycles=cycles, shared_bytes=reads + loop.load_bytes,
+        dram_bytes=dram_bytes / loop.steps, mma_excess=machine.mma_excess(step.main.dtype),
+        exchanged=loop.exchanged and warps_across(machine, main.rows, main.columns, main.warps) > 1,
         tall=tiles_of_warp(machine, main.rows, main.columns, main.warps),
-    )
+    )  # fmt: skip
 
 
 def _operand_reads(product: Product, block: TileBlock, machine: Machine) -> float:
@@ -261,26 +248,11 @@ class _LaunchFacts:
         self.launch = launch
         self._dram: dict[tuple[int, int], float] = {}
 
-    @cached_property
-    def why_not(self) -> str:
-        return why_silent(self.launch)
-
-    @cached_property
-    def flops(self) -> dict[str, float]:
-        return flops_of(self.launch)
-
-    @cached_property
-    def least_bytes(self) -> float:
-        return least_bytes(self.launch)
-
-    @cached_property
-    def step(self) -> AverageStep:
-        return _step_of(self.launch)
-
-    @cached_property
-    def walk(self) -> MemoryWalk:
-        """Its walk, if it has no products, with one warp and no pipeline of its own."""
-        return walk_of(self.launch)
+    why_not = cached_property(lambda self: why_silent(self.launch))
+    flops = cached_property(lambda self: flops_of(self.launch))
+    least_bytes = cached_property(lambda self: least_bytes(self.launch))
+    step = cached_property(lambda self: _step_of(self.launch))  # if it has products
+    walk = cached_property(lambda self: walk_of(self.launch))  # if it has none; with one warp and no pipeline
 
     def dram_bytes(self, machine: Machine, at_once: int) -> float:
         """Bytes that DRAM delivers for one program, in a wave of `at_once` programs."""
@@ -564,9 +536,8 @@ class InferredPrior(ModelPrior):
             if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
         ]
         if gaps and len(self._samples) >= _FEWEST:
-            if self._fit is None:  # with NumPy, which a known winner does not need
-                fit = importlib.import_module("triton_ops.cost_model.fit").Fit
-                self._fit = fit(*map(list, zip(*self._samples, strict=True)))
+            if self._fit is None:
+                self._fit = Fit(*map(list, zip(*self._samples, strict=True)))
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times

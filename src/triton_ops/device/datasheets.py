@@ -99,6 +99,9 @@ class TritonBackend:
     compiler: str  # its class
     options: str  # the class of its launch options
     passes: str  # the part of Triton's library with its own passes
+    driver: str  # the module that launches kernels
+    utilities: str  # its class of which to make an object prepares the driver in a process
+    launcher: str  # its class of which to make an object builds a kernel's launcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +143,20 @@ VENDOR_FACTS = {
             registers_per_thread=255, registers_per_block=65536, binary="cubin", assembly="ptx",
             allots_registers=False, multiplies_float32=False, lowers_with_torch=False,
             units="multiprocessors", warps="warps",
-            backend=TritonBackend("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
+            backend=TritonBackend(
+                "triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia",
+                "triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher",
+            ),
         ),
         VendorFacts(
             kind="hip", name="AMD", brands=frozenset({"amd", "radeon", "instinct"}), warp_size=64,
             registers_per_thread=512, registers_per_block=None, binary="hsaco", assembly="amdgcn",
             allots_registers=True, multiplies_float32=True, lowers_with_torch=True,
             units="compute units", warps="wavefronts",
-            backend=TritonBackend("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
+            backend=TritonBackend(
+                "triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd",
+                "triton.backends.amd.driver", "HIPUtils", "HIPLauncher",
+            ),
         ),
     )
 }  # fmt: skip

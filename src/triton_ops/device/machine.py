@@ -52,15 +52,10 @@ class Calibration:
         """Write it beside the records; returns the file."""
         path = calibration_path(folder, self.device)
         content = Sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
-        try:
+        with CacheError.when(f"{path} cannot be written", hint="name a folder that can be written, with --cache-dir"):
             Folder(Folder(path.parent).within(Folder(folder).ensure())).ensure()
             Folder(path.parent).sweep()
             StoredFile(path).replace(json.dumps(content, indent=2) + "\n")
-        except OSError as error:
-            raise CacheError(
-                f"{path} cannot be written: {error.strerror or error}",
-                hint="name a folder that can be written, with --cache-dir",
-            ) from error
         return path
 
     @classmethod
@@ -139,7 +134,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The figures of one device that the model calculates with.
+    """The figures of one device that the model calculates with; bandwidths of an architecture without a device are 0.
 
     Attributes:
         mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
@@ -151,9 +146,9 @@ class Machine:
     units: int
     clock_ghz: float  # highest clock
     mma_flops_per_cycle: dict[str, float] = field(hash=False)
-    peak_dram_gbps: float  # memory bandwidth by datasheet, which no kernel exceeds
-    dram_gbps: float  # memory bandwidth that a copy reaches
-    l2_gbps: float  # rate of plain loads from L2 by all multiprocessors
+    peak_dram_gbps: float = 0.0  # memory bandwidth by datasheet, which no kernel exceeds
+    dram_gbps: float = 0.0  # memory bandwidth that a copy reaches
+    l2_gbps: float = 0.0  # rate of plain loads from L2 by all multiprocessors
     l2_bytes: int
     launch_us: float = 3.5  # time of an empty kernel between two events
     sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
@@ -221,9 +216,6 @@ _HOPPER = Machine(
     mma_flops_per_cycle={
         "bfloat16": 4096, "float16": 4096, "float8_e4m3fn": 8192, "float8_e5m2": 8192, "int8": 8192, "float32": 2048,
     },
-    peak_dram_gbps=0.0,
-    dram_gbps=0.0,
-    l2_gbps=0.0,
     l2_bytes=50 << 20,
     wgmma=True,
     mma_sync_share=0.62,  # share of wgmma's rate: microbenchmarks of the H100, arXiv:2402.13499
@@ -235,9 +227,6 @@ _AMPERE = Machine(
     # 312 TFLOP/s dense at 1.41 GHz and 108 multiprocessors are 2,048 per cycle.
     # Triton widens float8_e5m2 to float16 there, and has no products of float8_e4m3fn.
     mma_flops_per_cycle={"bfloat16": 2048, "float16": 2048, "float8_e5m2": 2048, "int8": 4096, "float32": 1024},
-    peak_dram_gbps=0.0,
-    dram_gbps=0.0,
-    l2_gbps=0.0,
     l2_bytes=40 << 20,
     shared_bytes_per_block=166_912,
     limits=LIMITS["sm_80"],

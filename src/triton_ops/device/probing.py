@@ -43,7 +43,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn_once
@@ -112,15 +112,11 @@ class TorchDevice:
 
     def sensors(self, device: DeviceSpec) -> Sensors:
         """Its open sensors, with its spec; an error of this package if there are none that it can read."""
-        if why := self.unwatched(device):
-            raise DeviceError(why, " and ".join(VENDORS), device.kind)
+        if device.kind not in VENDORS:
+            kinds = " and ".join(VENDORS)
+            message = f"the clocks of {self.name} are not watched: only those of {kinds} devices are"
+            raise DeviceError(message, kinds, device.kind)
         return VENDORS[device.kind].sensors(self.name)
-
-    def unwatched(self, device: DeviceSpec) -> str:
-        """The reason why nobody reads its sensors, with its spec; empty where its vendor does."""
-        if device.kind in VENDORS:
-            return ""
-        return f"the clocks of {self.name} are not watched: only those of {' and '.join(VENDORS)} devices are"
 
     @property
     def free_bytes(self) -> int:
@@ -499,28 +495,20 @@ _EACH_S = 0.1  # the driver takes a sample six times a second at most
 _HIDDEN = "the driver does not show this process under its own number, as in a container: others cannot be told from it"
 
 
-@runtime_checkable
-class TellsProcesses(Protocol):
-    """Sensors that tell which processes work on the GPU."""
-
-    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
-        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
-
-
 class Others:
     """The use of one GPU by other processes; not safe to share among threads.
 
-    Sensors that tell nothing of processes leave the use unknown. Others count from `since_s` on, seconds since 1970;
-    None is now. `is_ours` tells whether a process is one that this one started, or one that takes turns with it.
+    Others count from `since_s` on, seconds since 1970; None is now. `is_ours` tells whether a process is one that this
+    one started, or one that takes turns with it.
     """
 
     def __init__(
-        self, sensors: object, since_s: float | None = None, *, clock: Callable[[], float] = time.time,
+        self, sensors: Sensors, since_s: float | None = None, *, clock: Callable[[], float] = time.time,
         is_ours: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
-        self._source = sensors if isinstance(sensors, TellsProcesses) else None
+        self._source: Sensors | None = sensors
         self._clock, self._is_ours = clock, is_ours or _is_ours
-        self._unknown = _HIDDEN if self._source is not None else "its sensors do not tell which processes use it"
+        self._unknown = _HIDDEN
         self._early: dict[int, ProcessUse] = {}  # told, and not yet asked for
         self.begin(since_s)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import NamedFile, available, require
-from triton_ops.device.datasheets import DeviceSpec
+from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec, TritonBackend
 from triton_ops.exceptions import DeviceError
 
 CLOCK_REASONS = (
@@ -92,26 +92,17 @@ class Sensors(Protocol):
         A vendor with counters of how long each reason held may report all reasons since the previous reading.
         """
 
+    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
+        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
+
     def close(self) -> None:
         """Release the vendor's library; never raises."""
-
-
-@dataclass(frozen=True)
-class TritonDriver:
-    """The names of Triton's classes that launch kernels on a vendor's GPUs.
-
-    To construct `utilities` prepares the driver in a process, and to construct `launcher` builds a kernel's launcher.
-    """
-
-    module: str
-    utilities: str
-    launcher: str
 
 
 class Vendor(Protocol):
     """The GPUs of one vendor."""
 
-    triton_driver: TritonDriver
+    triton: TritonBackend
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
         """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
@@ -148,10 +139,8 @@ class MapsMemory(Protocol):
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
     """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
-    return tuple(
-        _vendor_spec_of(torch.cuda.get_device_properties(index), kind, driver)
-        for index in range(torch.cuda.device_count())
-    )
+    each = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return tuple(_vendor_spec_of(properties, kind, driver) for properties in each)
 
 
 def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
@@ -180,7 +169,7 @@ class _MemoryHandle(ctypes.Structure):
 class Nvidia:
     """NVIDIA's GPUs through libcuda and NVML."""
 
-    triton_driver = TritonDriver("triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher")
+    triton = VENDOR_FACTS["cuda"].backend
 
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
         """Ask torch, or libcuda without torch, which needs an installed torch for CUDA and a driver that answers all.

@@ -54,11 +54,6 @@ class CalledWith:
         """Equal for equal problems."""
         return canonical_json(dict(self.problem))
 
-    @property
-    def own_text(self) -> str:
-        """Equal for calls that are equal in every value that a bucket may take together."""
-        return canonical_json(dict(self.asked))
-
     def check(self, *, launched: bool = True) -> None:
         """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
         checked = TensorSpec.check_memory if launched else TensorSpec.check_strided

@@ -20,6 +20,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -262,17 +263,17 @@ class Chooser:
         if entry is not None and entry.holds:
             return entry
         if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
-            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
+            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named))
         if place is None or any(
             Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
         ):
-            return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
+            return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
         run = self._kernel.call(decision.found.config)
-        if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
-            run = partial(_placed, run, self._kernel.parameters)
+        if any(name in self._kernel.parameter_names for name in kwargs):  # other implementations may have other names
+            run = partial(_placed, run, self._kernel.parameter_names)
         return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -331,7 +332,7 @@ class Chooser:
         return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
-        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
+        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
             raise SettingsError(
                 f"{self.name} was given no arguments, and does not know how to make them",
                 hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
@@ -379,10 +380,6 @@ def _dynamo() -> bool:
     """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def _nothing() -> None:
-    """Counts no call: it is none."""
 
 
 def _no_arguments() -> Mapping[str, Any]:
@@ -464,56 +461,7 @@ def _name_of(implementations: Any) -> str:
     return FunctionKernel(first.function).name if first.function is not None else ""
 
 
-class Served:
-    """An operator that a chooser serves until `close`, or until the end of the `with`."""
-
-    def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
-        if not isinstance(chooser, Chooser):
-            raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
-        library = require("torch.library", "serving an operator")
-        space, _, name = operator.partition("::")
-        if not hasattr(library, "get_kernel"):
-            raise SettingsError(
-                "this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer"
-            )
-        try:
-            self._original = library.get_kernel(operator, dispatch_key)
-        except (RuntimeError, AttributeError, ValueError) as error:
-            raise SettingsError(
-                f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
-                hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
-            ) from error
-        self._chooser, self._inside = chooser, threading.local()
-        self._no_grad = require("torch", "serving an operator").no_grad
-        self._library: Any = library.Library(space, "IMPL")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
-            self._library.impl(name, self._called, dispatch_key, with_keyset=True)
-
-    def close(self) -> None:
-        """Give the operator its own kernel again; further calls of `close` do nothing."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._inside, "now", False):  # an implementation uses the operator itself
-            return self._original.call_boxed(keys, *args, **kwargs)
-        self._inside.now = True
-        try:
-            with self._no_grad():  # autograd has its own formula, and is above
-                return self._chooser(*args, **kwargs)
-        finally:
-            self._inside.now = False
-
-
-def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served:
+def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> ExitStack:
     """Let a chooser serve one of torch's operators in this process, until the result is closed.
 
     Args:
@@ -530,4 +478,35 @@ def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served
 
     Cost: some microseconds for each call of the operator, since it passes through Python.
     """
-    return Served(chooser, operator, dispatch_key)
+    if not isinstance(chooser, Chooser):
+        raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
+    library = require("torch.library", "serving an operator")
+    space, _, name = operator.partition("::")
+    if not hasattr(library, "get_kernel"):
+        raise SettingsError("this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer")
+    try:
+        original = library.get_kernel(operator, dispatch_key)
+    except (RuntimeError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
+            hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
+        ) from error
+    inside, no_grad = threading.local(), require("torch", "serving an operator").no_grad
+
+    def called(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(inside, "now", False):  # an implementation uses the operator itself
+            return original.call_boxed(keys, *args, **kwargs)
+        inside.now = True
+        try:
+            with no_grad():  # autograd has its own formula, and is above
+                return chooser(*args, **kwargs)
+        finally:
+            inside.now = False
+
+    own = called.library = library.Library(space, "IMPL")  # type: ignore[attr-defined]  # as long as torch has `called`
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
+        own.impl(name, called, dispatch_key, with_keyset=True)
+    service = ExitStack()
+    service.callback(own._destroy)
+    return service

@@ -19,7 +19,7 @@ from typing import Any
 from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.deciding import KernelCall, Options
+from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
@@ -145,10 +145,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     def early_config_prune(self, own: Callable[..., Any] | None) -> None:
         self._in_compile.use(own)
 
-    def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
-        """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
-        return self.launches.call_of(grid, args, kwargs)
-
     def forget(self) -> None:
         """Have every call decided again."""
         self.launches.forget()
@@ -201,10 +197,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         do instead, such as to tune first.
         """
         return self.launches.why(grid, args, kwargs)
-
-    def known(self, /, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
-        """The best that is known for a call where nothing can be tuned, whatever the policy; nothing is launched."""
-        return self.launches.known(grid, args, kwargs)
 
 
 _RUN = Tuned.run

@@ -46,7 +46,6 @@ from triton_ops.dispatch.decision import LaunchCount, values_now
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
-_ONE_BY_ONE, _IN_ONE = False, True  # how what launches takes the kernel's arguments
 _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
 
 
@@ -180,14 +179,11 @@ class FastLaunch:
     def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: KnownLaunch) -> None:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
-        run, packed = compiled.run, compiled.packed_metadata
-        if (direct := _direct_launch(run, packed)) is not None:
-            way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
-        else:
-            way, added = _ONE_BY_ONE, (packed, None, None, None)
+        by_launcher = compiled.run, (compiled.packed_metadata, None, None, None), False
+        run, added, in_one = _direct_launch(compiled.run, compiled.packed_metadata) or by_launcher
         lone = len(self.owner.configs) == 1
         asked = known.place is None or not known.told
-        entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
+        entry = (in_one, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
                  asked, known.place, known.shown, known.count, known.ask, known.answer,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
@@ -459,17 +455,12 @@ _LEAD = 5  # arguments of the C function that come first: the grid, the stream a
 _NEEDS = ("global_scratch_size", "profile_scratch_size")
 
 
-@dataclass(frozen=True)
-class _DirectLaunch:
-    """A launch of one compiled kernel by its launcher's C function."""
+def _direct_launch(launcher: Any, packed_metadata: Any) -> tuple[Callable[..., Any], tuple[Any, ...], bool] | None:
+    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
 
-    function: Callable[..., Any]
-    between: tuple[Any, ...]  # what comes after the grid, the stream and the function, before the kernel's arguments
-    packed: bool  # whether the kernel's arguments are one tuple
-
-
-def _direct_launch(launcher: Any, packed_metadata: Any) -> _DirectLaunch | None:
-    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same."""
+    It is the function, what it takes between the launch's function and the kernel's arguments, and whether the latter
+    are one tuple.
+    """
     state = getattr(launcher, "__dict__", {})
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
@@ -478,7 +469,7 @@ def _direct_launch(launcher: Any, packed_metadata: Any) -> _DirectLaunch | None:
     tails = [None if call is None else _between(*call) for call in calls]
     if tails[0] is None or tails[0] != tails[1]:
         return None
-    return _DirectLaunch(function, *tails[0])
+    return function, *tails[0]
 
 
 def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:

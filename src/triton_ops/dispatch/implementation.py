@@ -10,18 +10,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    CandidateError,
-    CompilesAtLaunch,
-    Executable,
-    FunctionKernel,
-    Operation,
-    Protection,
-)
+from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Operation, Protection
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.operations import answered
+from triton_ops.dispatch.operations import answered, executable_of
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
@@ -115,13 +107,10 @@ class Implementation:
 
     def _launched(self, tiles: Config, *args: Any, **kwargs: Any) -> Any:
         """Launch the operation's kernel; returns its outputs if they were made for this call, else what it returns."""
-        operation, arguments = self.operation, Arguments(args, kwargs)
-        assert operation is not None
-        values = dict(self.operation_values(arguments))
-        kernel, launched = operation.kernel, Arguments(keyword=values)
-        direct = isinstance(kernel, CompilesAtLaunch)
-        executable = kernel.executable(tiles) if direct else kernel.compile(tiles, launched)  # type: ignore[attr-defined]
-        output = executable.launch(launched)
+        assert self.operation is not None
+        values = dict(self.operation_values(Arguments(args, kwargs)))
+        executable = executable_of(self.operation, tiles, values)
+        output = executable.launch(Arguments(keyword=values))
         if self.values is None or not executable.outputs:
             return output
         outputs = tuple(values[name] for name in executable.outputs)
@@ -219,13 +208,13 @@ _WARM_UPS = 3  # what is compiled at its first call may record a graph at its th
 class ChoiceKernel:
     """A computation with several implementations. A config has the name of one, and the config of its own operation.
 
-    The first implementation is what runs untuned, if it applies. `parameters` may be given by position; None is one
-    without a name. `outputs` are written by every implementation; none if they return their results.
+    The first implementation is what runs untuned, if it applies. `parameter_names` are those of what may be given by
+    position, None for one without; `outputs` are written by every implementation, none if they return their results.
     """
 
     name: str
     implementations: Mapping[str, Implementation]
-    parameters: tuple[str | None, ...] = ()
+    parameter_names: tuple[str | None, ...] = ()
     outputs: tuple[str, ...] = ()
     _tried: set[str] = field(default_factory=set, compare=False, repr=False)
     _forms: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # what each has returned, in order
@@ -238,11 +227,6 @@ class ChoiceKernel:
         versions = {key: value for identity in each.values() for key, value in identity.items()}
         sources = {"source": fingerprint([[name, identity.get("source", "")] for name, identity in each.items()])}
         return {**versions, **sources, **({"unknown": "; ".join(unknown)} if unknown else {})}
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that has no name."""
-        return list(self.parameters)
 
     @property
     def process_imports(self) -> tuple[str, ...]:
@@ -302,7 +286,7 @@ class ChoiceKernel:
         return self._space(arguments, records, tiles)
 
     def _space(self, arguments: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
-        placed, every = in_order(self.parameters, arguments), self.implementations
+        placed, every = in_order(self.parameter_names, arguments), self.implementations
         taking: dict[str, Config] = {}
         refusals: dict[str, str] = {}
         for name, implementation in every.items():
@@ -318,10 +302,13 @@ class ChoiceKernel:
                 refusals[name] = why
         if not taking:
             raise self._nothing(refusals)
-        tiled = any(each.operation is not None for each in every.values())
-        return ChoiceSpace.of(
-            taking, refusals, lambda name, tiles: self._why_no_tiles(placed, name, tiles), tiled=tiled
-        )
+        tiled = any(each.operation is not None for each in every.values())  # of applicable ones or not
+        listed = [
+            Config({IMPLEMENTATION: name, **({TILES: tuple(configs.items())} if tiled else {})})
+            for name, configs in taking.items()
+        ]
+        plain = ConfigSpace.from_configs(listed)
+        return ChoiceSpace(plain.tunables, (), listed[0], plain.listed, refusals, partial(self._why_no_tiles, placed))
 
     def _why_no_tiles(self, placed: Arguments, name: str, tiles: Config) -> str | None:
         implementation = self.implementations[name]
@@ -340,12 +327,12 @@ class ChoiceKernel:
         )  # fmt: skip
 
     def _bound(self, run: Callable[..., Any], arguments: Arguments) -> Callable[[], Any]:
-        placed = in_order(self.parameters, arguments)
+        placed = in_order(self.parameter_names, arguments)
         return partial(run, *placed.positional, **placed.keyword)
 
     def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Call what returns its results, and copy them to where the other implementations write theirs."""
-        values: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        values: dict[Any, Any] = {**dict(zip(self.parameter_names, args, strict=False)), **kwargs}
         places = [values[name] for name in self.outputs]
         output = run(*args, **kwargs)
         results = output if isinstance(output, (tuple, list)) else (output,)
@@ -390,22 +377,6 @@ class ChoiceSpace(ConfigSpace):
 
     refusals: Mapping[str, str] = field(default_factory=dict)
     why_no_tiles: Callable[[str, Config], str | None] = lambda _name, _tiles: None
-
-    @classmethod
-    def of(
-        cls, tiles: Mapping[str, Config], refusals: Mapping[str, str],
-        why_no_tiles: Callable[[str, Config], str | None], *, tiled: bool,
-    ) -> ChoiceSpace:  # fmt: skip
-        """The space of implementations by name, at least one, each with its operation's config, or an empty one.
-
-        Configs have tiles if `tiled`: some implementation, applicable or not, has an operation.
-        """
-        listed = [
-            Config({IMPLEMENTATION: name, **({TILES: tuple(configs.items())} if tiled else {})})
-            for name, configs in tiles.items()
-        ]
-        plain = ConfigSpace.from_configs(listed)
-        return cls(plain.tunables, (), listed[0], plain.listed, refusals, why_no_tiles)
 
     @property
     def remarks(self) -> tuple[str, ...]:

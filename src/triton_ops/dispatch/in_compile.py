@@ -51,12 +51,11 @@ from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
-from triton_ops.dispatch.torch_operators import Operator
+from triton_ops.dispatch.torch_operators import OPEN, Operator, constant
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
-_FIELDS = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # that Inductor does not read; with what asks nothing
 _NEVER_GIVEN = ("num_ctas",)  # by a launch that torch traces
 _GIVEN = "given_to_the_launch"  # attribute of a config that was chosen: its options by name
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
@@ -158,12 +157,6 @@ def described(values: Mapping[str, Any], device: str) -> Arguments:
     return Arguments(keyword={**values, **{name: Described.of(spec, device) for name, spec in specs.items()}})
 
 
-def _constant(function: Callable[..., Any]) -> Any:
-    """The function, which torch calls while it traces, with constants for a constant."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
 class InCompile:
     """Something that is chosen, as torch sees it while it traces; the traced code reads its `state`."""
 
@@ -190,7 +183,7 @@ class KernelInCompile(InCompile):
     def launched_as_python(self) -> Callable[..., Any]:
         """Launches a kernel that is interpreted; torch would trace Triton's interpreter, and leaves it out instead."""
 
-        @_constant
+        @constant
         def left_out() -> None:
             self.outside = None
             self.stay_outside()
@@ -217,9 +210,11 @@ class KernelInCompile(InCompile):
         """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
         torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
-        spans = {} if exact is None else self._spans()
+        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
+        keyed = () if exact is None else rules.keys() & {*self.calls.keys}
+        spans = {name: _buckets(rules[name]) for name in keyed}
 
-        @_constant
+        @constant
         def winner(_generation: str, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
             places, attribute, refused = looked_up(facts)
             if refused:
@@ -304,20 +299,16 @@ class KernelInCompile(InCompile):
 
     def _options(self, config: Any) -> dict[str, Any]:
         """The options of a config that Inductor would not pass on with it."""
-        fields = {name: getattr(config, name, usual) for name, usual in _FIELDS.items()}
-        options = {name: value for name, value in fields.items() if value != _FIELDS[name]}
+        fields = {name: getattr(config, name, usual) for name, usual in OPEN.items()}
+        options = {name: value for name, value in fields.items() if value != OPEN[name]}
         return options | {name: value for name, value in config.kwargs.items() if name not in self.calls.parameters}
 
     def _place(self, config: Any) -> int:
         return next((place for place, one in enumerate(self.tuned.configs) if one == config), -1)
 
-    def _spans(self) -> dict[str, _Spans]:
-        """The buckets of each parameter that has some: least and largest value, and the one that stands for all."""
-        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
-        return {name: _buckets(rule) for name, rule in rules.items() if name in self.calls.keys}
-
 
 def _buckets(rule: BucketRule) -> _Spans:
+    """The buckets of a rule: least and largest value, and the one that stands for all."""
     ranges: list[tuple[str, str, str]] = []
     value = rule.first
     while (span := rule.bucket(value)) is not None:
@@ -340,7 +331,7 @@ def _giving(config: Any, options: Mapping[str, Any]) -> Any:
     _give_options()
     bare = copy(config)
     bare.kwargs = {name: value for name, value in config.kwargs.items() if name not in options}
-    vars(bare).update({name: _FIELDS[name] for name in options if name in _FIELDS}, **{_GIVEN: dict(options)})
+    vars(bare).update({name: OPEN[name] for name in options if name in OPEN}, **{_GIVEN: dict(options)})
     return bare
 
 
@@ -373,13 +364,14 @@ def _fact(torch: Any, value: Any, exact: bool = True, spans: _Spans = (), layout
         strides = [operator.index(step) for step in value.stride()]
         return ("tensor", str(value.dtype), str(value.device), tuple(shape), tuple(strides), value.requires_grad)
     if isinstance(value, tuple):
-        return ("value", tuple([_number(torch, one) for one in value]))
+        return ("value", tuple([_nearest(torch, one) for one in value]))
     if isinstance(value, list):
-        return ("value", [_number(torch, one) for one in value])
+        return ("value", [_nearest(torch, one) for one in value])
     return ("value", _nearest(torch, value, exact, spans))
 
 
-def _nearest(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
+def _nearest(torch: Any, value: Any, exact: bool = True, spans: _Spans = ()) -> Any:
+    """The value of a number, which may be a symbol, or what stands for it; what is no number stays as it is."""
     if isinstance(value, bool) or not (isinstance(value, int) or isinstance(value, torch.SymInt)):  # noqa: SIM101
         return value  # torch does not trace `isinstance` of both at once
     for low, high, representative in spans:
@@ -391,11 +383,6 @@ def _nearest(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
     if is_true(value == 1):
         return _ONE
     return _MULTIPLE if is_true(value % _MULTIPLE == 0) else _OTHER
-
-
-def _number(torch: Any, value: Any) -> Any:
-    """The value of a number, which may be a symbol; what is no number stays as it is."""
-    return _nearest(torch, value, True, ())
 
 
 def _faked(*mappings: Mapping[str, Any]) -> bool:
@@ -424,7 +411,7 @@ class ChoiceInCompile(InCompile):
     ) -> None:
         super().__init__()
 
-        @_constant
+        @constant
         def opaque() -> str:
             if operator is None:
                 return ""
@@ -432,9 +419,9 @@ class ChoiceInCompile(InCompile):
 
         self.opaque = opaque
         self.implementations = dict(kernel.implementations)
-        self.parameters, self.copies = kernel.parameters, bool(kernel.outputs)
+        self.parameters, self.copies = kernel.parameter_names, bool(kernel.outputs)
 
-        @_constant
+        @constant
         def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:
             values = {name: value_of(fact) for name, fact in named}
             config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config

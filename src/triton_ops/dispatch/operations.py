@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
@@ -88,19 +88,6 @@ def decided(
     return decision.because(why if decision.missed else decision.found.why, policy)
 
 
-@runtime_checkable
-class AtNotedCall(Protocol):
-    """An operation of a decorated kernel at a call that a program has noted; to ask for one imports no Triton."""
-
-    def at_call(self, device: str | None) -> Any:
-        """The call, with new tensors on a device."""
-        ...
-
-    def why(self, device: str | None) -> Decision:
-        """The decision that a launch of the call would take."""
-        ...
-
-
 def would_run(
     operation: Operation, *, shape: Sequence[int] | None = None, dtype: str | None = None, device: str | None = None,
     cold: bool = True, cache_dir: str | Path | None = None, lockfile: Lockfile | None = None,
@@ -136,7 +123,7 @@ def answered(
     found, passed = ladder.ask(question)
     return Decision(
         found=found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
+        passed=(*passed, *getattr(space, "remarks", ())), key=key, folder=ladder.folder,  # remarks of a user's space
     )  # fmt: skip
 
 
@@ -150,8 +137,9 @@ class _Calls:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far, but for those of shipped kernels."""
-        return [known.decision for _, calls in list(self._of_operations.values()) for known in list(calls.values())]
+        """The decisions so far, those of shipped kernels first."""
+        of_operations = [calls for _, calls in list(self._of_operations.values())]
+        return [*self.shipped.values(), *(known.decision for calls in of_operations for known in list(calls.values()))]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
@@ -193,7 +181,7 @@ def _decided(operation: Operation, values: Mapping[str, Any], names: Sequence[st
         for tensor in arguments.tensors():
             TensorSpec.check_memory(tensor, f"an argument of {operation.name}")
     operation.kernel.check(decision.found.config, arguments)  # else it would overrule the call
-    executable = _executable(operation, decision.found.config, values)
+    executable = executable_of(operation, decision.found.config.with_named_members(), values)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
@@ -267,8 +255,8 @@ def _of_other_space(
     return replace(miss, found=winner, policy=None)
 
 
-def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:
-    config = chosen.with_named_members()
+def executable_of(operation: Operation, config: Config, values: Mapping[str, Any]) -> Executable:
+    """The operation's kernel with a config, for arguments by name."""
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
     return operation.kernel.compile(config, Arguments(keyword=dict(values)))

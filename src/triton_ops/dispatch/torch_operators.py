@@ -27,10 +27,17 @@ from triton_ops.base import canonical_json, fingerprint, require
 from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
-_OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # options of a `triton.Config` that ask for nothing
+OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
+"""Options of a `triton.Config` beside warps and stages, with the values that ask for nothing."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _guard = RLock()
+
+
+def constant(function: Callable[..., Any]) -> Any:
+    """The function, which torch calls while it traces, with constants for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +187,10 @@ def compilable(
         name = function.__name__.strip("_")
         operator = Operator(name=name, schema=schema, run=function, gradient=gradient)
 
+        @constant
         def ready() -> bool:
             with _guard:
                 return operator.library is not None
-
-        ready._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         @wraps(function)
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -231,16 +237,14 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _plain(config: Any) -> Mapping[str, Any]:
     """A config as a mapping, a `triton.Config` too, without those of Triton's options that ask for nothing."""
     values = TritonKernel.values_of(config)
-    left_open = {name for name, value in _OPEN.items() if name in values and values[name] == value}
+    left_open = {name for name, value in OPEN.items() if name in values and values[name] == value}
     return {name: value for name, value in values.items() if name not in left_open} if left_open else values
 
 
+@constant
 def _told(config: Any) -> str:
     _check_options({"config": config})
     return "" if config is None else canonical_json(dict(_plain(config)))
-
-
-_told._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> None:

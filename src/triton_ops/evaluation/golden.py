@@ -22,7 +22,7 @@ import functools
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -123,8 +123,11 @@ class Lifted:
         if getattr(func, "__name__", "") == "__get__" and not Arguments.is_tensor(answer := func(*args, **kwargs)):
             return answer
         if name in _ADDRESSES:
-            for tensor in tensors:
-                self._read_from_memory(tensor)
+            for tensor in tensors:  # its numbers are those of its memory from now on, which may be written unseen
+                self._round(tensor)
+                self._save(tensor)
+                self._open[_place(tensor)] = tensor
+                self.rounded["a kernel that takes addresses"] = None
             return func(*args, **kwargs)
         if not tensors:
             answer = func(*args, **kwargs)
@@ -260,13 +263,6 @@ class Lifted:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count
 
-    def _read_from_memory(self, tensor: Any) -> None:
-        """Take the numbers of a tensor from its memory from now on, since they may be written there unseen."""
-        self._round(tensor)
-        self._save(tensor)
-        self._open[_place(tensor)] = tensor
-        self.rounded["a kernel that takes addresses"] = None
-
     def _round(self, tensor: Any) -> None:
         """Let a tensor hold the wide numbers, rounded once; one that was there before and is not written holds them."""
         wide = self._beside.get(tensor)
@@ -395,19 +391,23 @@ class Referee:
         self.used = self.rounded = self.why_own = ""
         self.unstable = False
 
-    def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
+    def answers(self, argument_set: ArgumentSet, precision: Precision, check: Check | None = None) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
-        A `TritonKernelError` says that they do not fit the outputs, or are others each time; what the reference raises
-        is raised.
+        For a `check`, the caller's own comparison, there is no golden result. A `TritonKernelError` says that they do
+        not fit the outputs, or are others each time; what the reference raises is raised.
         """
         low = self._ask(argument_set)
-        with _comparing():
-            return self._answers(low, argument_set, precision)
-
-    def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the caller's own comparison, without a golden one; raises as `answers`."""
-        low = self._ask(argument_set)
+        if check is None:
+            try:
+                return self._answers(low, argument_set, precision)
+            except TritonKernelError:
+                raise
+            except Exception as error:
+                raise TargetError(
+                    f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
+                    hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
+                ) from error
         check_fit(low, self._outputs, argument_set.arguments)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
             raise _random(reason.text)
@@ -528,20 +528,6 @@ def _random(how: str) -> TargetError:
         f"the reference gives another result each time it is called with the same arguments: {how}",
         hint="give it a seed of its own, or take its random part out",
     )
-
-
-@contextmanager
-def _comparing() -> Iterator[None]:
-    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared."""
-    try:
-        yield
-    except TritonKernelError:
-        raise
-    except Exception as error:
-        raise TargetError(
-            f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
-            hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
-        ) from error
 
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from triton_ops.backend import CandidateError, CompilesAhead, Packed, ScratchAllocator
 from triton_ops.evaluation import idle_worker
@@ -42,53 +42,17 @@ class NotPortableError(KernelTypeError):
     """The task cannot be made in another process; the message says why."""
 
 
-class Loadable(Protocol):
-    """The load of a worker process: a dataclass, whose fields `baseline` and `mode` the setup changes."""
-
-    @property
-    def problem(self) -> object:
-        """The thing that is tried, in words."""
-
-    @property
-    def effort(self) -> Effort:
-        """The limits, and what a last comparison may cost."""
-
-    @property
-    def baseline(self) -> Config | None:
-        """The config that others are timed next to."""
-
-    @property
-    def mode(self) -> str | None:
-        """The mode of times that were taken before."""
-
-    @property
-    def needs(self) -> tuple[tuple[str, ...], str]:
-        """Packages that a worker imports as it starts, and the GPU that it readies, if any."""
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """Packages that a worker imports before it loads this."""
-
-    @property
-    def limits_s(self) -> dict[str, float]:
-        """Limits of the steps that a worker announces, in seconds."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Changes of a worker's environment."""
-
-    def allocator(self) -> bytes | None:
-        """The allocator that the user has given to Triton by now, packed; None for the worker's own."""
-
-    def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class KernelLoad(KernelProblem):
-    """A kernel's problem as workers load it, each with its station."""
+    """A kernel's problem as workers load it, each with its station.
+
+    The setup of a worker changes `baseline`, next to which others are timed, and `mode`, of times that were taken
+    before. What else workers load, as a way to compile a model, is a dataclass with the same fields and properties.
+    """
 
     options: TuneOptions
+    baseline: Config | None = None
+    mode: str | None = None
 
     @property
     def effort(self) -> Effort:
@@ -136,7 +100,7 @@ class Isolated:
     `Inline`.
     """
 
-    def __init__(self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
+    def __init__(self, assignment: KernelLoad, process: WorkerProcess | None = None, *, reuse: bool = False) -> None:
         self._assignment, self._patience = assignment, assignment.effort.patience
         self._pack_for_workers(mapped=True)
         self._changes: dict[str, Any] = {}

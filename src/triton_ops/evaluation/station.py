@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -33,7 +33,7 @@ from triton_ops.exceptions import (
     TritonKernelError,
 )
 from triton_ops.processes import TerminatedError, WorkerProcess
-from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
+from triton_ops.request import Effort, KernelProblem, TuneOptions, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer, guard_for
 from triton_ops.values import Measurement, Status, Trial, Work
@@ -265,7 +265,7 @@ def _failed(config: Config, status: Status, error: str, executable: Executable |
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment(KernelLoad):
-    """The part of a task that a station needs; it can be sent to another process.
+    """The part of a request that a station needs; it can be sent to another process.
 
     `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
     `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
@@ -276,23 +276,22 @@ class Assignment(KernelLoad):
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    baseline: Config | None = None
-    mode: str | None = None
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
     in_turn: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
+    def of(cls, request: TuneRequest, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a request, without its search, which may be none for other processes."""
         shape = dtype = None
-        if task.named is not None:
-            shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
+        if request.named is not None:
+            shape, dtype = request.named.operation.full_shape(request.named.shape), request.named.dtype
+        common = {each.name: getattr(request, each.name) for each in fields(KernelProblem)}
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
-            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
-            members=task.space.members,
+            **common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
+            members=request.space.members,
         )  # fmt: skip
 
     def station(self, tell: Callable[[str], None]) -> Station:
@@ -301,7 +300,7 @@ class Assignment(KernelLoad):
 
 
 class Station(Protocol):
-    """Tries configs of one task, one after another, and compares the best at the end."""
+    """Tries configs of one problem, one after another, and compares the best at the end."""
 
     @property
     def facts(self) -> StationFacts:
@@ -490,17 +489,14 @@ class Stations:
         """The turns of this process, of which a first one is waited for before anything is measured."""
         return Turns(self.problem.device_name, self.options.wait)
 
-    @property
-    def _needs(self) -> idle_worker.Needs:
-        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
         """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
+        needs = idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
+        process = (idle_worker.take(needs) if self.reuse else None) or idle_worker.new(needs)
         try:
             yield process
         finally:

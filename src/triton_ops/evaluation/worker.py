@@ -4,9 +4,9 @@ Questions come through a pipe, and the process ends when the pipe is closed. The
 parent keeps the last lines of stderr.
 
 A worker that serves the next tune is as it was when it was started: its environment, folder, CPUs, umask and limits,
-the settings of Python's own modules (`standard_state.py`), torch's and NumPy's as these set them when they are
-imported, the functions of all of these, and no thread of the user's. What can be put back is put back. A worker in
-which something else has changed serves no other tune.
+the settings of Python's own modules and of torch, NumPy's as it sets them when it is imported, the functions of all of
+these, and no thread of the user's. What can be put back is put back. A worker in which something else has changed, or
+into which a task has brought torch, serves no other tune.
 
 A setting is read before any code of the user's runs, and written back afterwards where it differs. One that is not as
 it was even then, or that nothing can put back, is told by its name.
@@ -32,13 +32,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType, FunctionType
-from typing import Any, ClassVar, Protocol, TypeAlias
+from types import FunctionType
+from typing import Any, ClassVar, Protocol
 
 from triton_ops import settings
 from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator, TritonProcess
-from triton_ops.base import Host, require
+from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import Rest
@@ -90,21 +91,6 @@ def _write_environment(before: dict[str, str]) -> None:
     time.tzset()
 
 
-_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
-
-
-def _handlers() -> dict[int, _Handler]:
-    return {number: signal.getsignal(number) for number in sorted(signal.valid_signals())}
-
-
-def _write_each(
-    read: Callable[[], dict[int, Any]], write: Callable[[int, Any], object], before: dict[int, Any]
-) -> None:
-    for number, value in read().items():
-        if value != before[number] and before[number] is not None:
-            write(number, before[number])
-
-
 def _write_filters(before: tuple[Any, ...]) -> None:
     warnings.resetwarnings()
     filters: Any = warnings.filters
@@ -128,24 +114,49 @@ def _limits() -> dict[int, tuple[int, int]]:
     return {kind: resource.getrlimit(kind) for kind in kinds}
 
 
-def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
-    (gc.enable if before[0] else gc.disable)()
-    gc.set_threshold(*before[1])
+def _write_limits(before: dict[int, tuple[int, int]]) -> None:
+    for kind, limit in _limits().items():
+        if limit != before[kind]:
+            resource.setrlimit(kind, before[kind])
 
 
-def _write_traces(_: object) -> None:
-    sys.settrace(None)
-    sys.setprofile(None)
+_KINDS = ("cuda", "cpu")  # of autocast
+_TORCH: Mapping[str, Callable[[Any], object]] = {
+    "default dtype": lambda torch: torch.get_default_dtype(),
+    "default device": lambda torch: torch.get_default_device(),
+    "precision of products": lambda torch: torch.get_float32_matmul_precision(),
+    "gradients": lambda torch: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+    "anomaly detection": lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    "deterministic algorithms": lambda torch: (
+        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    ),
+    "warnings": lambda torch: torch.is_warn_always_enabled(),
+    "autocast": lambda torch: [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS],
+    "threads": lambda torch: torch.get_num_threads(),
+    "printing": lambda torch: torch._tensor_str.PRINT_OPTS,
+    "reductions in half precision": lambda torch: (
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    ),
+    "cuDNN": lambda torch: (
+        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.allow_tf32,
+    ),
+    "attention's kernels": lambda torch: (
+        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
+    ),
+}  # fmt: skip
 
 
-def _write_streams(before: tuple[Any, ...]) -> None:
-    sys.stdin, sys.stdout, sys.stderr = before
-
-
-def _write_interpreter(before: tuple[int, float, int]) -> None:
-    sys.setrecursionlimit(before[0])
-    sys.setswitchinterval(before[1])
-    sys.setdlopenflags(before[2])
+def _told_by_torch(ask: Callable[[Any], object]) -> str:
+    """A setting of torch as text; empty while torch is not imported."""
+    torch: Any = sys.modules.get("torch")
+    try:
+        return "" if torch is None else str(ask(torch))
+    except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
+        return type(error).__name__
 
 
 STANDARD: tuple[Setting, ...] = (
@@ -154,16 +165,15 @@ STANDARD: tuple[Setting, ...] = (
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
     Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
-    Setting("limits of resources", _limits, lambda before: _write_each(_limits, resource.setrlimit, before)),
-    Setting(
-        "limits of the interpreter",
-        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
+    Setting("limits of resources", _limits, _write_limits),
+    Setting("the limit of recursion", sys.getrecursionlimit, sys.setrecursionlimit),
+    Setting("the interval of threads", sys.getswitchinterval, sys.setswitchinterval),
+    Setting("flags of loading", lambda: sys.getdlopenflags(), lambda flags: sys.setdlopenflags(flags)),
+    Setting("the most digits of a number", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    *(
+        Setting(f"the handler of signal {number}", partial(signal.getsignal, number), partial(signal.signal, number))
+        for number in sorted(signal.valid_signals())
     ),
-    Setting(
-        "the most digits of a number", lambda: sys.get_int_max_str_digits(),
-        lambda most: sys.set_int_max_str_digits(most),
-    ),
-    Setting("signal handlers", _handlers, lambda before: _write_each(_handlers, signal.signal, before)),
     Setting(
         "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
@@ -171,7 +181,8 @@ STANDARD: tuple[Setting, ...] = (
     Setting(
         "an alarm", lambda: signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), lambda _: signal.alarm(0)
     ),
-    Setting("tracing", lambda: (sys.gettrace(), sys.getprofile()), _write_traces),
+    Setting("tracing", sys.gettrace, sys.settrace),
+    Setting("profiling", sys.getprofile, sys.setprofile),
     Setting("tracing of threads", lambda: (threading.gettrace(), threading.getprofile())),
     Setting(
         "decimal's context", lambda: (repr(decimal.getcontext()), repr(decimal.DefaultContext)),
@@ -183,10 +194,15 @@ STANDARD: tuple[Setting, ...] = (
     Setting("random's state", random.getstate, random.setstate),
     Setting("filters of warnings", lambda: tuple(warnings.filters), _write_filters),
     Setting("logging", _logging, _write_logging),
-    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _write_collector),
-    Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _write_streams),
+    Setting("the garbage collector", gc.isenabled, lambda on: (gc.enable if on else gc.disable)()),
+    Setting("thresholds of garbage", gc.get_threshold, lambda before: gc.set_threshold(*before)),
+    *(
+        Setting(f"sys.{name}", partial(getattr, sys, name), partial(setattr, sys, name))
+        for name in ("stdin", "stdout", "stderr")
+    ),
     Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
     Setting("how subnormal numbers are rounded", lambda: _subnormal(5e-324, 1.0)),
+    *(Setting(f"torch's {name}", partial(_told_by_torch, ask)) for name, ask in _TORCH.items()),
 )  # fmt: skip
 
 
@@ -217,50 +233,14 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
 _WATCHED = ("torch", "torch.nn.functional", "torch.linalg", "torch.cuda", "triton", "triton.language", "numpy")
 
-_KINDS = ("cuda", "cpu")  # of autocast
-_TORCH: Mapping[str, Callable[[Any], object]] = {
-    "default dtype": lambda torch: torch.get_default_dtype(),
-    "default device": lambda torch: torch.get_default_device(),
-    "precision of products": lambda torch: torch.get_float32_matmul_precision(),
-    "gradients": lambda torch: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-    "anomaly detection": lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-    "deterministic algorithms": lambda torch: (
-        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    ),
-    "warnings": lambda torch: torch.is_warn_always_enabled(),
-    "autocast": lambda torch: [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS],
-    "threads": lambda torch: torch.get_num_threads(),
-    "printing": lambda torch: torch._tensor_str.PRINT_OPTS,
-    "reductions in half precision": lambda torch: (
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-    ),
-    "cuDNN": lambda torch: (
-        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
-        torch.backends.cudnn.allow_tf32,
-    ),
-    "attention's kernels": lambda torch: (
-        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
-        torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
-    ),
-}  # fmt: skip
-_FRESH = {
-    "default dtype": "torch.float32", "default device": "cpu", "precision of products": "highest",
-    "gradients": "(True, False)", "anomaly detection": "(False, True)",
-    "deterministic algorithms": "(False, False, True)", "warnings": "False",
-}  # fmt: skip
-"""Settings as torch has them when it is imported, for a torch that was imported together with code of the user's."""
-
 _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """The settings of a process, torch's as text, and the functions and classes of modules that must stay."""
+    """The settings of a process, and the functions and classes of modules that must stay."""
 
     standard: dict[str, Any]
-    torch: dict[str, str]
     threads: frozenset[threading.Thread]
     functions: dict[str, dict[str, Any]]
 
@@ -270,7 +250,6 @@ class ProcessState:
         own = [name for name in sys.modules if name.partition(".")[0] in sys.stdlib_module_names]
         return cls(
             standard={setting.name: setting.read() for setting in STANDARD if setting.known},
-            torch=_torch(),
             threads=frozenset(threading.enumerate()),
             functions=callables_of([*(name for name in own if name != "__main__"), *_WATCHED]),
         )
@@ -284,31 +263,9 @@ class ProcessState:
             return "a thread"
         if name := replaced(self.functions):
             return name
-        return self._changed_in_torch() or _changed_in_numpy()
-
-    def _changed_in_torch(self) -> str:
-        current = _torch()
-        expected = self.torch or (_fresh() if current else {})
-        if current:
-            sys.modules["torch"].manual_seed(_TORCH_SEED)
-        return next((f"torch's {name}" for name, value in expected.items() if current.get(name) != value), "")
-
-
-def _torch() -> dict[str, str]:
-    torch: Any = sys.modules.get("torch")
-    return {} if torch is None else {name: _process_state_answer(ask, torch) for name, ask in _TORCH.items()}
-
-
-def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
-    try:
-        return str(ask(torch))
-    except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
-        return type(error).__name__
-
-
-def _fresh() -> dict[str, str]:
-    text = settings.openmp_text() or ""
-    return {**_FRESH, "threads": text if text.isdigit() else str(Host.usable_cpus())}
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(_TORCH_SEED)
+        return _changed_in_numpy()
 
 
 def _changed_in_numpy() -> str:
@@ -323,7 +280,7 @@ def _changed_in_numpy() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The question to load a task, a `Loadable` as bytes, with `changes` of some of its fields by name.
+    """The question to load a task, `packed` as bytes, with `changes` of some of its fields by name.
 
     `allocator` is the one that the user has given to Triton, packed. `imports` are packages that compilations need and
     that a worker need not have imported, such as one that has served other tunes. `surroundings` are search path,

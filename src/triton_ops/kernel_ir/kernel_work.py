@@ -216,56 +216,42 @@ class KernelWork:
 
 _PRODUCTS = ("tt.dot", "tt.dot_scaled")
 _LOOPS = ("scf.for", "scf.while")
-
-
 _COMPUTED = 0  # stands for arithmetic of floating point; operations are counted from 1
-_Dependencies: TypeAlias = frozenset[int]
-"""The products that a value had to wait for in this turn, by their numbers, and `_COMPUTED`."""
-_ByName: TypeAlias = dict[str, _Dependencies]
+_Origins: TypeAlias = dict[str, frozenset[int]]
+"""The products that values had to wait for in this turn, by their numbers, and `_COMPUTED`."""
 
 
-def product_dependencies(module: Module) -> dict[int, _Dependencies]:
+class _ProductOrigins:
     """The origin of the operands of each product, by the product's number.
 
     What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
     looked at by itself.
     """
-    by_product: dict[int, _Dependencies] = {}
-    for function in module.functions.values():
-        _block_dependencies(function.blocks, {}, by_product)
-    return by_product
+
+    def __init__(self, module: Module) -> None:
+        self.by_product: dict[int, frozenset[int]] = {}
+        for function in module.functions.values():
+            self._through(function.blocks, {})
+
+    def _through(self, blocks: Iterable[TtirBlock], values: _Origins) -> frozenset[int]:
+        """Look at blocks in order; how the operands of the last operation were made, together."""
+        last: frozenset[int] = frozenset()
+        for operation in (operation for block in blocks for operation in block.operations):
+            last = _together(operation.operands, values)
+            values.update(dict.fromkeys(operation.results, self._of(operation, last, values)))
+        return last
+
+    def _of(self, operation: TtirOperation, inputs: frozenset[int], values: _Origins) -> frozenset[int]:
+        if operation.name in _PRODUCTS:
+            self.by_product[operation.number] = _together(operation.operands[:2], values)
+            return frozenset((operation.number, _COMPUTED))
+        inner = [self._through(region, {} if operation.name in _LOOPS else values) for region in operation.regions]
+        whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
+        computed = not whole and not operation.regions and not meaning_of(operation.name).moves
+        return inputs.union(*inner, (_COMPUTED,) if computed else ())
 
 
-def _block_dependencies(
-    blocks: Iterable[TtirBlock], values: _ByName, by_product: dict[int, _Dependencies]
-) -> _Dependencies:
-    """Look at blocks in order; how the operands of the last operation were made, together."""
-    last: _Dependencies = frozenset()
-    for block in blocks:
-        for operation in block.operations:
-            last = _dependencies_of(operation.operands, values)
-            chain = _operation_dependencies(operation, values, by_product)
-            values.update(dict.fromkeys(operation.results, chain))
-    return last
-
-
-def _operation_dependencies(
-    operation: TtirOperation, values: _ByName, by_product: dict[int, _Dependencies]
-) -> _Dependencies:
-    inputs = _dependencies_of(operation.operands, values)
-    if operation.name in _PRODUCTS:
-        by_product[operation.number] = _dependencies_of(operation.operands[:2], values)
-        return frozenset((operation.number, _COMPUTED))
-    inner = [
-        _block_dependencies(region, {} if operation.name in _LOOPS else values, by_product)
-        for region in operation.regions
-    ]
-    whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
-    computed = not whole and not operation.regions and not meaning_of(operation.name).moves
-    return inputs.union(*inner, (_COMPUTED,) if computed else ())
-
-
-def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
+def _together(names: Sequence[str], values: _Origins) -> frozenset[int]:
     return frozenset().union(*(values[name] for name in names if name in values))
 
 
@@ -289,7 +275,7 @@ def _summary(
     traces: tuple[Trace, Trace], module: Module, grid: tuple[int, int, int], operands: Sequence[Operand]
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
-    (whole, beside), by_product = traces, product_dependencies(module)
+    (whole, beside), by_product = traces, _ProductOrigins(module).by_product
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}

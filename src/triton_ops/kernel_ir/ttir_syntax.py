@@ -25,7 +25,6 @@ _FUNCTION = re.compile(r'tt\.func (?:\w+ )?@"?([\w$.-]+)"?\((.*)\)')
 _ARGUMENT = re.compile(r"(%[\w$.-]+): ")
 _CALLED = re.compile(r'@"?([\w$.-]+)')
 _TARGET = re.compile(r"\^(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
-_OPENING, _CLOSING = "<({[", ">)}]"
 _WHOLE = re.compile(r"i(\d+)$")
 _LITERAL = re.compile(r"dense<([^<>]*)>|(?:^|\s)(true|false|-?[\w.+-]+)\s*$")
 _ORDER = re.compile(r"array<i32: ([\d, ]+)>")
@@ -304,16 +303,15 @@ def _result_names(text: str) -> Iterator[str]:
 
 def _split_types(text: str) -> tuple[str, str]:
     """The text before and after the last colon outside of brackets."""
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        mark = text[at]
-        if mark in _CLOSING and not (mark == ">" and text[at - 1] == "-"):
-            depth += 1
-        elif mark in _OPENING:
-            depth -= 1
-        elif mark == ":" and depth == 0:
-            return text[:at], text[at + 1 :]
-    return text, ""
+    at = text.rfind(":")
+    while at >= 0 and _open_brackets(text[at:]):
+        at = text.rfind(":", 0, at)
+    return (text, "") if at < 0 else (text[:at], text[at + 1 :])
+
+
+def _open_brackets(text: str) -> int:
+    """How many brackets a text opens beyond those that it closes; an arrow closes none."""
+    return sum(map(text.count, "<({[")) - sum(map(text.count, ">)}]")) + text.count("->")
 
 
 def _type_list(text: str) -> Iterator[Type]:
@@ -326,16 +324,11 @@ def _type_list(text: str) -> Iterator[Type]:
 
 
 def _split(text: str) -> list[str]:
-    if "," not in text:
-        return [text.strip()]
-    parts, depth, start = [], 0, 0
-    for at, mark in enumerate(text):
-        if mark in _OPENING:
-            depth += 1
-        elif mark in _CLOSING and not (mark == ">" and text[at - 1] == "-"):
-            depth -= 1
-        elif mark == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    parts.append(text[start:].strip())
-    return parts
+    """The parts between commas outside of brackets."""
+    parts: list[str] = []
+    for piece in text.split(","):
+        if parts and _open_brackets(parts[-1]):
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return [part.strip() for part in parts]

@@ -284,13 +284,14 @@ def check_contiguous(tensors: Mapping[str, Any]) -> None:
     """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
-            raise ShapeMismatchError(
-                f"{name} is not contiguous: its strides are {tuple(tensor.stride())}",
-                contiguous_stride(tensor.shape),
-                tuple(tensor.stride()),
-                name,
-                hint=f"pass {name}.contiguous()",
-            )
+            raise wrong_strides(name, tensor, "is not contiguous: its strides are {}", f"pass {name}.contiguous()")
+
+
+def wrong_strides(name: str, tensor: Any, fault: str, hint: str) -> ShapeMismatchError:
+    """The error of a tensor whose strides, which stand in `fault` for braces, are not what the kernel takes."""
+    strides = tuple(tensor.stride())
+    text = f"{name} {fault.format(strides)}"
+    return ShapeMismatchError(text, contiguous_stride(tensor.shape), strides, name, hint=hint)
 
 
 def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,18 +48,10 @@ def fixed_in_gluon(name: str, value: object) -> Constraint:
     """The constraint of a tunable of which the form in Gluon has one value."""
     return Constraint(
         f"gluon_{name.lower()}",
-        taking(lambda FORM, **own: FORM == "triton" or own[name] == value, "FORM", name),
+        lambda FORM, **own: FORM == "triton" or own[name] == value,
         f"the form in Gluon has {name}={value}, not {{{name}}}",
+        names=("FORM", name),
     )
-
-
-def taking(holds: Callable[..., bool], *names: str) -> Callable[..., bool]:
-    """A rule of a constraint with the parameters of these names."""
-    signed: Any = holds
-    signed.__signature__ = inspect.Signature(
-        [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in names]
-    )
-    return holds
 
 
 def padded(extent: int, smallest: int) -> int:
@@ -91,26 +82,6 @@ def describable(*specs: TensorSpec) -> bool:
         and spec.strides[-1] == 1
         and all(step * ITEM_BYTES[spec.dtype] % ALIGNMENT_BYTES == 0 for step in spec.strides[:-1])
         for spec in specs
-    )
-
-
-def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descriptors: bool) -> tuple[Constraint, ...]:
-    """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
-
-    `least` are the least values of the three tunables, which are always allowed.
-    """
-    rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
-    return (
-        Constraint("rows", lambda BLOCK_M: rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded M of {M}"),
-        Constraint(
-            "columns", lambda BLOCK_N: columns >= BLOCK_N, f"{{BLOCK_N}} columns are over twice the padded N of {N}"
-        ),
-        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
-        Constraint(
-            "descriptors",
-            lambda DESCRIPTORS: has_descriptors or not DESCRIPTORS,
-            f"a tensor descriptor needs {DESCRIBABLE}",
-        ),
     )
 
 

@@ -16,24 +16,11 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, expected_of, same_programs
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, by_program, same_programs
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import (
-    Arg,
-    Dtype,
-    ExitCode,
-    Facts,
-    Gpu,
-    Shape,
-    Space,
-    folder_of,
-    followed,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, followed, only_data_on_stdout, option, tell
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
@@ -127,9 +114,9 @@ def compile_command(
     ] = None,
     archs: Annotated[list[str] | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
     shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
     timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
 ) -> Facts:
@@ -156,7 +143,7 @@ def compile_command(
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
         check_filled(own_space or operation.space_for(problem), typed.space)
-        question = expected_of(operation, space=own_space, shape=extents, dtype=element)
+        question = ModelQuestion.of(operation, space=own_space, shape=extents, dtype=element)
         start = time.perf_counter()
         expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
         elapsed_s = time.perf_counter() - start
@@ -276,11 +263,11 @@ def _summary(results: list[Compiled], elapsed_s: float) -> str:
 
 def spills_command(
     target: TargetName,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     config: ConfigValues = None,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     measure: Annotated[
         bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --gpu is left out.")
     ] = None,

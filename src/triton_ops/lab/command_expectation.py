@@ -14,23 +14,11 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
-from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, expected_of, rank, same_programs
+from triton_ops.lab.ranking import GUESSED_TOO_LARGE, Expectation, ModelQuestion, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Arg,
-    CacheDir,
-    Dtype,
-    Facts,
-    Gpu,
-    Shape,
-    Space,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import Facts, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.values import Resources, Status
 
 _TERMS_SHOWN = 8
@@ -173,17 +161,17 @@ def _advice(image: Portrait) -> dict[str, str]:
 
 def explain_command(
     target: TargetName,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     config: ConfigValues = None,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     measured_ms: Annotated[
         float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     space: Annotated[bool, option("--space", "Say what may be tuned, read from the kernel, and why.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
 
@@ -199,7 +187,7 @@ def explain_command(
     with only_data_on_stdout():
         operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
         problem = operation.problem(extents, element)
-        expected = expected_of(operation, shape=extents, dtype=element)
+        expected = ModelQuestion.of(operation, shape=extents, dtype=element)
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         explained = explain(expected, whole, spec, calibration)
     if not explained.told:
@@ -276,15 +264,15 @@ def _asked(
 
 def rank_command(
     target: TargetName,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
-    gpu: Gpu = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
+    gpu: Typed.Gpu = None,
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
     every: Annotated[bool, option("--all", "Compile and show every config, so that no time is guessed.")] = False,
     jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Rank every config of TARGET by the time that the model expects, the shortest first.
 
@@ -323,11 +311,11 @@ def cliffs_command(
     target: TargetName,
     vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
     shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     config: ConfigValues = None,
-    gpu: Gpu = None,
-    cache_dir: CacheDir = None,
+    gpu: Typed.Gpu = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say at which shapes a config needs one more wave of blocks that is mostly empty.
 

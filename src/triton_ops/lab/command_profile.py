@@ -32,7 +32,7 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
 from triton_ops.lab.ptxas_log import read_ptxas
 from triton_ops.request import TuneProblem, TypedProblem
-from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
+from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
 
 CALLS = 5
@@ -286,9 +286,9 @@ class _About:
 
 def flow_command(
     target: Target,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    device: Device = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    device: Typed.Device = None,
     metrics: Metrics = "roofline",
     kernel: Kernel = "",
     launches: FewLaunches = 20,
@@ -329,7 +329,7 @@ def read_command(
         Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed, or what rocprof or Proton wrote.")
     ],
     kernel: Kernel = "",
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     flops: Flops = 0.0,
     dtype: FlopsDtype = None,
     tried: Tried = None,
@@ -374,7 +374,7 @@ def command_command(
 
 def run_command(
     program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
-    out: Out = "profile.csv", gpu: Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
+    out: Out = "profile.csv", gpu: Typed.Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
 ) -> Facts:  # fmt: skip
     """Profile a program here, and say what limits its kernels."""
     path = NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out).run()
@@ -384,9 +384,9 @@ def run_command(
 
 def call_command(
     target: Target,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    device: Device = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    device: Typed.Device = None,
     calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
 ) -> Facts:
     """Call TARGET some times, for a profiler to look at."""

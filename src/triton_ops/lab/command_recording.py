@@ -14,31 +14,11 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import TargetName
 from triton_ops.lab.recording import read_recording, record, write_recording
-from triton_ops.lab.replayed_search import (
-    LiveConditions,
-    LiveSummary,
-    PreviewAllowance,
-    ReplayPlan,
-    SpaceSummary,
-    replay_all,
-    replay_live,
-)
+from triton_ops.lab.replayed_search import LiveConditions, LiveSummary, PreviewAllowance, ReplayPlan, SpaceSummary
 from triton_ops.lab.sensitivities import Cliff, Sensitivity, cliffs, sensitivity
 from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
-from triton_ops.terminal import (
-    Arg,
-    Device,
-    Dtype,
-    ExitCode,
-    Facts,
-    Shape,
-    Space,
-    followed,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option, tell
 from triton_ops.tuner import ProgressBar
 
 _MANY = "--records"
@@ -122,7 +102,7 @@ def _replay(
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
         level, conditions = Effort.named(effort), LiveConditions(noise=noise, compilers=compilers)
-        tunes = list(_announce(replay_live(plan, level, conditions, processes, followed)))
+        tunes = list(_announce(plan.tuned(level, conditions, processes, followed)))
         facts = Facts("replay", {"effort": level.name, "spaces": [summary.as_json() for summary in tunes]})
         header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
         rows = []
@@ -132,7 +112,7 @@ def _replay(
             figures = [f"{one.within_1pct:.2f}", *regrets, f"{one.trials:.1f}", f"{one.seconds:.1f}"]
             rows.append([one.search, *figures, ends, one.file])
         return facts.table(header, rows, header[1:-2])
-    summaries = list(_announce(replay_all(plan, processes, followed)))
+    summaries = list(_announce(plan.replayed(processes, followed)))
     facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
     return facts.table(*_replay_table(summaries, plan))
 
@@ -189,12 +169,12 @@ def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list
 def record_command(
     target: TargetName,
     out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
-    space: Space = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
+    space: Typed.Space = None,
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
-    device: Device = None,
+    device: Typed.Device = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
 ) -> Facts:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""

@@ -24,42 +24,11 @@ from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import check_filled
 from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
-from triton_ops.lab.simulated_ranking import (
-    FLOORS,
-    Overlay,
-    PlacedConfig,
-    advice,
-    known_devices,
-    overlay_of,
-    table_name,
-)
-from triton_ops.lab.simulation import (
-    LARGEST,
-    LESSON,
-    WORKLOADS,
-    Simulation,
-    SizePoint,
-    Workload,
-    parse_configs,
-    simulate,
-    whole_space,
-)
+from triton_ops.lab.simulated_ranking import FLOORS, Overlay, PlacedConfig, advice, known_devices, table_name
+from triton_ops.lab.simulation import LARGEST, LESSON, WORKLOADS, Simulation, SizePoint, Workload, simulate
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Arg,
-    CacheDir,
-    Dtype,
-    Facts,
-    Json,
-    PageServer,
-    Shape,
-    Space,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-)
+from triton_ops.terminal import Facts, PageServer, Typed, folder_of, only_data_on_stdout, option, tell
 from triton_ops.tuner import Survey
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
@@ -201,7 +170,7 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     source = fields.get("source", "lesson")
     configs: Sequence[Config] = LESSON
     if source != "lesson":
-        configs = whole_space(workload) if source == "space" else parse_configs(fields.get("own", ""), workload)
+        configs = workload.whole() if source == "space" else workload.parsed(fields.get("own", ""))
     texts = fields.get("extents", "").split(",")
     for name, text in zip(workload.operation.extents, texts, strict=False):
         if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
@@ -340,14 +309,14 @@ def simulate_command(
             metavar="TARGET", help=f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."
         ),
     ] = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    dtype: Typed.Dtype = None,
+    arg: Typed.Arg = None,
     gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = "NVIDIA H200",
     config: Annotated[
         list[str] | None, option("--config", "A config; repeat it. Default: five textbook configs.", "NAME=V,NAME=V")
     ] = None,
-    space: Space = None,
+    space: Typed.Space = None,
     whole: Annotated[bool, option("--whole", "Rank the whole space, as of a TARGET always.")] = False,
     top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
     why: Annotated[int, option("--why", "The config to explain.", "RANK", min=1)] = 1,
@@ -367,8 +336,8 @@ def simulate_command(
         bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
     ] = False,
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
+    cache_dir: Typed.CacheDir = None,
+    as_json: Typed.Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each rank; nothing is run."""
     values = [TypedProblem.config([text], "--config") or {} for text in config or []]
@@ -380,7 +349,7 @@ def simulate_command(
     if sum((bool(values), typed.space is not None, whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     spec = device_spec(gpu)
-    overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
+    overlays = [Overlay.of(path, undeclared=undeclared) for path in recording or []]
     if target is not None and is_target:
         subject = TypedTarget(target, cache_dir, typed, gpu)
         simulations = [_of_target(subject, values, spec, over=over, jitter=jitter, seed=seed)]
@@ -390,7 +359,7 @@ def simulate_command(
         simulations = [
             simulate(
                 WORKLOADS[name], spec, shape=typed.shape, dtype=dtype, jitter=jitter, seed=seed,
-                configs=values or (whole_space(WORKLOADS[name], typed.space) if whole or typed.space else None),
+                configs=values or (WORKLOADS[name].whole(typed.space) if whole or typed.space else None),
             )
             for name in names
         ]  # fmt: skip

@@ -25,7 +25,7 @@ from triton_ops.cost_model import Forecast
 from triton_ops.device import Calibration, DeviceSpec, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import LaunchWork
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
@@ -227,7 +227,7 @@ def explain(question: ModelQuestion, config: Config, spec: DeviceSpec, calibrati
     others = Survey.considered(question.space) if question.declared else []
     some = random.Random(0).sample(others, min(_COMPARED, len(others)))
     try:
-        with CompilePool(ahead_of(question, spec)) as pool:
+        with CompilePool(question.compiler(spec)) as pool:
             readings = question.readings(list(dict.fromkeys([config, *some])), pool, None, _SURVEY)
             expecter = Expecter(question, spec, calibration, readings)
             (answer,) = expecter.all([config], pool)

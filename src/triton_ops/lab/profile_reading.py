@@ -139,10 +139,8 @@ class ProfileTable:
 
 def read_launches(path: str | Path) -> ProfileTable:
     """The launches in a profiler's file; `ProfileError` as of `parse_profile`, or if it is unreadable."""
-    try:
+    with ProfileError.when(f"{path} cannot be read", hint="name another file"):
         data = StoredFile(path).read(_LARGEST_BYTES)
-    except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # a shell of Windows writes UTF-16
     try:
         text = data.decode(encoding)

@@ -109,10 +109,8 @@ class PtxasLog:
 
 def read_ptxas(path: str | Path) -> PtxasLog:
     """The kernels in a file with the assembler's words; `ProfileError` if there are none."""
-    try:
+    with ProfileError.when(f"{path} cannot be read", hint="name another file"):
         text = StoredFile(path).read(_LARGEST_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
     log = parse_ptxas(text)
     if not log.kernels:
         notes = f": {'; '.join(log.notes)}" if log.notes else ""

@@ -64,6 +64,36 @@ class ModelQuestion:
     space: ConfigSpace
     work: Work | None
 
+    @classmethod
+    def of(
+        cls, target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None, *, space: Any = None, shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+    ) -> ModelQuestion:  # fmt: skip
+        """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
+        target, space = TuneProblem(target=target, space=space).parts
+        if isinstance(target, Operation):
+            if args or kwargs:
+                hint = "give shape and dtype, or give the kernel: rank(kernel)"
+                raise KernelTypeError(f"{target.name} makes its own arguments", hint=hint)
+            problem = target.problem(None if shape is None else tuple(shape), dtype)
+            kernel, arguments = target.kernel, Arguments(keyword=dict(problem.arguments))
+            configs = target.space_for(problem) if space is None else ConfigSpace.from_user(space)
+            name, work = target.name, None if target.work is None else target.work(problem)
+        else:
+            if shape is not None or dtype is not None:
+                raise KernelTypeError(
+                    "shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args"
+                )
+            if space is None:
+                raise SpaceError(
+                    "there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}"
+                )
+            kernel, arguments = FunctionKernel.as_kernel(target), Arguments(tuple(args), dict(kwargs or {}))
+            name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
+        kernel.check(configs.tunables, arguments.described(light=True))
+        return cls(name=name, kernel=kernel, arguments=arguments, space=configs, work=work)
+
     @property
     def declared(self) -> bool:
         """True if tiles are declared, which come before what is read."""
@@ -77,6 +107,14 @@ class ModelQuestion:
         if machine is None:
             return (survey or UNHURRIED).read(configs, pool.read)
         return (survey or UNHURRIED).readings(configs, machine, pool)
+
+    def compiler(self, spec: DeviceSpec) -> Compiler:
+        """The compiler of the kernel's configs; `TargetError` has the reason why there is none."""
+        target = None if spec.is_cpu else Target.of(spec)
+        compiler = Compiler.of(self.kernel, self.arguments, target, self.space.members)
+        if compiler is None:
+            raise TargetError(f"{self.name} is no kernel that Triton compiles, and declares no tiles", hint=NO_FORECAST)
+        return compiler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +354,7 @@ def rank(
     spec = device_spec(gpu)
     calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
     Machine.known(spec, calibration)
-    question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
+    question = ModelQuestion.of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     question.space.first_config()
     _, answers = expectations(question, spec, calibration, Survey.considered(question.space), top, jobs)
     if ranking := ranked(answers.values()):
@@ -337,7 +375,7 @@ def expectations(
     expecter = Expecter(question, spec, calibration)
     answers = {config: expecter.of(config) for config in configs}
     try:
-        compiler = ahead_of(question, spec)
+        compiler = question.compiler(spec)
         with CompilePool(compiler, workers=jobs) as pool:
             readings = question.readings(configs, pool, machine)
             if readings.silent and not question.declared:
@@ -389,45 +427,6 @@ def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, 
         changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
         rows.append((first, f" (the same program with {', '.join(changes)})" if changes else ""))
     return rows
-
-
-def expected_of(
-    target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
-    *, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None,
-) -> ModelQuestion:  # fmt: skip
-    """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
-    target, space = TuneProblem(target=target, space=space).parts
-    if isinstance(target, Operation):
-        if args or kwargs:
-            raise KernelTypeError(
-                f"{target.name} makes its own arguments", hint="give shape and dtype, or give the kernel: rank(kernel)"
-            )
-        problem = target.problem(None if shape is None else tuple(shape), dtype)
-        kernel, arguments = target.kernel, Arguments(keyword=dict(problem.arguments))
-        configs = target.space_for(problem) if space is None else ConfigSpace.from_user(space)
-        name, work = target.name, None if target.work is None else target.work(problem)
-    else:
-        if shape is not None or dtype is not None:
-            raise KernelTypeError(
-                "shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args"
-            )
-        if space is None:
-            raise SpaceError(
-                "there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}"
-            )
-        kernel, arguments = FunctionKernel.as_kernel(target), Arguments(tuple(args), dict(kwargs or {}))
-        name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
-    kernel.check(configs.tunables, arguments.described(light=True))
-    return ModelQuestion(name=name, kernel=kernel, arguments=arguments, space=configs, work=work)
-
-
-def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler:
-    """The compiler of the kernel's configs; `TargetError` has the reason why there is none."""
-    target = None if spec.is_cpu else Target.of(spec)
-    compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
-    if compiler is None:
-        raise TargetError(f"{expected.name} is no kernel that Triton compiles, and declares no tiles", hint=NO_FORECAST)
-    return compiler
 
 
 NO_FORECAST = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

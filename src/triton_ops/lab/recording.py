@@ -17,7 +17,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -29,24 +29,12 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
-from triton_ops.lab.ranking import UNHURRIED, ahead_of, expected_of
+from triton_ops.lab.ranking import UNHURRIED, ModelQuestion
 from triton_ops.records import Run
 from triton_ops.request import Effort
 from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.tuner import Survey, tune
-from triton_ops.values import (
-    ITEM_BYTES,
-    Argument,
-    Compiled,
-    Measurement,
-    Resources,
-    Status,
-    Tile,
-    Trial,
-    TuningResult,
-    Work,
-    dtype_name,
-)
+from triton_ops.values import ITEM_BYTES, Argument, Compiled, Measurement, Resources, Status, Trial, Work, dtype_name
 
 
 def record(
@@ -60,13 +48,9 @@ def record(
     would look like a small space.
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
-    results: list[TuningResult] = []
     effort = replace(Effort.named("exhaustive"), processes=0)  # which of tied configs wins is no part of a recording
-    for seed in range(passes):
-        results.append(
-            tune(operation, space=space, shape=shape, dtype=dtype, effort=effort, seed=seed, keep=False, **options)
-        )
-        results[-1].uninterrupted()
+    call = partial(tune, operation, space=space, shape=shape, dtype=dtype, effort=effort, keep=False, **options)
+    results = [call(seed=seed).uninterrupted() for seed in range(passes)]
     configs = operation.space_for(problem) if space is None else ConfigSpace.from_user(space)
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
@@ -98,9 +82,9 @@ def _inferred(
     machine = Machine.of(spec)
     if spec is None or machine is None:
         return None
-    expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
+    expected = ModelQuestion.of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        with CompilePool(ahead_of(expected, spec)) as pool:
+        with CompilePool(expected.compiler(spec)) as pool:
             readings = expected.readings(Survey.considered(expected.space), pool, machine, UNHURRIED)
     except TargetError:  # such as a function that is not compiled
         return None
@@ -113,12 +97,8 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
         file.write(json.dumps(Sealed(rest)).encode())
-    try:
+    with RecordingError.when(f"{path} cannot be written", hint="name a file in a folder that can be written"):
         NamedFile(path).write(packed.getvalue())
-    except OSError as error:
-        raise RecordingError(
-            f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
-        ) from error
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -380,7 +360,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
 _WIDE = "bfloat16"  # dtype of what products of 8-bit operands write
 
 
-def _product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) -> GemmTiles:
+def _product_tiles(rows: int, columns: int, inner: int, dtype: str, group: str) -> GemmTiles:
     """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]; 8-bit matrix units want B along `inner`."""
     eight_bit = ITEM_BYTES[dtype] == 1
     return GemmTiles(
@@ -395,7 +375,7 @@ def _product_work(tiles: GemmTiles) -> Work:
     return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(traffic), tiles)
 
 
-def _row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:
+def _row_work(rows: int, columns: int, dtype: str, tile_rows: str, tile_columns: str, weight: float = 1.0) -> Work:
     """The work of rows that are each read, reduced and written, as in a norm."""
     tiles = RowTiles(
         rows, columns, dtype=dtype, out_dtype=dtype, tile_rows=tile_rows, tile_columns=tile_columns, weight=weight

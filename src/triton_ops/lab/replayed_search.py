@@ -384,6 +384,10 @@ def _reach(counts: list[int | None]) -> Reach:
     return Reach(*(int(numbers[at]) if math.isfinite(numbers[at]) else None for at in places))
 
 
+_Run = TypeVar("_Run")
+Follow: TypeAlias = Callable[[Iterable[Any], int, str], Iterable[Any]]  # passes on what there is so much of
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplayPlan:
     """The replays to run."""
@@ -398,58 +402,51 @@ class ReplayPlan:
     undeclared: bool = False  # a declared work is passed over, for what was read of the kernel
     previews: PreviewAllowance = field(default_factory=PreviewAllowance)
 
+    def replayed(self, jobs: int = 1, follow: Follow = lambda runs, *_: runs) -> Iterator[SpaceSummary]:
+        """The summary of each recording and search, once its last seed has run; all files are read before any run."""
+        for path, search, runs in self._runs(_replay, jobs, follow):
+            yield summarise(path.name, search, runs, self.budgets)
+
+    def tuned(
+        self,
+        effort: Effort,
+        conditions: LiveConditions | None = None,
+        jobs: int = 1,
+        follow: Follow = lambda runs, *_: runs,
+    ) -> Iterator[LiveSummary]:
+        """The summary of simulated tunes as of `replayed`; the numbers of evaluations do not count."""
+        run = partial(_tune, effort=effort, conditions=conditions)
+        for path, search, runs in self._runs(run, jobs, follow):
+            yield summarise_live(path.name, search, runs)
+
+    def _runs(
+        self, run: Callable[[_Job], _Run], processes: int, follow: Follow
+    ) -> Iterator[tuple[Path, str, list[_Run]]]:
+        """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
+        for path in (*self.recordings, *self.records):
+            _read(path)
+        pairs = list(product(self.recordings, self.searches))
+        jobs = [_Job(self, *pair, seed) for pair in pairs for seed in range(self.seeds)]
+        with ExitStack() as stack:
+            runs: Iterable[_Run] = map(run, jobs)
+            if processes > 1:
+                pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
+                stack.enter_context(pool)
+                stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
+                with _interrupts_held():
+                    futures = [pool.submit(run, job) for job in jobs]
+                # `pool.map` cancels futures itself: a pool that lost its processes prints a trace for each of these.
+                runs = (future.result() for future in futures)
+            done = iter(follow(runs, len(jobs), "runs"))
+            for path, search in pairs:
+                yield path, search, list(islice(done, self.seeds))
+
 
 class _Job(NamedTuple):
     plan: ReplayPlan
     recording: Path
     search: str
     seed: int
-
-
-_Run = TypeVar("_Run")
-Follow: TypeAlias = Callable[[Iterable[Any], int, str], Iterable[Any]]  # passes on what there is so much of
-
-
-def replay_all(plan: ReplayPlan, jobs: int = 1, follow: Follow = lambda runs, *_: runs) -> Iterator[SpaceSummary]:
-    """The summary of each recording and search, once its last seed has run; all files are read before any run."""
-    for path, search, runs in _runs(plan, _replay, jobs, follow):
-        yield summarise(path.name, search, runs, plan.budgets)
-
-
-def replay_live(
-    plan: ReplayPlan,
-    effort: Effort,
-    conditions: LiveConditions | None = None,
-    jobs: int = 1,
-    follow: Follow = lambda runs, *_: runs,
-) -> Iterator[LiveSummary]:
-    """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
-    run = partial(_tune, effort=effort, conditions=conditions)
-    for path, search, runs in _runs(plan, run, jobs, follow):
-        yield summarise_live(path.name, search, runs)
-
-
-def _runs(
-    plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int, follow: Follow
-) -> Iterator[tuple[Path, str, list[_Run]]]:
-    """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
-    for path in (*plan.recordings, *plan.records):
-        _read(path)
-    pairs = list(product(plan.recordings, plan.searches))
-    jobs = [_Job(plan, *pair, seed) for pair in pairs for seed in range(plan.seeds)]
-    with ExitStack() as stack:
-        runs: Iterable[_Run] = map(run, jobs)
-        if processes > 1:
-            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
-            stack.enter_context(pool)
-            stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
-            with _interrupts_held():
-                futures = [pool.submit(run, job) for job in jobs]
-            # `pool.map` cancels futures itself, and a pool that lost its processes prints a trace for each of these.
-            runs = (future.result() for future in futures)
-        done = iter(follow(runs, len(jobs), "runs"))
-        for path, search in pairs:
-            yield path, search, list(islice(done, plan.seeds))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.lab.expectation import Waves, explain, portrait
-from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of, expected_of
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
 from triton_ops.lab.recording import Recording, recording_of
 from triton_ops.records import Run
 from triton_ops.space import Config, Value
@@ -83,7 +83,7 @@ def sweep(
     Cost: two seconds, and where the grid must be read about a second for each shape.
     """
     shapes = _shapes(operation, shape, axis, extents)
-    first = expected_of(operation, shape=shapes[0], dtype=dtype)
+    first = ModelQuestion.of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, calibration)
     figures = portrait(explained, spec)
     if explained.refused:
@@ -101,7 +101,7 @@ def sweep(
     at_once = figures.residents.blocks * spec.units
     points = []
     for extent, one in zip(extents, shapes, strict=True):
-        expected = expected_of(operation, shape=one, dtype=dtype)
+        expected = ModelQuestion.of(operation, shape=one, dtype=dtype)
         if is_declared:
             expectation = Expecter(expected, spec, calibration).of(explained.as_run, explained.compiled)
             points.append(_by_model(extent, expectation, spec, at_once))
@@ -138,7 +138,7 @@ def _by_model(extent: int, expectation: Expectation, spec: DeviceSpec, at_once: 
 
 def _programs(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> int:
     """The blocks of the config's largest launch, by its own grid."""
-    with CompilePool(ahead_of(expected, spec), workers=1, reuse=True) as pool:
+    with CompilePool(expected.compiler(spec), workers=1, reuse=True) as pool:
         work = pool.read(config).result()
     if not work.launches:
         raise TargetError(f"the grid cannot be told: {work.silent}", hint="triton-ops explain says more")

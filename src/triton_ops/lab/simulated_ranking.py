@@ -190,6 +190,39 @@ class Overlay:
     measured: Mapping[Config, float] = field(hash=False)  # milliseconds of each config
     failed: int  # recorded configs that did not run
 
+    @classmethod
+    def of(cls, path: Path, *, undeclared: bool = False) -> Overlay:
+        """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
+
+        `undeclared` takes the work that was read of the kernel even where some is declared.
+
+        Raises:
+            RecordingError: The file cannot be read, or does not tell what its kernel does.
+            DeviceError: The model does not know the device.
+        """
+        recording = read_recording(path)
+        spec = device_spec(recording.device)
+        Machine.known(spec)
+        work = _work(path, recording, undeclared)
+        readings = work if isinstance(work, Readings) else None
+        question = ModelQuestion(
+            name=recording.title, kernel=NO_KERNEL, arguments=Arguments(), space=recording.space,
+            work=None if isinstance(work, Readings) else work,
+        )  # fmt: skip
+        expecter = Expecter(question, spec, None, readings)
+        assert expecter.model is not None
+        own = expecter.model.work
+        is_rows = own.flops == 0 if readings is not None else isinstance(own.tiles, (RowTiles, ElementTiles))
+        times = {config: trial.median_ms for config, trial in recording.trials.items() if trial.ok}
+        overlay = cls(
+            file=path.name, title=recording.title, spec=spec, inferred=readings is not None,
+            kind="rows" if is_rows else "products", expectations=[expecter.of(config) for config in times],
+            measured=times, failed=len(recording.trials) - len(times),
+        )  # fmt: skip
+        if len(overlay.pairs) < 2:
+            raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
+        return overlay
+
     @cached_property
     def standings(self) -> list[PlacedConfig]:
         """The configs in the order in which they are expected to be fast."""
@@ -237,39 +270,6 @@ class Overlay:
                 for one in self.expectations
             ],
         }  # fmt: skip
-
-
-def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
-    """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
-
-    `undeclared` takes the work that was read of the kernel even where some is declared.
-
-    Raises:
-        RecordingError: The file cannot be read, or does not tell what its kernel does.
-        DeviceError: The model does not know the device.
-    """
-    recording = read_recording(path)
-    spec = device_spec(recording.device)
-    Machine.known(spec)
-    work = _work(path, recording, undeclared)
-    readings = work if isinstance(work, Readings) else None
-    question = ModelQuestion(
-        name=recording.title, kernel=NO_KERNEL, arguments=Arguments(), space=recording.space,
-        work=None if isinstance(work, Readings) else work,
-    )  # fmt: skip
-    expecter = Expecter(question, spec, None, readings)
-    assert expecter.model is not None
-    own = expecter.model.work
-    is_rows = own.flops == 0 if readings is not None else isinstance(own.tiles, (RowTiles, ElementTiles))
-    times = {config: trial.median_ms for config, trial in recording.trials.items() if trial.ok}
-    overlay = Overlay(
-        file=path.name, title=recording.title, spec=spec, inferred=readings is not None,
-        kind="rows" if is_rows else "products", expectations=[expecter.of(config) for config in times],
-        measured=times, failed=len(recording.trials) - len(times),
-    )  # fmt: skip
-    if len(overlay.pairs) < 2:
-        raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
-    return overlay
 
 
 def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings:

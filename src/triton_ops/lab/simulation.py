@@ -16,24 +16,8 @@ from typing import Any
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.exceptions import (
-    SettingsError,
-    ShapeMismatchError,
-    SpaceError,
-    TargetError,
-    TritonKernelError,
-    UnknownTunableError,
-)
-from triton_ops.lab.ranking import (
-    NO_FORECAST,
-    Expectation,
-    Expecter,
-    ModelQuestion,
-    ahead_of,
-    by_program,
-    expectations,
-    expected_of,
-)
+from triton_ops.exceptions import SettingsError, ShapeMismatchError, SpaceError, TargetError, UnknownTunableError
+from triton_ops.lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
 from triton_ops.lab.recording import textbook_work
 from triton_ops.lab.sensitivities import in_order
 from triton_ops.lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
@@ -109,6 +93,41 @@ class Workload:
         message = f"{self.operation.name} has no extent {extent!r}; it has {', '.join(names)}"
         raise ShapeMismatchError(message, names, extent, hint="name one of them")
 
+    def whole(self, values: Mapping[str, Any] | None = None) -> list[Config]:
+        """All configs of a textbook's own space with other values; `SpaceError` if they are too many."""
+        own = self.operation.space
+        assert isinstance(own, ConfigSpace)
+        space = ConfigSpace({**own.tunables, **(values or {})})
+        if (configs := space.all_configs(MOST_CONFIGS)) is None:
+            raise SpaceError(f"the space has {space.size.total:,} configs; the most is {MOST_CONFIGS:,}",
+                             hint="leave values out")  # fmt: skip
+        return configs
+
+    def parsed(self, text: str) -> list[Config]:
+        """The configs of a text with one on each line, such as `BM=128 BN=64 BK=32`; `SettingsError` without one."""
+        configs = []
+        for number, line in enumerate(text.splitlines(), 1):
+            if parts := line.replace(",", " ").split():
+                try:
+                    configs.append(Config(TypedProblem.config(parts, "config") or {}))
+                    self.check(configs[-1:])
+                except SpaceError as error:
+                    raise SettingsError(f"Line {number}: {error.message}", hint=error.hint) from error
+        if not configs:
+            raise SettingsError("There is no config to rank")
+        return configs
+
+    def check(self, configs: Sequence[Config]) -> None:
+        """Raise unless there are so many configs of a textbook's at most, each with its sides and no other tunables."""
+        if len(configs) > MOST_CONFIGS:
+            raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
+        own, names = self.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *self.others)
+        if unknown := dict.fromkeys(name for config in configs for name in config if name not in names):
+            message = f"{own} has no tunable {', '.join(unknown)}; it has {', '.join(names)}"
+            raise UnknownTunableError(message, hint="correct the name")
+        if missing := dict.fromkeys(name for config in configs for name in self.least if name not in config):
+            raise SpaceError(f"a config has no {', '.join(missing)}: {self.sides}", hint="give every config a value")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
@@ -143,7 +162,7 @@ class Simulation:
     def question(self) -> ModelQuestion:
         """The problem for which the model is asked."""
         space = self.workload.space
-        return expected_of(self.workload.operation, shape=self.shape or None, dtype=self.dtype, space=space)
+        return ModelQuestion.of(self.workload.operation, shape=self.shape or None, dtype=self.dtype, space=space)
 
     @cached_property
     def _expected(self) -> tuple[Expecter, dict[Config, Expectation]]:
@@ -232,7 +251,7 @@ class Simulation:
         """What makes expectations at another shape, for which a kernel that declares no work is read anew."""
         if question.declared:
             return Expecter(question, self.spec, self.calibration)
-        with CompilePool(ahead_of(question, self.spec), reuse=True) as pool:
+        with CompilePool(question.compiler(self.spec), reuse=True) as pool:
             readings = question.readings(self.compared, pool, Machine.known(self.spec, self.calibration))
             return Expecter(question, self.spec, self.calibration, readings)
 
@@ -272,7 +291,7 @@ def simulate(
     workload.operation.problem(whole, dtype)  # which refuses what is not one
     taken = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
-        _check_configs(workload, taken)
+        workload.check(taken)
     Machine.known(spec)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
@@ -282,43 +301,6 @@ def simulate(
         dtype=dtype_name(dtype) if dtype else next(iter(workload.operation.dtypes), None),
         factors=[math.exp(rng.gauss(0, jitter)) for _ in taken] if jitter else (),
     )  # fmt: skip
-
-
-def whole_space(workload: Workload, values: Mapping[str, Any] | None = None) -> list[Config]:
-    """All configs of a textbook's space with other values; `SpaceError` if they are too many."""
-    own = workload.operation.space
-    assert isinstance(own, ConfigSpace)
-    space = ConfigSpace({**own.tunables, **(values or {})})
-    if (configs := space.all_configs(MOST_CONFIGS)) is None:
-        raise SpaceError(f"the space has {space.size.total:,} configs; the most is {MOST_CONFIGS:,}",
-                         hint="leave values out")  # fmt: skip
-    return configs
-
-
-def parse_configs(text: str, workload: Workload) -> list[Config]:
-    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`; `SettingsError` without one."""
-    configs = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if parts := line.replace(",", " ").split():
-            try:
-                configs.append(Config(TypedProblem.config(parts, "config") or {}))
-                _check_configs(workload, configs[-1:])
-            except TritonKernelError as error:
-                raise SettingsError(f"Line {number}: {error.message}", hint=error.hint) from error
-    if not configs:
-        raise SettingsError("There is no config to rank")
-    return configs
-
-
-def _check_configs(workload: Workload, configs: Sequence[Config]) -> None:
-    if len(configs) > MOST_CONFIGS:
-        raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
-    own, names = workload.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *workload.others)
-    if unknown := dict.fromkeys(name for config in configs for name in config if name not in names):
-        message = f"{own} has no tunable {', '.join(unknown)}; it has {', '.join(names)}"
-        raise UnknownTunableError(message, hint="correct the name")
-    if missing := dict.fromkeys(name for config in configs for name in workload.least if name not in config):
-        raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")
 
 
 _THREADS = 1024  # most of one block

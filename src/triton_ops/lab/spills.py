@@ -19,7 +19,7 @@ from triton_ops.device import Residents, Target, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
-from triton_ops.lab.ranking import expected_of
+from triton_ops.lab.ranking import ModelQuestion
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
@@ -313,7 +313,7 @@ def cure_spills(
     goal = Target.of(probe()) if arch is None else Target.named(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
-    expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
+    expected = ModelQuestion.of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     compiler = Compiler.of(expected.kernel, expected.arguments, goal, expected.space.members)
     if compiler is None:
         raise TargetError(

@@ -24,20 +24,14 @@ import typer
 from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
-from triton_ops.exceptions import (
-    DeviceError,
-    KernelTypeError,
-    MissingDependencyError,
-    TargetError,
-    TritonKernelError,
-)
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import source_text
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
-from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, followed, only_data_on_stdout, option
+from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -67,12 +61,12 @@ def lint_command(
         int | None, option("--jobs", "Files that are read at a time; default all CPUs.", "N", min=1)
     ] = None,
     strict: Annotated[bool, option("--strict", "End with 5 too if a rule is undecided.")] = False,
-    gpu: Gpu = None,
+    gpu: Typed.Gpu = None,
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
-    shape: Shape = None,
-    arg: Arg = None,
+    shape: Typed.Shape = None,
+    arg: Typed.Arg = None,
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -178,6 +172,8 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if "@" in text.partition(":")[2]:
         asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = asked.operation(", which launches no kernel")
+        if isinstance(launch, dispatch.NotedOperation) and launch.has_list:  # what its list may lack is around it
+            launch = replace(asked, widen=True).operation("")
         return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]

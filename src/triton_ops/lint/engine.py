@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FunctionType
@@ -27,14 +27,13 @@ from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
-from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
+from triton_ops.lint.findings import Finding, LintReport, Rule, Undecided, merge_reports
 from triton_ops.lint.island import island_of, parsed_file, root_of, source_text, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules import addresses, compiled_costs, launching, masks, sums
-from triton_ops.lint.rules.base import Rule
 from triton_ops.processes import Threads
 
 RULES: tuple[Rule, ...] = (
@@ -42,7 +41,7 @@ RULES: tuple[Rule, ...] = (
     launching.missing_constexpr, launching.over_specialised, compiled_costs.register_spill,
     addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.changed_global,
     launching.static_grid, addresses.offset_overflow, sums.no_tensor_core, compiled_costs.narrow_access,
-    compiled_costs.lost_occupancy, addresses.outside_tensor, addresses.never_written,
+    compiled_costs.lost_occupancy, addresses.outside_tensor, addresses.never_written, compiled_costs.short_list,
 )  # fmt: skip
 
 
@@ -205,10 +204,7 @@ def lint_each(
         with contextlib.suppress(Empty):
             while True:
                 target, options, is_one_of_many, future = waiting.get_nowait()
-                try:
-                    future.set_result(_report_of(target, options, kept, is_one_of_many))
-                except BaseException as error:  # noqa: BLE001 - it is raised where the report is asked for
-                    future.set_exception(error)
+                Threads.settle(future, partial(_report_of, target, options, kept, is_one_of_many))
 
     for _ in range(min(len(reports), jobs or Host.usable_cpus())):
         Threads.begin(threading.Thread(target=serve, daemon=True))
@@ -330,8 +326,10 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    guesses = launched_as(operation, Target.named(READ_FOR)) if isinstance(operation, Operation) else {}
-    readings = [replace(_reading_of(one), guesses=guesses.get(id(innermost_kernel(one)), ())) for one in kernels]
+    launch = operation if isinstance(operation, Operation) else None
+    guesses = {} if launch is None else launched_as(launch, Target.named(READ_FOR))
+    several = ((_reading_of(one), guesses.get(id(innermost_kernel(one)), ())) for one in kernels)
+    readings = [replace(reading, guesses=own, operation=launch) for reading, own in several]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
 

@@ -68,27 +68,28 @@ class Island:
             self._run(statement)
 
     def _run(self, statement: ast.stmt) -> None:
+        where = f"line {statement.lineno} of {self.path}"
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            self._import(statement)
+            for alias in statement.names:
+                with self._noting(statement, [alias.asname or alias.name.partition(".")[0]]):
+                    STEPS.begin(f"import of {alias.name} in {where}")
+                    with _importable_neighbours(self.path), _compiled_kernels():
+                        self._module.__dict__.update(self._imported(statement, alias))
             return
-        try:
-            STEPS.begin(f"line {statement.lineno} of {self.path}")
+        with self._noting(statement, bound_names(statement)):
+            STEPS.begin(where)
             code = compile(ast.Module([statement], []), str(self.path), "exec")
             with _compiled_kernels():
                 exec(code, self._module.__dict__)
-        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the file's own code: its failure is the answer for these names
-            for name in bound_names(statement):
-                self.failures[name] = _failure(statement, error)
 
-    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
-        for alias in statement.names:
-            bound = alias.asname or alias.name.partition(".")[0]
-            try:
-                STEPS.begin(f"import of {alias.name} in line {statement.lineno} of {self.path}")
-                with _importable_neighbours(self.path), _compiled_kernels():
-                    self._module.__dict__.update(self._imported(statement, alias))
-            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
-                self.failures[bound] = _failure(statement, error)
+    @contextlib.contextmanager
+    def _noting(self, statement: ast.stmt, names: Iterable[str]) -> Iterator[None]:
+        """Inside, a failure of a statement is that of the names that it defines."""
+        try:
+            yield
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the file's own code: its failure is the answer for these names
+            reason = str(error) if isinstance(error, LostStepError) else CandidateError.one_line(error)
+            self.failures.update(dict.fromkeys(names, f"line {statement.lineno} fails: {reason}"))
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
@@ -109,11 +110,6 @@ class Island:
         if not hasattr(module, alias.name):
             return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
         return {bound: getattr(module, alias.name)}
-
-
-def _failure(statement: ast.stmt, error: BaseException) -> str:
-    reason = str(error) if isinstance(error, LostStepError) else CandidateError.one_line(error)
-    return f"line {statement.lineno} fails: {reason}"
 
 
 class _Lazy(ModuleType):

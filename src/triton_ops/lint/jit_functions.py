@@ -15,27 +15,10 @@ from typing import Any, NamedTuple
 from triton_ops.backend import KernelSource, Layers, last_name
 from triton_ops.lint.island import Island, bound_names, used_names
 
-_MOST_LAYERS = 16
 
-
-def innermost_kernel(layer: Any) -> Any:
+def innermost_kernel(function: Any) -> Any:
     """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
-    *_, last = decorator_layers(layer)
-    return last if _is_bare(last) else None
-
-
-def decorator_layers(layer: Any) -> Iterator[Any]:
-    """A decorated kernel with what is inside of it, down to the JIT function."""
-    for _ in range(_MOST_LAYERS):
-        yield layer
-        inner = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
-        if _is_bare(layer) or inner is None:
-            return
-        layer = inner
-
-
-def _is_bare(layer: Any) -> bool:
-    return Layers.is_jit(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
+    return next(filter(Layers.is_jit, Layers.inside(function)), None)
 
 
 def parameters_of(function: ast.AST) -> list[ast.arg]:
@@ -163,7 +146,7 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
     heuristics: dict[str, Any] = {}
     key: tuple[str, ...] | None = None
     prunes = False
-    for layer in decorator_layers(decorated):
+    for layer in Layers.inside(decorated):
         for config in getattr(layer, "configs", None) or ():
             of_launches = ("num_warps", "num_stages", "maxnreg")
             options = {name: value for name in of_launches if (value := getattr(config, name, None))}

@@ -166,6 +166,7 @@ class KernelReading(SourceValues):
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
+    operation: Operation | None = None  # that launches it, where one was named
     run: RunRecord | None = None  # None if no run was asked for
     failures: str = ""  # names of the file that it uses and that could not be had, with the reasons
     _facts: dict[str, KernelFacts | str] = field(init=False, repr=False, default_factory=dict)  # by the guess

@@ -116,14 +116,13 @@ class _Tune:
         Threads.begin(self.thread)
 
     def _run(self, place: JobPlace, held_s: float) -> None:
-        try:
+        def tune() -> TuningResult:
             self.gate.hold(held_s)
             self.gate.check()
-            result = self.job.tune(place)
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
+            result: TuningResult = self.job.tune(place)
+            return result
+
+        Threads.settle(self.future, tune)
         self._ready(self.job.name, True)  # whatever it was waited for comes no more
 
 

@@ -245,8 +245,7 @@ def as_problem(item: Any) -> TuneProblem:
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is only checked; problems whose records have one key have jobs of one name."""
     each = options.each
-    request = problem.measurable(seed=each.seed)
-    request.task()
+    request = problem.measurable(seed=each.seed).checked()
     key, stations = request.key, Stations(problem=request, options=each)
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well

@@ -159,7 +159,7 @@ class Measurer:
     """
 
     def __init__(self, threads: str | None = None) -> None:
-        settings.set_openmp_text(threads)
+        settings.set_variable("OMP_NUM_THREADS", threads)
         self._calls: queue.Queue[Call] = queue.Queue()
         self._heard = False
 

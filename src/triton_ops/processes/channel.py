@@ -4,10 +4,6 @@ The code that is tried runs in the other process and can write into every descri
 therefore read as far as it is there, without waiting for more than a time limit, and is taken for a message only if its
 head and its checksum are right. This finds faults; it is no protection from code that wants to deceive.
 
-A pipe holds some KiB, so that two processes take turns thousands of times for tensors of some hundred MB: 140 MB took
-1.3 s on a virtual machine that is slow to wake a process. What is large goes to the other process in a file in memory
-that both have open, and only its head through the pipe.
-
 A container that is paused, a job that is suspended and a group that is stopped take no time from any process in them,
 but the system's clocks go on. A limit that passed meanwhile says nothing of the process that is waited for. The clock
 is therefore looked at again and again, and what lies between two looks counts at most a second.
@@ -15,7 +11,6 @@ is therefore looked at again and again, and what lies between two looks counts a
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import select
@@ -58,12 +53,10 @@ class AwakeClock:
         return True
 
 
-_HEAD = struct.Struct("!4sQI")  # the mark, the number of bytes of the content, and their checksum or their file
+_HEAD = struct.Struct("!4sQI")  # the mark, the number of bytes of the content, and their checksum
 _MARK = b"\xf1\xd5\x0b\x9e"  # unlikely in text
-_IN_FILE = b"\xf1\xd5\x0b\x9f"  # the content is in the file whose descriptor takes the checksum's place
 _MOST_BYTES = 1 << 30  # of an answer
 _PART = 1 << 16
-_LARGE_BYTES = 1 << 20  # what goes through the file, if there is one
 
 
 class GarbledError(Exception):
@@ -78,13 +71,12 @@ class GarbledError(Exception):
 class Channel:
     """This process's end of a connection: it never waits without a limit, and never reads what is no message.
 
-    It closes its descriptors, which may be one. `file` is a file in memory for what is large, which the other process
-    has under the same number; -1 if there is none. On a `duplex` connection either side sends when it likes, and one
+    It closes its descriptors, which may be one. On a `duplex` connection either side sends when it likes, and one
     thread may send while another one receives.
     """
 
-    def __init__(self, incoming: int, outgoing: int, file: int = -1, *, duplex: bool = False) -> None:
-        self._in, self._out, self._file = incoming, outgoing, file
+    def __init__(self, incoming: int, outgoing: int, *, duplex: bool = False) -> None:
+        self._in, self._out = incoming, outgoing
         self._duplex, self._closing = duplex, threading.Lock()
         self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
@@ -103,9 +95,7 @@ class Channel:
         self._open()
         if not self._duplex and (self._arrived_bytes or self._part()):
             raise GarbledError("bytes that nobody had asked for")
-        content = pickle.dumps(message)
-        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._put_into_file(content) else _frame(content)
-        self._unsent = [memoryview(part) for part in parts]
+        self._unsent = [memoryview(part) for part in _framed(message)]
         self._write()
 
     def finish(self, clock: AwakeClock, until: float) -> None:
@@ -139,28 +129,14 @@ class Channel:
     def close(self) -> None:
         """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
         with self._closing:  # a number that is closed twice may be another file's by then
-            descriptors = {self._in, self._out, self._file} - {-1}
-            self._in = self._out = self._file = -1
+            descriptors = {self._in, self._out} - {-1}
+            self._in = self._out = -1
         for descriptor in descriptors:
             os.close(descriptor)
 
     def _open(self) -> None:
         if self._in < 0:
             raise BrokenPipeError("it was ended before")
-
-    def _put_into_file(self, content: bytes) -> bool:
-        """Put large content into the file, which the other process has read and emptied before it answered."""
-        if self._file < 0 or self._duplex or len(content) < _LARGE_BYTES:
-            return False
-        rest, place = memoryview(content), 0
-        try:
-            while rest:
-                count = os.pwrite(self._file, rest, place)
-                rest, place = rest[count:], place + count
-        except OSError:  # no memory is left for a second copy; the pipe needs none
-            os.ftruncate(self._file, 0)
-            return False
-        return True
 
     def _write(self) -> None:
         while self._unsent:
@@ -208,7 +184,7 @@ class ChildsEnd:
 
     def send(self, message: Any) -> None:
         """Send a message."""
-        for part in _frame(pickle.dumps(message)):
+        for part in _framed(message):
             rest = memoryview(part)
             while rest:
                 rest = rest[os.write(self._out, rest) :]
@@ -218,22 +194,13 @@ class ChildsEnd:
         head = self._in.read(_HEAD.size)
         if len(head) < _HEAD.size:
             raise EOFError
-        mark, length, file = _HEAD.unpack(head)
-        if mark == _IN_FILE:
-            return _take(file, length)
+        _, length, _ = _HEAD.unpack(head)
         content = self._in.read(length)
         if len(content) < length:
             raise EOFError
         return pickle.loads(content)
 
 
-def _frame(content: bytes) -> tuple[bytes, bytes]:
+def _framed(message: Any) -> tuple[bytes, bytes]:
+    content = pickle.dumps(message)
     return _HEAD.pack(_MARK, len(content), zlib.crc32(content)), content
-
-
-def _take(file: int, length: int) -> Any:
-    os.set_inheritable(file, False)
-    with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:
-        message = pickle.loads(content)
-    os.ftruncate(file, 0)
-    return message

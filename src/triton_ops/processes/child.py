@@ -4,9 +4,6 @@ The child imports this package and its heavy dependencies with the standard libr
 then takes over the surroundings of its parent: a file `json.py` of the user's, next to the one that holds a kernel,
 must not be imported in place of the standard library's.
 
-Linux ends a child that asks for it together with the thread that started it, not with the process. A tune in a thread
-of the user's, or of a run of many problems, would take the process that it leaves to the next tune with it.
-
 In a program that has closed its standard streams, as a daemon does, new files get the numbers 0, 1 and 2. A child would
 lose them to its own standard streams, and what this program prints would be written into them.
 
@@ -33,7 +30,6 @@ import ctypes
 import gc
 import json
 import os
-import queue
 import signal
 import socket
 import struct
@@ -112,21 +108,6 @@ def _is_fresh(cached: Path, source: Path) -> bool:
 
 Made = TypeVar("Made")
 
-_guard = threading.Lock()
-_calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
-
-
-def started_to_last(start: Callable[[], Made]) -> Made:
-    """The result of `start`, called in a thread that lasts as long as this process; what it raises is raised here.
-
-    In the main thread it is called at once. Raises `RuntimeError` where the thread cannot be started.
-    """
-    if threading.current_thread() is threading.main_thread():
-        return start()
-    future: Future[Made] = Future()
-    _starter_calls().put((future, start))
-    return future.result()
-
 
 class Threads(ThreadPoolExecutor):
     """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
@@ -138,6 +119,14 @@ class Threads(ThreadPoolExecutor):
             thread.start()
         except RuntimeError as error:
             raise _no_thread(error) from error
+
+    @staticmethod
+    def settle(future: Future[Made], make: Callable[[], Made]) -> None:
+        """Give a future what is made, or what is raised meanwhile, which whoever asks for the result raises."""
+        try:
+            future.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - as above
+            future.set_exception(error)
 
     def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
         """As of the class above."""
@@ -154,38 +143,9 @@ def _no_thread(error: RuntimeError) -> DeviceError:
     return DeviceError(f"no thread can be started: {error}", hint=hint)
 
 
-def _starter_calls() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
-    global _calls
-    with _guard:
-        if _calls is None:
-            calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(calls,), name="triton-ops starter", daemon=True).start()
-            _calls = calls  # only where the thread is there that serves it
-        return _calls
-
-
-def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
-    while True:
-        future, start = calls.get()
-        try:
-            future.set_result(start())
-        except BaseException as error:  # noqa: BLE001 - the thread that asked raises it
-            future.set_exception(error)
-        del future, start  # nothing is held while the thread waits
-
-
-def _forget() -> None:
-    """Forget the thread, in a forked child, where it is not."""
-    global _guard, _calls
-    _guard, _calls = threading.Lock(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
 _FIRST = 3
-_MOST = 65_536
+_MOST = 65_536  # descriptors: a process that has just begun has few
+_PIPE_BYTES = 1 << 20  # the most that Linux gives to every user
 
 
 def _check_system() -> None:
@@ -197,9 +157,15 @@ def _check_system() -> None:
 
 
 def pipe() -> tuple[int, int]:
-    """A pipe to a new process: a descriptor to read from, and one to write to."""
+    """A pipe to a new process: a descriptor to read from, and one to write to.
+
+    With the usual 64 KiB two processes take turns thousands of times for tensors of some hundred MB: 140 MB took 1.3 s
+    on a virtual machine that is slow to wake a process.
+    """
     _check_system()
     reader, writer = _move(*os.pipe())
+    with contextlib.suppress(AttributeError, OSError):  # no Linux, or this user has many pipes
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return reader, writer
 
 
@@ -215,21 +181,6 @@ def file_without_a_name() -> IO[bytes]:
     """A temporary file that is gone when it is closed."""
     with tempfile.TemporaryFile() as file:
         return os.fdopen(_other(file.fileno()), "w+b")
-
-
-def file_in_memory() -> int:
-    """The descriptor of an empty file in memory without a name; -1 where the system has none."""
-    try:
-        return _move(os.memfd_create("triton_ops"))[0]
-    except (AttributeError, OSError):
-        return -1
-
-
-def close_all() -> None:
-    """Close all descriptors of this process; where none are listed, those up to a number that programs hardly reach."""
-    for descriptor in Process.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
 
 
 def _move(*descriptors: int) -> list[int]:
@@ -492,7 +443,7 @@ def guarded(leftovers: Leftovers) -> None:
         return
     try:
         os.setpgid(0, 0)
-        close_all()  # an open end in the guard would keep pipes open
+        os.closerange(0, _MOST)  # an open end in the guard would keep pipes open
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
         if os.getppid() == me:

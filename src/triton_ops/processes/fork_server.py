@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import IO, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from triton_ops import settings
 from triton_ops.base import TemporaryFolder
@@ -48,13 +48,11 @@ from triton_ops.processes.child import (
     socket_pair,
 )
 
-
-class _Lives(Protocol):
-    @property
-    def alive(self) -> bool: ...
+if TYPE_CHECKING:
+    from triton_ops.processes.worker_process import WorkerProcess
 
 
-Process = TypeVar("Process", bound=_Lives)
+Process = TypeVar("Process", bound="ForkServer | WorkerProcess")
 
 
 @dataclass(eq=False)

@@ -3,6 +3,10 @@
 The worker is a new interpreter with its own imports. `multiprocessing` would run the caller's script again in it, and
 most scripts tune at their top level. The worker has a process group of its own, so that Ctrl-C reaches only the caller,
 which then ends the worker; and it dies with its caller, however the caller ends (`Child`).
+
+Linux ends a child that asks for it together with the thread that started it, not with the process. A tune in a thread
+of the user's, or of a run of many problems, would take the process that it leaves to the next tune with it. So the
+thread that starts a worker lasts as long as that, and reads its output meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -34,11 +40,9 @@ from triton_ops.processes.child import (
     die_with,
     end_family,
     environment,
-    file_in_memory,
     import_heavy,
     new_mark,
     pipe,
-    started_to_last,
 )
 
 _LINES = 20  # of a worker's output that are kept
@@ -174,7 +178,7 @@ class WorkerProcess:
 
     def _start(
         self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int]:
         """Start the process, and the thread that reads its output; the descriptors of its connection.
 
         `undo` has what a failure is to undo.
@@ -185,27 +189,24 @@ class WorkerProcess:
             answers, answers_in = _pipe(undo, theirs)
             questions_out, questions = _pipe(theirs, undo)
             lines, lines_in = _pipe(undo, theirs)
-            file = file_in_memory()
-            if file >= 0:
-                undo.callback(os.close, file)
             there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
             inherited = environment({**own, **changes}, self._family, self._temporary.path)
-            self._process = started_to_last(
-                lambda: subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
-                    pass_fds=there if file < 0 else (*there, file), start_new_session=True, env=inherited,
-                )
+            start = partial(
+                subprocess.Popen, words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
+                pass_fds=there, start_new_session=True, env=inherited,
             )  # fmt: skip
+            self._lines: deque[str] = deque(maxlen=_LINES)
+            started: Future[subprocess.Popen[bytes]] = Future()
+            self._listener = threading.Thread(target=self._listen, args=(start, started, lines), daemon=True)
+            self._listener.start()
+            self._process = started.result()
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
-        self._lines: deque[str] = deque(maxlen=_LINES)
-        self._listener = threading.Thread(target=self._listen, args=(lines,), daemon=True)
-        self._listener.start()
-        return answers, questions, file
+        return answers, questions
 
     @property
     def pid(self) -> int:
@@ -341,11 +342,21 @@ class WorkerProcess:
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
 
-    def _listen(self, descriptor: int) -> None:
-        """Keep the last lines of the worker's output; a full pipe that nobody reads would stop the worker."""
+    def _listen(
+        self, start: Callable[[], subprocess.Popen[bytes]], started: Future[subprocess.Popen[bytes]], descriptor: int
+    ) -> None:
+        """Start the worker, and keep the last lines of its output until it ends: a full pipe would stop it."""
+        try:
+            process = start()
+        except Exception as error:  # noqa: BLE001 - whoever waits for the worker raises it
+            started.set_exception(error)
+            return
+        started.set_result(process)
         with open(descriptor, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self._lines.append(" ".join(line.split())[:200])
+        with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before Python 3.13; it has been waited for
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its output may end before it
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:

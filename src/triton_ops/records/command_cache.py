@@ -24,7 +24,7 @@ from triton_ops.records.misses import Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, DirectoryStore, Store, open_store, parse_object
 from triton_ops.settings import expanded
-from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[
@@ -35,7 +35,7 @@ _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(which: Which = None, cache_dir: CacheDir = None) -> Facts:
+def show_command(which: Which = None, cache_dir: Typed.CacheDir = None) -> Facts:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
@@ -209,12 +209,8 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
     bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = expanded(path)
-    try:
+    with CacheError.when(f"{target} cannot be written", hint="name a file in a folder that can be written"):
         NamedFile(target).write(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise CacheError(
-            f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
-        ) from error
     return len(contents)
 
 
@@ -249,10 +245,10 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
 
 def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
+    with CacheError.when(f"{path} cannot be read", hint="name an exported file"):
+        text = NamedFile(path).read(_LARGEST_BYTES)
     try:
-        bundle = parse_object(NamedFile(path).read(_LARGEST_BYTES))
-    except OSError as error:
-        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
+        bundle = parse_object(text)
     except CacheError as error:
         raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
     if bundle.get("kind") != KIND:
@@ -283,7 +279,7 @@ _MISSES_NUMBERS = ("count", "expected ms")
 def remove_command(
     which: Which = None,
     everything: Annotated[bool, option("--all", "Remove every record.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Remove records; files that are not ours stay."""
     records = _to_remove(which, everything, cache_dir)
@@ -295,7 +291,7 @@ def remove_command(
     return facts if records else tell_nothing(facts, which, cache_dir)
 
 
-def path_command(cache_dir: CacheDir = None) -> Facts:
+def path_command(cache_dir: Typed.CacheDir = None) -> Facts:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
@@ -305,7 +301,7 @@ def path_command(cache_dir: CacheDir = None) -> Facts:
 def export_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
     which: Which = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
@@ -320,17 +316,14 @@ def export_command(
 def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
     replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Take in the records of an exported file."""
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
     imported = import_records(file, store, replace=replace)
-    return Facts("imported records", {
-        "added": list(imported.added), "replaced": list(imported.replaced), "skipped": dict(imported.skipped),
-        "devices": dict(imported.devices),
-    }).lines(
+    return Facts("imported records", vars(imported)).lines(
         str(imported),
         *(f"  {entry}: {reason}" for entry, reason in imported.skipped.items()),
         *_places(imported.devices.values()),
@@ -360,7 +353,7 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 
 def misses_command(
-    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: CacheDir = None
+    clear: Annotated[bool, option("--clear", "Empty the list.")] = False, cache_dir: Typed.CacheDir = None
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)

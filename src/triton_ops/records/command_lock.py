@@ -25,7 +25,7 @@ from triton_ops.records.misses import Misses
 from triton_ops.records.record import SOURCE, Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, option, tell
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
 from triton_ops.values import BucketRule, Key, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
@@ -364,7 +364,7 @@ def lock_command(
     check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
     against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
     device_name: Annotated[str | None, option("--device-name", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""

@@ -21,7 +21,7 @@ from triton_ops.records.command_cache import Which, matching, tell_nothing
 from triton_ops.records.record import Record
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, Facts, folder_of, option
+from triton_ops.terminal import Facts, Typed, folder_of, option
 from triton_ops.values import Mapper
 
 TOLERANCE = 0.02
@@ -184,7 +184,7 @@ _NUMBERS = ("values", "compared", "loss", "spared s")
 def keys_command(
     which: Which = None,
     key: Annotated[str | None, option("--key", "The key that is asked about, such as M,N.", "NAMES")] = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Say from records which parts of a problem change the winner, and which only cost tunes."""
     names = None if key is None else [name.strip() for name in key.split(",")]

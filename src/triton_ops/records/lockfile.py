@@ -245,11 +245,8 @@ class Lockfile:
         file cannot be written.
         """
         target = expanded(path)
-        try:
+        with LockfileError.when(f"{target} cannot be written", hint="name another file"):
             NamedFile(target).write(self.text)
-        except OSError as error:
-            reason = error.strerror or error
-            raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
 
     def add_to(self, path: Path, *, replaces: bool = False) -> tuple[int, list[tuple[LockEntry, LockEntry | None]]]:
         """Add the entries to a lockfile; return how many are new, and what differs, as it was there and as it is here.
@@ -385,10 +382,8 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
 
 
 def _text_in(path: Path) -> bytes:
-    try:
+    with LockfileError.when("it cannot be read", hint="name a lockfile"):
         return NamedFile(path).read(_LARGEST_BYTES)
-    except OSError as error:
-        raise LockfileError(f"it cannot be read: {error.strerror or error}", hint="name a lockfile") from error
 
 
 def _object(text: str | bytes) -> dict[str, Any]:

@@ -139,12 +139,8 @@ class Misses:
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error.strerror or error)
             return []
-        return self.ranked(_together(lines))
-
-    @classmethod
-    def ranked(cls, misses: Sequence[Miss]) -> list[Miss]:
-        """The misses in the order of what they cost; equal ones in the order of their keys."""
-        cost = cls.costs(misses)
+        misses = _together(lines)
+        cost = self.costs(misses)
         return sorted(misses, key=lambda miss: (-cost[miss.key.id], miss.key.id))
 
     @staticmethod

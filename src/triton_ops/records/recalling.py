@@ -130,9 +130,7 @@ def store_in(folder: str) -> Store[Record]:
     counts as empty, as long as there are shared ones.
     """
     others = shared_folders()
-    return _store(folder, others, read_only=bool(others) and not os.path.isdir(folder))  # noqa: PTH112 - as above
+    return _store(folder, *others, read_only=bool(others) and not os.path.isdir(folder))  # noqa: PTH112 - as above
 
 
-@lru_cache(maxsize=32)
-def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Record]:
-    return open_store(folder, *others, read_only=read_only)
+_store = lru_cache(maxsize=32)(open_store)

@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -30,7 +30,7 @@ from triton_ops.device import Calibration, Ceiling, Roofline
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
-from triton_ops.request import Effort, Task
+from triton_ops.request import Effort, TuneRequest
 from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.values import Compiled, Key, Trial
 
@@ -100,38 +100,38 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
 
     @classmethod
     def of(
-        cls, run_id: str, key: Key, task: Task, effort: Effort, *, seed: int, versions: Mapping[str, str],
+        cls, run_id: str, key: Key, request: TuneRequest, effort: Effort, *, seed: int, versions: Mapping[str, str],
         started: datetime, calibration: Calibration | None = None,
     ) -> Head:  # fmt: skip
         """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-        operation_task = task.named
+        named = request.named
         return cls(
             id=run_id,
             key_id=key.id,
             key=key,
-            shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
-            dtype=None if operation_task is None else operation_task.dtype,
+            shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
+            dtype=None if named is None else named.dtype,
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
             environment=Environment(
                 versions=dict(versions),
                 host={"system": platform.platform(), "machine": platform.machine(), "cpus": Host.usable_cpus()},
-                device={name: value for name, value in asdict(task.device).items() if value not in (None, {})},
+                device={name: value for name, value in asdict(request.device).items() if value not in (None, {})},
             ),
-            space=_space(task.space),
+            space=_space(request.space),
             effort=msgspec.to_builtins(effort, enc_hook=str),
             searcher=effort.search_name,
             seed=seed,
-            roof=_roof(task, calibration),
+            roof=_roof(request, calibration),
         )  # fmt: skip
 
 
-def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
-    work = task.work
+def _roof(request: TuneRequest, calibration: Calibration | None) -> RoofFacts | None:
+    work = request.work
     if work is None or not (work.flops or work.bytes):
         return None
-    dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
+    dtype = work.dtype or next((spec.dtype for spec in request.problem.specs.values()), "float32")
     limits = Roofline.of(
-        task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
+        request.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip
     return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=limits.memory, units=limits.units)
@@ -295,6 +295,13 @@ class Run:
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
+    def finalists(self) -> list[Config]:
+        """The configs that tied with the winner, then the other finalists, fastest first; the winner is among them."""
+        raced = sorted((one for one in self.trials.values() if one.ok and one.final), key=lambda one: one.median_ms)
+        ties = () if self.end is None or self.end.record is None else self.end.record.ties
+        return list(dict.fromkeys([*ties, *(trial.config for trial in raced)]))
+
+    @cached_property
     def best_so_far(self) -> list[tuple[float, Trial]]:
         """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
 
@@ -341,10 +348,6 @@ class RunLog:
     def at_s(self) -> float:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)
-
-    def begin(self, head: Head) -> None:
-        """Write the head of a new run."""
-        self.write(head, durable=True)
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
@@ -411,14 +414,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from StoredFile(path).lines()
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunLogError(
-            f"{path} cannot be read: {error.strerror or error}", hint="make it readable, or move it away"
-        ) from error
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return RunLogError.when(f"{path} cannot be read", hint="make it readable, or move it away")
 
 
 def _head(path: Path, line: bytes) -> Head:

@@ -33,7 +33,7 @@ from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import time_now
 from triton_ops.records.run_log import Head, Run, RunLog, has_begun, has_ended, read_head
 from triton_ops.records.store import readable
-from triton_ops.request import Effort, Task
+from triton_ops.request import Effort, TuneRequest
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
@@ -173,19 +173,21 @@ class Runs:
         """The path of a run's log, whether the file exists or not; None if no runs are kept."""
         return None if self._folder is None else self._folder / f"{run_id}.jsonl"
 
-    def log(self, unfinished: Run | None, start: float, key: Key, task: Task, effort: Effort, seed: int) -> RunLog:
+    def log(
+        self, unfinished: Run | None, start: float, key: Key, request: TuneRequest, effort: Effort, seed: int
+    ) -> RunLog:
         """The log of an interrupted run, which is continued, or else that of a new run; `start` is monotonic."""
         if unfinished is not None:
             log = RunLog(unfinished.path, start, unfinished.at_s, root=self.root)
             log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
             return log
         started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
-        run_id, device = self.new_id(started), task.device.name
-        calibration = None if self.root is None or task.work is None else Calibration.load(self.root, device)
+        run_id, device = self.new_id(started), request.device.name
+        calibration = None if self.root is None or request.work is None else Calibration.load(self.root, device)
         log = RunLog(self.path(run_id), start, root=self.root)
-        log.begin(Head.of(
-            run_id, key, task, effort, seed=seed, versions=Host.versions(), started=started, calibration=calibration,
-        ))  # fmt: skip
+        log.write(Head.of(
+            run_id, key, request, effort, seed=seed, versions=Host.versions(), started=started, calibration=calibration,
+        ), durable=True)  # fmt: skip
         return log
 
     def unfinished(self, space: str) -> Run | None:
@@ -284,10 +286,8 @@ def _none(text: str, folder: Path) -> RunLogError:
 
 def _newest_first(folder: Path) -> list[Path]:
     """All run logs of a cache folder, by their ids, which begin with the time."""
-    try:
+    with RunLogError.when(f"{folder} cannot be read", hint="name another folder"):
         return sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
-    except OSError as error:
-        raise RunLogError(f"{folder} cannot be read: {error.strerror or error}", hint="name another folder") from error
 
 
 def _heads(paths: list[Path]) -> Iterator[tuple[Path, Head]]:

@@ -146,25 +146,25 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def is_older(self, text: str | bytes) -> bool:
         """True if a text is an entry of this kind in an older form, which this version does not read."""
-        try:
-            content = parse_object(text)
-        except CacheError:
-            return False
-        version = content.get("schema_version")
-        return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
+        kind, version = self._form_of(text)
+        return kind == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
         """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
-        try:
-            content = parse_object(text)
-        except CacheError:
-            return None
-        kind, version = content.get("kind", self.kind), content.get("schema_version")
+        kind, version = self._form_of(text)
         if kind != self.kind:
             return f"it holds a value of kind {kind!r}"
         if isinstance(version, int) and version > self.schema_version:
             return f"it is of a newer version of triton-ops, with schema {version}"
         return None
+
+    def _form_of(self, text: str | bytes) -> tuple[Any, Any]:
+        """The kind and the schema version that a text names; this kind and None where it names none."""
+        try:
+            content = parse_object(text)
+        except CacheError:
+            content = {}
+        return content.get("kind", self.kind), content.get("schema_version")
 
 
 RECORDS: Codec[Record] = Codec(
@@ -206,20 +206,12 @@ class MemoryStore(Generic[T]):
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
 
-    def keep(self, entry_id: str, text: bytes) -> None:
-        """Keep the text of a value without parsing it."""
+    def clear(self) -> int:
+        """Remove every value, and return their number."""
         with self._guard:
-            self._texts[entry_id] = text
-
-    def remove(self, entry_id: str) -> bool:
-        """Remove one value, and return whether there was one."""
-        with self._guard:
-            return self._texts.pop(entry_id, None) is not None
-
-    def clear(self) -> None:
-        """Remove every value."""
-        with self._guard:
+            count = len(self._texts)
             self._texts.clear()
+        return count
 
     def __iter__(self) -> Iterator[T]:
         """Every value that the store has now, ordered by id."""
@@ -388,18 +380,13 @@ class DirectoryStore(Generic[T]):
         if not paths():
             return 0
         count = 0
-        try:
-            with self._turn():
-                for path in paths():
-                    if self._read(path) is not None:
-                        path.unlink(missing_ok=True)
-                        count += 1
-                Folder(self.folder).sweep()
-        except OSError as error:
-            raise CacheError(
-                f"entries in {self.folder} cannot be removed: {_reason(error)}",
-                hint="remove them as a user who may write there",
-            ) from error
+        what, hint = f"entries in {self.folder} cannot be removed", "remove them as a user who may write there"
+        with CacheError.when(what, hint), self._turn():
+            for path in paths():
+                if self._read(path) is not None:
+                    path.unlink(missing_ok=True)
+                    count += 1
+            Folder(self.folder).sweep()
         return count
 
     @contextlib.contextmanager
@@ -447,7 +434,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-class LayeredStore(Generic[T]):
+class LayeredStore(MemoryStore[T]):
     """Several stores as one: memory over a folder, which alone is changed, then further ones, which are only read.
 
     Safe to share among threads; as safe among processes as its folder. The memory has the values that this process has
@@ -455,11 +442,10 @@ class LayeredStore(Generic[T]):
     """
 
     def __init__(self, directory: DirectoryStore[T], *further: Store[T]) -> None:
+        super().__init__(directory.codec)
         self.directory = directory
-        self.memory: MemoryStore[T] = MemoryStore(directory.codec)
         self.further = further
         self._unwritten: set[str] = set()
-        self._guard = ForkSafeLock()
 
     @property
     def writable(self) -> bool:
@@ -476,18 +462,18 @@ class LayeredStore(Generic[T]):
 
     def put(self, value: T, /) -> None:
         """Keep `value` in the folder, or in memory with a warning if the folder does not take it; else CacheError."""
-        is_on_disk = self.directory.try_put(value)
+        is_on_disk, text = self.directory.try_put(value), self.codec.dumps(value)
         with self._guard:
-            self.memory.put(value)
+            self._texts[self.codec.id_of(value)] = text
             change = self._unwritten.discard if is_on_disk else self._unwritten.add
-            change(self.directory.codec.id_of(value))
+            change(self.codec.id_of(value))
 
     def remove(self, entry_id: str) -> bool:
         """Remove one value from memory and folder, and return whether there was one; CacheError as of the folder."""
         with self._guard:
             unwritten = entry_id in self._unwritten
             self._unwritten.discard(entry_id)
-            self.memory.remove(entry_id)
+            self._texts.pop(entry_id, None)
         return self.directory.remove(entry_id) or unwritten
 
     def clear(self) -> int:
@@ -498,7 +484,7 @@ class LayeredStore(Generic[T]):
         """
         with self._guard:
             self._unwritten.clear()
-            self.memory.clear()
+            self._texts.clear()
         return self.directory.clear()
 
     def __iter__(self) -> Iterator[T]:
@@ -506,9 +492,9 @@ class LayeredStore(Generic[T]):
         ids, everything = set[str](), not self.directory.reachable
         with self._guard:
             unwritten = set(self._unwritten)
-        unstored = [value for value in self.memory if everything or self.directory.codec.id_of(value) in unwritten]
+        unstored = [value for value in super().__iter__() if everything or self.codec.id_of(value) in unwritten]
         for value in chain(unstored, self.directory, *self.further):
-            entry_id = self.directory.codec.id_of(value)
+            entry_id = self.codec.id_of(value)
             if entry_id not in ids:
                 ids.add(entry_id)
                 yield value
@@ -517,12 +503,13 @@ class LayeredStore(Generic[T]):
         value = None if entry_id in self._unwritten else self.directory.get(entry_id)
         with self._guard:
             if entry_id in self._unwritten or (value is None and not self.directory.reachable):
-                return self.memory.get(entry_id)
+                kept = self._texts.get(entry_id)
+                return None if kept is None else self.codec.loads(kept)
             text = self.directory.text_of(entry_id)
             if value is None or text is None:
-                self.memory.remove(entry_id)
+                self._texts.pop(entry_id, None)
             else:
-                self.memory.keep(entry_id, text)
+                self._texts[entry_id] = text
         return value
 
 

@@ -17,7 +17,7 @@ from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparison
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.request import named_object
 from triton_ops.ship import as_target
-from triton_ops.terminal import CacheDir, Facts, Json, folder_of, option
+from triton_ops.terminal import Facts, Typed, folder_of, option
 from triton_ops.values import Trial
 
 
@@ -118,8 +118,8 @@ def report_command(
     problems: Annotated[
         bool, option("--problems", "Of each kernel the newest run of every problem, beside each other.")
     ] = False,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
+    cache_dir: Typed.CacheDir = None,
+    as_json: Typed.Json = False,
 ) -> Facts:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 

@@ -27,17 +27,7 @@ from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.lab import Sensitivity
 from triton_ops.processes import Child
 from triton_ops.records import Run
-from triton_ops.report.report_tables import (
-    RunComparison,
-    comparison_text,
-    comparisons_of,
-    contender_cells,
-    headline,
-    map_cells,
-    problem_map,
-    roof_facts,
-    verdict,
-)
+from triton_ops.report.report_tables import RunComparison, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
@@ -80,8 +70,8 @@ def run_data(report: Report) -> Any:
     table = _TrialRows(report, rows)
     return storable({
         "id": report.run.head.id, "title": report.title, "device": report.device,
-        "facts": headline(report), "paste": report.paste, "environment": report.environment,
-        "verdict": verdict(report), "limits": report.limits,
+        "facts": report.headline, "paste": report.paste, "environment": report.environment,
+        "verdict": report.verdict, "limits": report.limits,
         "all": len(report.rows), "ended": report.run.end is not None,
         "names": table.names, "values": table.values, "errors": table.errors, "fates": table.fates,
         "rows": table.rows,
@@ -90,7 +80,7 @@ def run_data(report: Report) -> Any:
         "elapsed_s": report.run.at_s,
         "contenders": list(map(_contender, report.contenders)),
         "confirmations": [[process, list(map(_contender, rivals))] for process, rivals in report.confirmations.items()],
-        "roof": _roof(report), "roof_facts": roof_facts(report),
+        "roof": _roof(report), "roof_facts": report.roof_facts,
         "dropped": list(report.dropped.items()),
         "failures": [[one.configs, str(one.status), one.reason, str(one.first)] for one in report.failures],
         "unclear": knobs if isinstance(knobs, str) else "",
@@ -120,12 +110,12 @@ def _map(reports: Sequence[Report]) -> Any:
     problems = problem_map(reports)
     return None if not problems else storable({
         "configs": [str(config) for config in problems[0].slower],
-        "rows": [[*map_cells(row)[:4], list(row.slower.values())] for row in problems],
+        "rows": [[*row.cells[:4], list(row.slower.values())] for row in problems],
     })  # fmt: skip
 
 
 def _contender(one: RaceEntry) -> list[Any]:
-    return [*contender_cells(one), one.gap and astuple(one.gap)]
+    return [*one.cells, one.gap and astuple(one.gap)]
 
 
 class _TrialRows:
@@ -178,7 +168,7 @@ def _brief(value: float | None) -> float | None:
 def _comparison(comparison: RunComparison) -> Any:
     return storable({
         "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
-        "common": comparison_text(comparison),
+        "common": comparison.text,
         "differences": [[name, *both] for name, both in comparison.differences.items()],
     })  # fmt: skip
 

@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 
 from triton_ops.base import gain_text
 from triton_ops.cost_model import Model
-from triton_ops.report.run_facts import RaceEntry, Report
+from triton_ops.report.run_facts import Report, ms_text
 from triton_ops.space import Config
 from triton_ops.terminal import Facts
-from triton_ops.values import Trial
 
 FAILED = "failed"
 
@@ -35,6 +34,16 @@ class ProblemRow:
         place = self.report.placed(self.report.best)
         return None if place is None else place.of_limit
 
+    @property
+    def cells(self) -> list[str]:
+        """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
+        best, record = self.report.best, self.report.record
+        interval, unproven = (None, "") if record is None else (record.gain_interval, record.unproven)
+        of_limit = "-" if self.of_limit is None else f"{self.of_limit:.0%}"
+        costs = [f"{cost:.2f}x" if isinstance(cost, float) else cost or "-" for cost in self.slower.values()]
+        over = gain_text(self.report.gain, interval, unproven)
+        return [self.label, "-" if best is None else ms_text(best), of_limit, over, *costs]
+
 
 def problem_map(reports: Sequence[Report]) -> list[ProblemRow]:
     """The problems of the first run's kernel by their extents; of equal ones the first run counts. Empty for one."""
@@ -55,79 +64,6 @@ def _slower(report: Report, config: Config) -> float | str | None:
     if trial is None or best is None or not (trial.ok or trial.failed):
         return None
     return FAILED if trial.failed else trial.over(best)
-
-
-def ms_text(trial: Trial) -> str:
-    """The median, or `-`."""
-    return f"{trial.median_ms:.4g}" if trial.ok else "-"
-
-
-def contender_cells(one: RaceEntry) -> list[str]:
-    """One line of the last comparison: time, gap such as `+1.2% (+0.8% to +1.6%)`, rounds, outcome, config."""
-    gap = "-" if one.gap is None else f"{one.gap.centre:+.2%} ({one.gap.low:+.2%} to {one.gap.high:+.2%})"
-    return [ms_text(one.trial), gap, str(one.rounds), one.fate, str(one.trial.config)]
-
-
-def verdict(report: Report) -> dict[str, str]:
-    """What one wants to know first: `gain`, `confidence`, and the `winner`, or what is best so far."""
-    best, record = report.best, report.record
-    if best is None:
-        return {"winner": "none so far" if report.live else "none: no config ran"}
-    gain, confidence = gain_text(*report.gain_of(best)), ""
-    if record is not None:
-        low = record.confidence if record.confidence == "ok" else f"low: {record.confidence}"
-        confidence = f"unproven: {record.unproven}" if record.unproven else low
-    facts = {
-        "gain": "" if gain == "-" else f"{gain} as fast as the default", "confidence": confidence,
-        "best so far" if record is None else "winner": str(best.config),
-    }  # fmt: skip
-    return {name: text for name, text in facts.items() if text}
-
-
-def headline(report: Report) -> dict[str, str]:
-    """The facts with which a report begins."""
-    best, record = report.best, report.record
-    facts = {
-        **verdict(report),
-        "time": "" if best is None else f"{best.median_ms:.4g} ms, {best.best_measurement.mode}",
-        "kernel": report.title, "device": report.device, "state": report.state, "tried": _counts(report),
-        "run": report.run.head.id,
-    }  # fmt: skip
-    if record is not None and best is not None:
-        facts["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
-        facts["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
-        facts |= {f"note {number}": note for number, note in enumerate(record.notes, 1)}
-    return {name: text for name, text in facts.items() if text}
-
-
-def _counts(report: Report) -> str:
-    total = sum(report.totals.values())
-    counts = ", ".join(f"{count} {status}" for status, count in report.totals.items())
-    return f"{total} in {report.run.at_s:.1f} s{f': {counts}' if counts else ''}"
-
-
-def roof_facts(report: Report) -> dict[str, str]:
-    """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
-    if report.roof is None:
-        return {}
-    facts = report.roof.rows
-    if report.roof.least_ms is not None:
-        facts["at best"] = f"{report.roof.least_ms:.4g} ms"
-    trials = {"best": report.best, "default": report.default}
-    for name, trial in trials.items():
-        if (place := report.placed(trial)) is not None:
-            facts[name] = f"{place.ms:.4g} ms{place.reached}"
-    return facts
-
-
-def map_cells(row: ProblemRow) -> list[str]:
-    """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
-    best, gain, record = row.report.best, row.report.gain, row.report.record
-    over = gain_text(gain, None if record is None else record.gain_interval, "" if record is None else record.unproven)
-    return [
-        row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower.values()),
-    ]  # fmt: skip
 
 
 def letter(number: int) -> str:
@@ -173,6 +109,34 @@ class RunComparison:
             return "same"
         return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
+    @property
+    def text(self) -> str:
+        """The agreement of the tunes, and the comparison of the configs of both runs."""
+        common = self.common
+        if isinstance(common, str):
+            return "; ".join(filter(None, [self._agreement_text(), common]))
+        low, middle, high = common.quartiles
+        first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
+        text = (
+            f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
+            f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
+            f"the first run's best config is {first} in the second, the second's is {second} in the first"
+        )
+        return "; ".join(filter(None, [self._agreement_text(), text]))
+
+    def _agreement_text(self) -> str:
+        one, other = self.first.record, self.second.record
+        if self.agreement == "unknown" or one is None or other is None:
+            return ""
+        if self.agreement == "same":
+            return "both tunes have the same winner"
+        winners = f"{one.winner} in the first, {other.winner} in the second"
+        if self.agreement == "tie":
+            return f"the winners are others, and tie: {winners}"
+        gap = next((each.gap for each in self.first.contenders if each.trial.config == other.winner), None)
+        detail = f": there the second's is slower by {gap.centre:.1%}" if gap is not None else ""
+        return f"the tunes disagree on the winner: {winners}{detail}"
+
 
 def comparisons_of(reports: Sequence[Report]) -> list[RunComparison]:
     """The comparisons with the first run, but for runs of its kernel on other problems, which the map shows."""
@@ -192,21 +156,7 @@ def _comparison(first: Report, second: Report) -> RunComparison:
 
 
 def _facts(report: Report) -> dict[str, str]:
-    return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
-
-
-def _agreement_text(comparison: RunComparison) -> str:
-    one, other = comparison.first.record, comparison.second.record
-    if comparison.agreement == "unknown" or one is None or other is None:
-        return ""
-    if comparison.agreement == "same":
-        return "both tunes have the same winner"
-    winners = f"{one.winner} in the first, {other.winner} in the second"
-    if comparison.agreement == "tie":
-        return f"the winners are others, and tie: {winners}"
-    gap = next((each.gap for each in comparison.first.contenders if each.trial.config == other.winner), None)
-    detail = f": there the second's is slower by {gap.centre:.1%}" if gap is not None else ""
-    return f"the tunes disagree on the winner: {winners}{detail}"
+    return {**report.headline, "space": report.run.head.space.fingerprint, **report.environment}
 
 
 def _of_one_problem(first: Report, second: Report) -> bool:
@@ -243,21 +193,6 @@ def _place(of: Report, among: Report) -> int | None:
     return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
 
 
-def comparison_text(comparison: RunComparison) -> str:
-    """The agreement of the tunes, and the comparison of the configs of both runs."""
-    common = comparison.common
-    if isinstance(common, str):
-        return "; ".join(filter(None, [_agreement_text(comparison), common]))
-    low, middle, high = common.quartiles
-    first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
-    text = (
-        f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
-        f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
-        f"the first run's best config is {first} in the second, the second's is {second} in the first"
-    )
-    return "; ".join(filter(None, [_agreement_text(comparison), text]))
-
-
 SHOWN = 20
 _MARKS = 12
 _COMPARED = ("ms", "slower than the winner, 95 %", "rounds", "outcome", "config")
@@ -267,14 +202,14 @@ _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
 def add_run(facts: Facts, report: Report, top: int = SHOWN) -> None:
     """Add the parts of a run's report; those of which the run log has nothing are left out."""
-    facts.heading(report.title).listing(headline(report))
+    facts.heading(report.title).listing(report.headline)
     compared = {"Last comparison": report.contenders} | {
         f"Compared again, in fresh process {process}": entries for process, entries in report.confirmations.items()
     }
     for title, entries in compared.items():
         if entries:
-            facts.table(_COMPARED, list(map(contender_cells, entries)), ("ms", "rounds"), title=title)
-    if roof := roof_facts(report):
+            facts.table(_COMPARED, [one.cells for one in entries], ("ms", "rounds"), title=title)
+    if roof := report.roof_facts:
         facts.listing(roof, "Roofline")
     _add_trials(facts, report, top)
     _add_curve(facts, report)
@@ -300,13 +235,13 @@ def add_comparisons(facts: Facts, reports: Sequence[Report]) -> None:
     for comparison in comparisons_of(reports):
         rows = [[name, *both] for name, both in comparison.differences.items()]
         header = ("", comparison.first.run.head.id, comparison.second.run.head.id)
-        facts.table(header, rows, title="What differs", note=comparison_text(comparison))
+        facts.table(header, rows, title="What differs", note=comparison.text)
 
 
 def _add_map(facts: Facts, problems: Sequence[ProblemRow]) -> None:
     configs = list(problems[0].slower)[:_MOST_CONFIGS]
     names = [letter(number) for number in range(len(configs))]
-    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems]
+    rows = [row.cells[: _MAPPED + len(names)] for row in problems]
     more = len(problems[0].slower) - len(configs)
     note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
     header = ("problem", "ms", "of limit", "vs default", *names)

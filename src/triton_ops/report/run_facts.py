@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
+from triton_ops.base import gain_text
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab import Sensitivity
@@ -71,6 +72,11 @@ class TrialRow:
     fate: str  # the winner, a tie, or what dropped it
 
 
+def ms_text(trial: Trial) -> str:
+    """The median, or `-`."""
+    return f"{trial.median_ms:.4g}" if trial.ok else "-"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RaceEntry:
     """One config of the last comparison."""
@@ -79,6 +85,12 @@ class RaceEntry:
     rounds: int  # in which it was measured
     gap: Interval | None  # by which share it is slower than the winner, with 95 %; None if either has no times
     fate: str
+
+    @property
+    def cells(self) -> list[str]:
+        """One line of the last comparison: time, gap such as `+1.2% (+0.8% to +1.6%)`, rounds, outcome, config."""
+        gap = "-" if self.gap is None else f"{self.gap.centre:+.2%} ({self.gap.low:+.2%} to {self.gap.high:+.2%})"
+        return [ms_text(self.trial), gap, str(self.rounds), self.fate, str(self.trial.config)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +289,55 @@ class Report:
         """Texts to paste into a source; none if no config ran."""
         of_triton = "python" not in self.run.head.key.identity  # that of a callable names the version of Python
         return {} if self.best is None else paste_lines(self.best.config, self.record, of_triton=of_triton)
+
+    @property
+    def verdict(self) -> dict[str, str]:
+        """What one wants to know first: `gain`, `confidence`, and the `winner`, or what is best so far."""
+        best, record = self.best, self.record
+        if best is None:
+            return {"winner": "none so far" if self.live else "none: no config ran"}
+        gain, confidence = gain_text(*self.gain_of(best)), ""
+        if record is not None:
+            low = record.confidence if record.confidence == "ok" else f"low: {record.confidence}"
+            confidence = f"unproven: {record.unproven}" if record.unproven else low
+        facts = {
+            "gain": "" if gain == "-" else f"{gain} as fast as the default", "confidence": confidence,
+            "best so far" if record is None else "winner": str(best.config),
+        }  # fmt: skip
+        return {name: text for name, text in facts.items() if text}
+
+    @property
+    def headline(self) -> dict[str, str]:
+        """The facts with which a report begins."""
+        best, record = self.best, self.record
+        facts = {
+            **self.verdict,
+            "time": "" if best is None else f"{best.median_ms:.4g} ms, {best.best_measurement.mode}",
+            "kernel": self.title, "device": self.device, "state": self.state, "tried": self._counts,
+            "run": self.run.head.id,
+        }  # fmt: skip
+        if record is not None and best is not None:
+            facts["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
+            facts["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
+            facts |= {f"note {number}": note for number, note in enumerate(record.notes, 1)}
+        return {name: text for name, text in facts.items() if text}
+
+    @property
+    def _counts(self) -> str:
+        total = sum(self.totals.values())
+        counts = ", ".join(f"{count} {status}" for status, count in self.totals.items())
+        return f"{total} in {self.run.at_s:.1f} s{f': {counts}' if counts else ''}"
+
+    @property
+    def roof_facts(self) -> dict[str, str]:
+        """The ceilings of the device, and the places of best config and default below them; empty if not known."""
+        if self.roof is None:
+            return {}
+        facts = {**self.roof.rows, "at best": f"{self.roof.least_ms:.4g} ms"}
+        for name, trial in (("best", self.best), ("default", self.default)):
+            if (place := self.placed(trial)) is not None:
+                facts[name] = f"{place.ms:.4g} ms{place.reached}"
+        return facts
 
     @cached_property
     def _by_process(self) -> dict[int, dict[Config, Finalist]]:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem
-    from triton_ops.request.request import Task as Task
     from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest

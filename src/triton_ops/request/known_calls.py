@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
@@ -40,7 +40,7 @@ class KnownCall(NamedTuple):
     """What a known call comes to; `up` counts it. It holds while `ask()` gives `answer`, or if `ask` is None."""
 
     run: Callable[..., Any]
-    up: Callable[[], Any]
+    up: Callable[[], Any] = lambda: None
     ask: Callable[[], Any] | None = None
     answer: Any = None
     decision: Any = None
@@ -83,13 +83,13 @@ class KnownCalls(dict[Any, V], Generic[V]):
         if any(type(value) not in _PLAIN and (is_fake(value) or not Arguments.is_tensor(value)) for value in values):
             return None  # before a tensor without memory is asked for its address, of which torch would warn
         try:
-            pattern = self._pattern(args, kwargs)
-            key = pattern.key(*args, **kwargs)
+            key_of, call = self._pattern(args, kwargs)
+            key = key_of(*args, **kwargs)
             place = (more, key) if more else key
             hash(place)
         except _UNTOLD:
             return None
-        self.call = pattern.call
+        self.call = call
         return place
 
     def keep(self, place: Any, value: V) -> None:
@@ -157,15 +157,11 @@ class KnownCalls(dict[Any, V], Generic[V]):
             taken="; ".join(taken) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
         )  # fmt: skip
         exec(compile(source, "<known calls>", "exec"), scope)
-        return _Pattern(scope["key"], scope["call"])
+        return scope["key"], scope["call"]
 
 
-class _Pattern(NamedTuple):
-    """The functions that are written for calls of one pattern."""
-
-    key: Callable[..., Any]
-    call: Callable[..., Any]
-
+_Pattern: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
+"""The functions that are written for calls of one pattern: of their key, and the call itself."""
 
 _CALL = """
 def key(*args, **kwargs):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from triton_ops import backend, settings, values
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
@@ -98,11 +98,6 @@ class KernelProblem:
     contents: values.Contents | None = None
 
     @property
-    def common(self) -> dict[str, Any]:
-        """The fields of every problem by name, for a carrier that has more of them."""
-        return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
-
-    @property
     def reference_fingerprint(self) -> str | None:
         """The fingerprint of the reference's source; an empty text, which no record has, if it cannot be told."""
         if self.reference is None:
@@ -137,22 +132,6 @@ class KernelProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(KernelProblem):
-    """A problem of a kernel on a device, with everything else that a tune needs."""
-
-    space: ConfigSpace
-    work: Work | None = None
-    named: NamedProblem | None = None
-
-    def compiler(self) -> backend.Compiler | None:
-        """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        if not isinstance(self.kernel, backend.CompilesAhead):
-            return None
-        target = None if self.device.kind == "cpu" else Target.of(self.device)
-        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call, with the `chosen` config space; `operation` is None for a callable."""
 
@@ -171,7 +150,7 @@ class TuneRequest(KernelProblem):
             )
         return self.operation.space_for(self.problem)
 
-    @property
+    @cached_property
     def work(self) -> Work | None:
         """The least operations and bytes of the problem; None if not known."""
         return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
@@ -193,10 +172,17 @@ class TuneRequest(KernelProblem):
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
         return [] if self.originals is None else backend.Protection.names_of_addresses(self.originals)
 
-    def task(self) -> Task:
-        """The task of this request, the tunables of whose space must fit the kernel's parameters."""
+    def checked(self) -> TuneRequest:
+        """This request, if the tunables of its space fit the kernel's parameters; raises as the kernel's check."""
         self.kernel.check(self.space.tunables, self.arguments_or_specs)
-        return Task(**self.common, space=self.space, work=self.work, named=self.named)
+        return self
+
+    def compiler(self) -> backend.Compiler | None:
+        """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
+        if not isinstance(self.kernel, backend.CompilesAhead):
+            return None
+        target = None if self.device.kind == "cpu" else Target.of(self.device)
+        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:
@@ -333,7 +319,13 @@ class TuneProblem:
     @property
     def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
         """The target with what the configs of the space bring, hooks and files, and the space without hooks."""
-        return with_configs(self.target, self.space)
+        target, space = self.target, self.space
+        if isinstance(target, Operation):
+            kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
+            return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+        if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
+            return target, space
+        return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
 
     def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request of a tune, as `request`, whose tensors must have memory."""
@@ -414,9 +406,6 @@ class TuneOptions:
     patience: Patience | None = None
     keep: bool = True
 
-    OF_A_CALL: ClassVar[tuple[str, ...]] = ("listener",)
-    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
-
     def __post_init__(self) -> None:
         seed: Any = self.seed
         if (type(seed) is not int and not isinstance(seed, Integral)) or int(seed) < 0:
@@ -429,8 +418,11 @@ class TuneOptions:
 
     @classmethod
     def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
-        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
-        known = {*(each.name for each in fields(cls)), *cls.OF_A_CALL}
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share.
+
+        A listener is none of these fields, since it lives in one process.
+        """
+        known = {*(each.name for each in fields(cls)), "listener"}
         if unknown := sorted({*names} - known):
             raise SettingsError(
                 f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
@@ -462,15 +454,3 @@ def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Ar
     name = device_of(arguments, device)
     owner = target.name if isinstance(target, Operation) else kernel.name
     return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
-
-
-def with_configs(
-    target: Operation | Kernel | Callable[..., Any], space: Any
-) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
-    if isinstance(target, Operation):
-        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
-        return target if kernel is target.kernel else replace(target, kernel=kernel), plain
-    if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
-        return target, space
-    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)

@@ -119,12 +119,6 @@ def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
     return shapes
 
 
-def parse_arguments(texts: list[str] | None, dtype: str | None) -> dict[str, Any]:
-    """The example arguments typed, `NAME=VALUE`; tensors without a dtype have `dtype`, or float32 for None."""
-    pairs = parse_pairs(texts, _ARG, "x=4096x1024:bf16")
-    return {name: _argument(f"{_ARG} {name}={text}", text, dtype) for name, text in pairs.items()}
-
-
 def _argument(typed: str, text: str, dtype: str | None) -> Any:
     """A tensor's shape and dtype, numbers in brackets, a file of numbers, a dtype, a function's result, or a scalar."""
     if text.startswith("["):
@@ -177,8 +171,13 @@ class TypedProblem:
     def of(
         cls, shape: str | None, dtype: str | None = None, space: list[str] | None = None, arg: list[str] | None = None
     ) -> TypedProblem:
-        """The problem of `--shape`, `--dtype`, `--space` and `--arg`; None where one is not given."""
-        return cls(parse_shapes(shape), dtype, parse_space(space), parse_arguments(arg, dtype))
+        """The problem of `--shape`, `--dtype`, `--space` and `--arg`; None where one is not given.
+
+        Tensors among the arguments have that dtype, or float32, where they name none.
+        """
+        texts = parse_pairs(arg, _ARG, "x=4096x1024:bf16")
+        arguments = {name: _argument(f"{_ARG} {name}={text}", text, dtype) for name, text in texts.items()}
+        return cls(parse_shapes(shape), dtype, parse_space(space), arguments)
 
     config = staticmethod(parse_config)
     pairs = staticmethod(parse_pairs)

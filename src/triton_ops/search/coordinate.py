@@ -39,7 +39,9 @@ class Descent(OneByOne):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of the trials if it is better than the current config, of which the latest time counts."""
-        for trial in self._remaining.note(trials):
+        mine = [trial for trial in trials if trial.config.keys() == self._space.tunables.keys()]
+        self._taken.update(trial.config for trial in mine)
+        for trial in mine:
             if self._best is not None and trial.ok and trial.config == self._best.config:
                 self._best = trial
             elif trial.ok and (self._best is None or trial.rank < self._best.rank):
@@ -47,15 +49,15 @@ class Descent(OneByOne):
                 self._around = self._neighbours(trial.config, None if before is None else before.config)
 
     def _next(self) -> Config | None:
-        if (first := self._remaining.first(self._first)) is not None:
+        if (first := self._first_of(self._first)) is not None:
             return first
         if self._starts > 0:
             self._starts -= 1
-            return self._remaining.any()
-        config = self._remaining.first(self._around)
+            return self._any()
+        config = self._first_of(self._around)
         if config is None:  # nothing around is better: start again
             self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
-            return self._remaining.any()
+            return self._any()
         return config
 
     @abstractmethod

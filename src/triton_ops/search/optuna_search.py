@@ -38,7 +38,7 @@ class OptunaSearch(OneByOne):
         for trial in trials:
             if trial.config not in self._space:
                 continue
-            self._remaining.take(trial.config)
+            self._taken.add(trial.config)
             self._trials[trial.config] = trial
             if (proposal := self._proposals.pop(trial.config, None)) is not None:
                 self._answer(proposal, trial)
@@ -54,11 +54,11 @@ class OptunaSearch(OneByOne):
             proposal = self._study.ask(self._axes)
             positions, tunables = proposal.params, self._space.tunables
             config = Config({name: tunable.values[positions[name]] for name, tunable in tunables.items()})
-            if config in self._space and config in self._remaining:
+            if config in self._space and self._first_of([config]) is not None:
                 self._proposals[config] = proposal
-                return self._remaining.take(config)
+                return config
             self._answer(proposal, self._trials.get(config))
-        return self._remaining.any()
+        return self._any()
 
     def _answer(self, proposal: Any, trial: Trial | None) -> None:
         if trial is not None and trial.ok:

@@ -123,45 +123,14 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     yield from (config for config in shuffled(space, rng) if config not in configs)
 
 
-class Remaining:
-    """The configs of a space that were not taken yet."""
-
-    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
-        self._names = set(space.tunables)
-        self._draws = draws(space, rng)
-        self._proposals: set[Config] = set()
-
-    def __contains__(self, config: Config) -> bool:
-        return config not in self._proposals
-
-    def take(self, config: Config) -> Config:
-        """Mark `config` as taken and return it."""
-        self._proposals.add(config)
-        return config
-
-    def note(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials of this space among `trials`; their configs are marked as taken."""
-        mine = [trial for trial in trials if set(trial.config) == self._names]
-        self._proposals.update(trial.config for trial in mine)
-        return mine
-
-    def first(self, configs: Iterable[Config]) -> Config | None:
-        """Take the first of `configs` that is not taken yet; None if all are taken."""
-        config = next((config for config in configs if config in self), None)
-        return None if config is None else self.take(config)
-
-    def any(self) -> Config | None:
-        """Take a random config; None when all are taken, which ends a search."""
-        return self.first(self._draws)
-
-
 class OneByOne(ABC):
     """A searcher that proposes its configs one by one."""
 
     def __init__(self, space: ConfigSpace, seed: int) -> None:
         self._space = space
         self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
+        self._draws = draws(space, self._rng)
+        self._taken: set[Config] = set()  # proposed, or tried by others
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -170,6 +139,17 @@ class OneByOne(ABC):
     @abstractmethod
     def _next(self) -> Config | None:
         """Take the next config; None ends the search."""
+
+    def _first_of(self, configs: Iterable[Config]) -> Config | None:
+        """Take the first of some configs that is not taken yet; None if all are taken."""
+        config = next((config for config in configs if config not in self._taken), None)
+        if config is not None:
+            self._taken.add(config)
+        return config
+
+    def _any(self) -> Config | None:
+        """Take a random config; None when all are taken."""
+        return self._first_of(self._draws)
 
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode

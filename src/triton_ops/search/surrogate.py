@@ -290,10 +290,9 @@ _CORRELATION_LIMITS = (-3.0, 4.0)  # of the logarithm of each parameter
 
 
 class Correlation(Protocol):
-    """A correlation of rows, with the expected logarithm of each parameter, and the limits of each."""
+    """A correlation of rows, with the expected logarithm of each parameter."""
 
     expectation: Floats
-    limits: list[tuple[float, float]]
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
         """The correlation of each row with each of `others`, by the logarithms of the parameters; shape (n, m)."""
@@ -316,7 +315,6 @@ class ByDistance:
         self._of = np.array(scales, dtype=np.intp)
         lengths = max(scales, default=-1) + 1
         self.expectation = _expected_lengths(_LENGTH * math.sqrt(lengths), lengths, flags)
-        self.limits = [_CORRELATION_LIMITS] * lengths
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
         """The correlation of each row with each of `others`."""
@@ -349,7 +347,6 @@ class ByTunables:
         self._columns = [np.flatnonzero(np.array(tunables) == at) for at in range(shares)]
         lengths = _expected_lengths(_LENGTH_ALONE, self._lengths, flags)
         self.expectation: Floats = np.concatenate([lengths, np.full(shares, math.log(_SHARE))])
-        self.limits = [_CORRELATION_LIMITS] * len(self.expectation)
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
         """The correlation of each row with each of `others`."""
@@ -437,7 +434,8 @@ class Surrogate:
         # the logarithms of the amplitude, of each length or share, and of the noise, with their standard deviations
         self._expectation = np.array([_AMPLITUDE, *self._correlation.expectation, 2 * math.log(_NOISE)])
         self._spread = np.array([*[1.0] * (len(self._expectation) - 1), 2.0])
-        self._limits = [_LIMITS["amplitude"], *self._correlation.limits, _LIMITS["noise"]]
+        parameters = [_CORRELATION_LIMITS] * len(correlation.expectation)
+        self._limits = [_LIMITS["amplitude"], *parameters, _LIMITS["noise"]]
         self._theta = self._expectation
         self._next_fit = 0.0
         self._mean, self._deviation = 0.0, 1.0

@@ -22,7 +22,7 @@ from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
@@ -187,7 +187,7 @@ def portfolio_command(
     objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
     gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
     weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
-    cache_dir: CacheDir = None,
+    cache_dir: Typed.CacheDir = None,
     device: Annotated[str | None, option("--device", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.

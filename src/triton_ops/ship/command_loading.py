@@ -37,18 +37,8 @@ from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
 from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_named, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Device,
-    ExitCode,
-    Facts,
-    Json,
-    folder_of,
-    only_data_on_stdout,
-    option,
-    tell,
-    with_options,
-)
-from triton_ops.tuner import ProgressBar, RequestedTune
+from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
+from triton_ops.tuner import ProgressBar, RequestedTune, Survey
 from triton_ops.values import Mapper, TensorSpec, Tolerance, TuningResult
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -101,10 +91,10 @@ def verify_command(
     ] = False,
     seconds: Annotated[float | None, option("--seconds", "With --repair, begin no race after so many.", "S")] = None,
     markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
-    device: Device = None,
+    device: Typed.Device = None,
     *,
     options: TuneOptions,
-    as_json: Json = False,
+    as_json: Typed.Json = False,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
     of_repairs = seconds is not None or records
@@ -376,7 +366,8 @@ def _expected(
         return None
     try:
         options = TuneOptions(effort="expected", keep=False)
-        expectation = RequestedTune(request=_request(case, targets, spec), options=options).expectation()
+        tune = RequestedTune(request=_request(case, targets, spec), options=options)
+        expectation = tune.expectation(Survey.unhurried()).worth(tune.request, tune.effort)
     except TritonKernelError as error:
         return error
     default, pick = expectation.pair

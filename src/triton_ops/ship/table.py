@@ -55,6 +55,11 @@ class TableRow:
         """What the row is for, in words."""
         return " ".join(map(str, self.at)) or "the default"
 
+    @property
+    def dtypes(self) -> tuple[Any, ...]:
+        """The values of its key that are dtypes, by this package's names or by torch's."""
+        return tuple(value for value in self.at if str(value).removeprefix("torch.") in ITEM_BYTES)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -141,11 +146,9 @@ class Table:
         rows = keyed if count and keyed else self.rows
         if len(rows) < len(self.rows):
             remarks.append("left out: the default config, which is for no extents")
-        bare = [without_dtypes(row.at) for row in rows]
+        bare = [tuple(value for value in row.at if value not in row.dtypes) for row in rows]
         if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
-            texts = ", ".join(
-                dict.fromkeys(str(value) for row in rows for value in row.at if not without_dtypes([value]))
-            )
+            texts = ", ".join(dict.fromkeys(str(value) for row in rows for value in row.dtypes))
             remarks.append(f"left out: the dtypes in the keys, {texts}")
             if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
                 raise SettingsError(f"rows differ in dtypes alone: {texts}", hint="name the dtypes: --row x")
@@ -204,12 +207,9 @@ class Format(Protocol):
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
         text, path = self.text(table), self.file_below(folder, table.facts)
-        try:
+        with CacheError.when(f"{path} cannot be written", hint="name another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
             NamedFile(path).write(text)
-        except OSError as error:
-            hint = "name another folder"
-            raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
         return path
 
     def read(self, path: Path) -> Table:
@@ -282,11 +282,6 @@ def _is_argument(value: Any) -> bool:
     if isinstance(value, (int, float)):
         return -_LARGEST_NUMBER <= value < _LARGEST_NUMBER
     return value is None or isinstance(value, str)
-
-
-def without_dtypes(at: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of a key that are no dtypes, by this package's names or by torch's."""
-    return tuple(value for value in at if str(value).removeprefix("torch.") not in ITEM_BYTES)
 
 
 @dataclass(frozen=True)

@@ -36,17 +36,7 @@ from statistics import median
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.ship.table import (
-    OPTIONS,
-    Format,
-    Table,
-    TableRow,
-    config_in,
-    kind_called,
-    needed,
-    read_object,
-    without_dtypes,
-)
+from triton_ops.ship.table import OPTIONS, Format, Table, TableRow, config_in, kind_called, needed, read_object
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Status
 
@@ -323,7 +313,7 @@ class FlaTables(Format):
         """The fastest config of each key, and the default one or else the commonest of them; see `Format`."""
         best = table.best()
         keyed = [row for row in best if row.at]
-        if bare := [row.name for row in keyed if without_dtypes(row.at) == row.at]:
+        if bare := [row.name for row in keyed if not row.dtypes]:
             raise SettingsError(
                 f"the key {bare[0]} has no dtype, and the engine's have one of each tensor", hint="--row x"
             )

@@ -39,11 +39,6 @@ def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
         yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
 
 
-def values_of_config(config: Any) -> Mapping[str, Any]:
-    """The values of a mapping or of a `triton.Config`, as they were given."""
-    return config if isinstance(config, Mapping) else cast("Mapping[str, Any]", config.kwargs)
-
-
 def _flat(config: Any, options: list[str]) -> Config:
     if not isinstance(getattr(config, "kwargs", None), Mapping):
         raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
@@ -160,10 +155,9 @@ class ConfigSpace:
                     hint="give every config the same names",
                 )
         by_text = {name: {canonical_json(c[name]): c[name] for c in distinct} for name in names}
+        rows = [entry if isinstance(entry, Mapping) else entry.kwargs for entry in entries]
         tunables = {
-            name: Tunable(
-                tuple(values.values()), members=members_among([values_of_config(it).get(name) for it in entries], name)
-            )
+            name: Tunable(tuple(values.values()), members=members_among([row.get(name) for row in rows], name))
             for name, values in by_text.items()
         }
         return cls(tunables, tuple(constraints), None if default is None else Config(default), distinct)
@@ -420,6 +414,15 @@ class ConfigSpace:
             hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
         )
 
+    @staticmethod
+    def text_of(source: Any) -> str | None:
+        """A mapping from names to lists of plain values as text; None for what else a space may be made of."""
+        if type(source) is not dict or any(type(name) is not str for name in source):
+            return None
+        if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in source.values()):
+            return repr(source)
+        return None
+
     def all_configs(self, most: int) -> list[Config] | None:
         """Every valid config, in the order of enumeration; None if they are more than `most`, or finding takes long.
 
@@ -497,7 +500,7 @@ _spaces: dict[str, ConfigSpace] = {}  # by the text of the mapping that a space 
 
 
 def _space_of(mapping: Mapping[str, Any]) -> ConfigSpace:
-    text = _plain_text(mapping)
+    text = ConfigSpace.text_of(mapping)
     space = None if text is None else _spaces.get(text)
     if space is None:
         space = ConfigSpace(mapping)
@@ -506,15 +509,6 @@ def _space_of(mapping: Mapping[str, Any]) -> ConfigSpace:
                 _spaces.clear()
             _spaces[text] = space
     return space
-
-
-def _plain_text(mapping: Mapping[str, Any]) -> str | None:
-    """A mapping from names to lists of plain values as text; None for what else a space may be made of."""
-    if type(mapping) is not dict or any(type(name) is not str for name in mapping):
-        return None
-    if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in mapping.values()):
-        return repr(mapping)
-    return None
 
 
 _MOST_ASKS = 1_000_000  # of the constraints of all groups together: at most about two seconds

@@ -166,7 +166,7 @@ class Constraint:
         predicate: A function of tunables, called with keywords; true means that the config keeps the rule.
         reason: Why a config that breaks the rule is refused; `{BM}` stands for the config's value of BM.
         members: Members of an `Enum` that the predicate is given in place of their names; a space sets them.
-        names: The tunables that the predicate needs, which are its parameters.
+        names: The tunables that the predicate needs; where none are named, its parameters.
 
     Raises:
         KernelTypeError: `predicate` is not callable, or takes `*args` or `**kwargs`, so that its tunables are unknown.
@@ -176,10 +176,10 @@ class Constraint:
     predicate: Callable[..., bool]
     reason: str
     members: Members = field(default_factory=dict, repr=False, compare=False)
-    names: tuple[str, ...] = field(init=False)
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
+        object.__setattr__(self, "names", self.names or _parameter_names(self.name, self.predicate))
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
         """True if `values`, which must have all of `names`, keep this rule; ConstraintError if the predicate raised."""

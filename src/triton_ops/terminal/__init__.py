@@ -11,14 +11,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
-    from triton_ops.terminal.option_types import Arg as Arg
-    from triton_ops.terminal.option_types import CacheDir as CacheDir
-    from triton_ops.terminal.option_types import Device as Device
-    from triton_ops.terminal.option_types import Dtype as Dtype
-    from triton_ops.terminal.option_types import Gpu as Gpu
-    from triton_ops.terminal.option_types import Json as Json
-    from triton_ops.terminal.option_types import Shape as Shape
-    from triton_ops.terminal.option_types import Space as Space
+    from triton_ops.terminal.option_types import Typed as Typed
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.option_types import with_options as with_options

@@ -48,7 +48,7 @@ class State:
     renamed = ""
 
 
-def with_open_streams() -> None:
+def open_streams() -> None:
     """Open closed standard streams on nothing, so that writes to them do no harm and no file takes their numbers."""
     for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         try:

@@ -161,10 +161,8 @@ class Facts:
     def save(path: Path, content: str | Sequence[str], hint: str) -> None:
         """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
         text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)
-        try:
+        with SettingsError.when(f"{path} cannot be written", hint):
             NamedFile(path).write(text)
-        except OSError as error:
-            raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
 
 
 @dataclass(frozen=True)

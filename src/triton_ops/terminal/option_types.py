@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -34,20 +34,29 @@ _JSON = "Print one JSON document to stdout, and no table."
 _VERBOSE = "Show every failed config, and the trace of an error."
 Verbose = Annotated[bool, option("--verbose -v", _VERBOSE, callback=_be_verbose, expose_value=False)]
 SharedJson = Annotated[bool, option("--json", _JSON, callback=_print_json, expose_value=False)]
-"""The option that every command has; `Json` is that of a command that has to know of it."""
-Json = Annotated[bool, option("--json", _JSON, callback=_print_json)]
-Shape = Annotated[str | None, option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN")]
-Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE")]
-Space = Annotated[
-    list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
-]
-Arg = Annotated[
-    list[str] | None,
-    option("--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"),
-]
-Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")]
-Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
-CacheDir = Annotated[str | None, option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")]
+"""The option that every command has; `Typed.Json` is that of a command that has to know of it."""
+
+
+class Typed:
+    """The options that several commands have, as the types of their parameters."""
+
+    Json: TypeAlias = Annotated[bool, option("--json", _JSON, callback=_print_json)]
+    Shape: TypeAlias = Annotated[
+        str | None, option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN")
+    ]
+    Dtype: TypeAlias = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE")]
+    Space: TypeAlias = Annotated[
+        list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
+    ]
+    Arg: TypeAlias = Annotated[
+        list[str] | None,
+        option("--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"),
+    ]
+    Gpu: TypeAlias = Annotated[
+        str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")
+    ]
+    Device: TypeAlias = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
+    CacheDir: TypeAlias = Annotated[str | None, option("--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")]
 
 
 def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

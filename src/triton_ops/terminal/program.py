@@ -30,16 +30,7 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.terminal.console import (
-    ExitCode,
-    State,
-    paragraph,
-    say,
-    tell,
-    tell_failures,
-    tell_trace,
-    with_open_streams,
-)
+from triton_ops.terminal.console import ExitCode, State, open_streams, paragraph, say, tell, tell_failures, tell_trace
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 
@@ -82,7 +73,7 @@ class Program:
         if arguments[:1] == [COMPLETE]:
             say(*self.candidates(arguments[1:]))
             return 0
-        with_open_streams()
+        open_streams()
         with _messages():
             return self._run(list(arguments))
 

@@ -234,11 +234,11 @@ class GraphTimer(_QueuedTimer):
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
+        """A sampler that replays one checked graph; `CaptureError` if the launch cannot be captured.
 
-        `EmptyCaptureError` if the captured graph lacks the launch's work.
+        So is one that needs a reset, unless `launches` is 1. `EmptyCaptureError` if the graph lacks the launch's work.
         """
-        if launch.reset is not None:
+        if launch.reset is not None and launches != 1:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
@@ -246,7 +246,8 @@ class GraphTimer(_QueuedTimer):
             launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
         graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
+        clears = [self._queue.unsettle] if self._cold else []
+        return self._sampler(clears, lambda: owners[0].replay(), launches, launch.reset)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.
@@ -276,7 +277,8 @@ class GraphTimer(_QueuedTimer):
             except RuntimeError as error:
                 _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
-        nodes = node_count(torch, graph)
+        tells = hasattr(graph, "raw_cuda_graph")
+        nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
         if nodes is not None and nodes < unrolled:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
@@ -324,11 +326,6 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
         if calls > 1 or took_ms > _LONG_MS:
             return took_ms / calls
         calls = _ESTIMATE_CALLS
-
-
-def node_count(torch: Any, graph: Any) -> int | None:
-    """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:

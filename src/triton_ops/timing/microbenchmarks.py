@@ -17,7 +17,9 @@ from typing import Annotated, Any
 from triton_ops.base import require
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.terminal import CacheDir, Facts, folder_of, option
+from triton_ops.terminal import Facts, Typed, folder_of, option
+from triton_ops.timing.gpu_timers import CaptureError, EmptyCaptureError, EventTimer, GraphTimer
+from triton_ops.timing.timer import Launch, Timer
 
 _LOG = logging.getLogger("triton_ops.timing")
 _REPEATS = 5
@@ -28,7 +30,6 @@ _COPIES = 20
 _MATRIX = 8192  # extents of the products: tens of waves
 _MATRIX_DTYPES = ("bfloat16", "float16", "float8_e4m3fn")
 _LAUNCHES = 30
-_DELAY_CYCLES = 200_000  # 0.1 ms: enough for the host to queue everything that follows
 _SYNCS = 50
 
 
@@ -65,7 +66,7 @@ def _figure(what: str, measure: Callable[[], float | None]) -> float | None:
     """One figure; None and a warning where this device or torch cannot give the figure: the others still count."""
     try:
         return measure()
-    except (RuntimeError, NotImplementedError, AttributeError) as error:  # torch's out of memory is a RuntimeError
+    except (RuntimeError, AttributeError, CaptureError, EmptyCaptureError) as error:  # out of memory is a RuntimeError
         _LOG.warning("%s was not measured: %s", what, " ".join(str(error).split())[:200])
         return None
 
@@ -86,33 +87,17 @@ def _l2_gbps(torch: Any, l2_bytes: int) -> float | None:
 
 
 def _copy_ms(torch: Any, size_bytes: int) -> float:
-    """Milliseconds of one device-to-device copy.
-
-    A CUDA graph replays a row of copies, so that the host's launch time is not measured.
-    """
+    """Milliseconds of one device-to-device copy, in a graph: the host's launch time is not measured."""
     source = torch.ones(size_bytes // 4, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
-    target.copy_(source)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(_COPIES):
-            target.copy_(source)
-    return _best_ms(torch, graph.replay, 1) / _COPIES
+    return _best_ms(GraphTimer(cold=False), partial(target.copy_, source), _COPIES)
 
 
 def _launch_us(torch: Any) -> float:
     """Microseconds between the events around one tiny kernel, queued behind a delay: no timed launch is shorter."""
-    one = torch.zeros(1, device="cuda")
-    times = []
-    for _ in range(_LAUNCHES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(_DELAY_CYCLES)
-        start.record()
-        one.add_(1)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    return float(sorted(times)[len(times) // 2])
+    timer = EventTimer(cache="warm")
+    sampler = timer.prepare(Launch(partial(torch.zeros(1, device="cuda").add_, 1)).started())
+    return 1e3 * statistics.median(sampler.take(timer, 1)[0] for _ in range(_LAUNCHES))
 
 
 def _sync_us(torch: Any) -> float:
@@ -124,7 +109,7 @@ def _sync_us(torch: Any) -> float:
         one.add_(1)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2] * 1e6
+    return 1e6 * statistics.median(times)
 
 
 def _mma_tflops(torch: Any, dtype: str) -> float | None:
@@ -146,27 +131,17 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
         def product() -> Any:
             return torch.mm(matrix, matrix, out=out)
 
-    each_ms = _best_ms(torch, product, 5)
+    each_ms = _best_ms(EventTimer(cache="warm"), product, 5)
     return float(2 * _MATRIX**3 / (each_ms * 1e9))
 
 
-def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
-    launch()
-    torch.cuda.synchronize()
-    best = float("inf")
-    for _ in range(_REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(launches):
-            launch()
-        end.record()
-        end.synchronize()
-        best = min(best, start.elapsed_time(end) / launches)
-    return best
+def _best_ms(timer: Timer, call: Callable[[], Any], launches: int) -> float:
+    return min(timer.prepare(Launch(call).started(), launches).take(timer, _REPEATS))
 
 
 def calibrate_command(
-    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None, cache_dir: CacheDir = None
+    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
+    cache_dir: Typed.CacheDir = None,
 ) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 

@@ -283,6 +283,11 @@ class DuelPolicy:
     visit_ms: float = 5.0
     longest: int = 10
 
+    @classmethod
+    def after_a_race(cls, seconds: float, zone: float = INDIFFERENCE) -> DuelPolicy:
+        """The limits where many come: a gain that is none passes by a chance of three standard errors."""
+        return cls(checkpoints=(16, 32, 64, 128), seconds=seconds, zone=zone, chance=0.003)
+
     def samples(self, sample_ms: float) -> int:
         """Number of samples of `sample_ms` milliseconds that make a visit."""
         return fitting(sample_ms, self.visit_ms, 1, self.longest)
@@ -552,26 +557,20 @@ class SharedTimer:
         return timer
 
     def prepare(self, launch: Launch) -> Sampler:
-        """A sampler of a launch; if it cannot be captured, none is from now on, and the timer is another one."""
-        try:
-            return launch.sampler(self.start(launch))
-        except CaptureError:
-            return launch.sampler(self._change(launch))
+        """A sampler of a launch, as of `prepare_all`."""
+        return self.prepare_all(launch, launch.sampler)
 
     def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
         """The result of `prepare` with the timer, made anew with another one where a launch cannot be captured.
 
-        The timers are chosen by `launch`, one of those that are prepared.
+        None is captured from then on. The timers are chosen by `launch`, one of those that are prepared.
         """
         try:
             return prepare(self.start(launch))
         except CaptureError as error:
             _log.warning("%s: timed by event pairs instead", error)
-            return prepare(self._change(launch))
-
-    def _change(self, launch: Launch) -> Timer:
-        self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
-        return self.timer
+            self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
+            return prepare(self.timer)
 
     def sets(self, tensors: Iterable[Any]) -> int:
         """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""

@@ -553,10 +553,7 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     from `since_s` on, seconds since 1970; None is now.
     """
     try:
-        place, device = TorchDevice(device_name), probe(device_name)
-        if why := place.unwatched(device):
-            return Guard(why)
-        sensors = place.sensors(device)
+        sensors = TorchDevice(device_name).sensors(probe(device_name))
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Guard(str(error) or type(error).__name__)

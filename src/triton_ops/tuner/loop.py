@@ -44,7 +44,7 @@ class Doubts:
         self._default = default
         self._ran: set[Config] = set()
         self._little: dict[Config, Trial] = {}
-        self._warned: set[str] = set()
+        self._warned: set[Callable[[], str]] = set()
 
     def tried(self, trial: Trial) -> None:
         """A trial has finished."""
@@ -54,15 +54,15 @@ class Doubts:
         self._little.pop(trial.config, None)
         if trial.excess is not None and trial.excess <= Trial.LITTLE:
             self._little[trial.config] = trial
-        for kind, note in (("default", self._of_default()), ("many", self._of_many())):
-            if note and kind not in self._warned:
-                self._warned.add(kind)
+        for doubt in (self._of_default, self._of_many):
+            if doubt not in self._warned and (note := doubt()):
+                self._warned.add(doubt)
                 _log.warning("%s", note)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The doubts as they stand, for the result."""
-        return tuple(note for note in (self._of_default(), self._of_many()) if note)
+        return tuple(filter(None, (self._of_default(), self._of_many())))
 
     def _of_default(self) -> str:
         trial = self._little.get(self._default)
@@ -351,10 +351,7 @@ class _TrialThread:
     def _serve(self) -> None:
         while (entry := self._queue.get()) is not None and not self._closed:
             attempt, future = entry
-            try:
-                future.set_result(attempt())
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the trial raises it
-                future.set_exception(error)
+            Threads.settle(future, attempt)
 
 
 @dataclass(frozen=True)

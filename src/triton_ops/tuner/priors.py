@@ -38,29 +38,29 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.exceptions import UntunedError
-from triton_ops.processes import WorkerProcess
+from triton_ops.processes import Threads, WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
-from triton_ops.request import Effort, Task
+from triton_ops.request import Effort, TuneRequest
 from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace
 from triton_ops.tuner.proposals import Previews
 from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
 
-def model_of(task: Task, folder: Path | None) -> list[Prior]:
+def model_of(request: TuneRequest, folder: Path | None) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    if task.work is None or task.work.tiles is None or (machine := _machine(task, folder)) is None:
+    if request.work is None or request.work.tiles is None or (machine := _machine(request, folder)) is None:
         return []
-    return [Model(task.work, machine).prior]
+    return [Model(request.work, machine).prior]
 
 
-def _machine(task: Task, folder: Path | None) -> Machine | None:
-    return Machine.of(task.device, None if folder is None else Calibration.load(folder, task.device.name))
+def _machine(request: TuneRequest, folder: Path | None) -> Machine | None:
+    return Machine.of(request.device, None if folder is None else Calibration.load(folder, request.device.name))
 
 
-def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
+def transfers_to(request: TuneRequest, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
     """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
 
     A key with an unknown part gets none, and such records give none, since kernels that cannot be told from each other
@@ -78,7 +78,7 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     priors: list[Prior] = []
     for record in others:
         trials = Runs(folder, record.id).trials(record.run) or _summary(record)  # those of its own run first
-        transfer = ProblemPlace.transfer(task.space, trials, place_of(record.key).distance(here))
+        transfer = ProblemPlace.transfer(request.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             priors.append(transfer)
         if len(priors) == _MOST:
@@ -104,7 +104,7 @@ _NEARBY_MOST = 3  # configs
 _FARTHEST = 4.0  # doublings of extents, other dtypes and other choices, together
 
 
-def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Config]:
+def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) -> list[Config]:
     """The winners for problems nearby that the space allows, the nearest first, three at most.
 
     A key with an unknown part has no neighbours, since it may stand for several kernels.
@@ -114,7 +114,7 @@ def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Conf
     here = place_of(key)
     distances = [(place.distance(here), config) for place, config in _winners(key, records)]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
-    return [config for config in dict.fromkeys(config for _, config in near) if not task.space.why_not(config)][
+    return [config for config in dict.fromkeys(config for _, config in near) if not request.space.why_not(config)][
         :_NEARBY_MOST
     ]
 
@@ -374,9 +374,10 @@ _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's
 
 
 def coming_priors(
-    task: Task, folder: Path | None, pool: CompilePool | None, trials: int | None = None, survey: Survey | None = None
-) -> Future[list[Prior]]:
-    """The model of a task's work as a prior; an empty list where it can say nothing.
+    request: TuneRequest, folder: Path | None, pool: CompilePool | None, trials: int | None = None,
+    survey: Survey | None = None,
+) -> Future[list[Prior]]:  # fmt: skip
+    """The model of a request's work as a prior; an empty list where it can say nothing.
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
@@ -384,35 +385,32 @@ def coming_priors(
     nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
-    if (task.work is not None and task.work.tiles is not None) or pool is None:
-        priors.set_result(model_of(task, folder))
+    if (request.work is not None and request.work.tiles is not None) or pool is None:
+        priors.set_result(model_of(request, folder))
         return priors
-    machine = _machine(task, folder)
-    configs = Survey.considered(task.space) if machine is not None else []
+    machine = _machine(request, folder)
+    configs = Survey.considered(request.space) if machine is not None else []
     if machine is None or len(configs) <= min(Search.SMALL, trials or Search.SMALL):
         priors.set_result([])
         return priors
 
-    contents = small_contents(task)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
+    contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
-    def read() -> None:
-        try:
-            prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
-            if prior.silent:
-                _log.info("the search begins without a model: %s", prior.silent)
-            priors.set_result([] if prior.silent else [prior])
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
-            priors.set_exception(error)
+    def read() -> list[Prior]:
+        prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+        if prior.silent:
+            _log.info("the search begins without a model: %s", prior.silent)
+        return [] if prior.silent else [prior]
 
-    threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
+    threading.Thread(target=Threads.settle, args=(priors, read), name="triton-ops reading", daemon=True).start()
     return priors
 
 
-def small_contents(task: Task) -> Contents:
+def small_contents(request: TuneRequest) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
-    if task.originals is None:
+    if request.originals is None:
         return {}
-    arguments = task.originals.by_name(task.kernel).keyword
+    arguments = request.originals.by_name(request.kernel).keyword
     tensors = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and value.is_contiguous()}
     small = {name: value for name, value in tensors.items() if value.numel() * value.element_size() <= _MOST_BYTES}
     return {
@@ -423,57 +421,77 @@ def small_contents(task: Task) -> Contents:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The default and the config that is expected to be faster, and in words how much."""
+    """A config that would run and the model's first pick, in words how fast, and the share that the pick is ahead."""
 
     pair: ConfigSpace
-    text: str
+    forecast: str
+    gain: float
+
+    @property
+    def text(self) -> str:
+        """The forecast with who made it."""
+        return f"a model of the work, which {self.forecast}"
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, pool: CompilePool | None, hurried: bool = True) -> Expectation:
-        """The expectation for a task; raises UntunedError, with the reason, unless the effort's gain is expected.
+    def of(
+        cls, request: TuneRequest, effort: Effort, pool: CompilePool | None, survey: Survey | None = None, *,
+        of_list: bool = False,
+    ) -> Expectation:  # fmt: skip
+        """The expectation for a request; raises UntunedError, with the reason, where a model has none.
 
-        Where no launch waits for it, it is not `hurried`: all of the effort's previews are compiled then, however few
-        processes compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
+        The pick is compared with the default or, `of_list`, with the seed that is expected to be fastest. A launch
+        waits for it unless there is a `survey`: all of the effort's previews are compiled then, however few processes
+        compile. Cost: what a survey of the kernel takes, and the compilation of the previews.
         """
         if pool is None:
-            raise _unsure(task, "it is not compiled ahead, so that no model can read it")
-        pool.submit(task.space.default_config, anyway=True, spare=True)
-        survey = Survey() if hurried else Survey.unhurried()
-        if not (priors := coming_priors(task, None, pool, trials=1, survey=survey).result()):
-            raise _unsure(task, "no model has a forecast of its configs on this device")
-        previews = min(effort.previews, pool.workers) if hurried else effort.previews
-        pick = _first_pick(task, previews, pool, priors)
-        pair = task.space.default_config, task.space.default_config if pick is None else pick
+            raise _unsure(request, "it is not compiled ahead, so that no model can read it")
+        pool.submit(request.space.default_config, anyway=True, spare=True)
+        if not (priors := coming_priors(request, None, pool, trials=1, survey=survey).result()):
+            raise _unsure(request, "no model has a forecast of its configs on this device")
+        first, whose = request.space.default_config, "the default"
+        if of_list and isinstance(request.space, UnlistedSpace):
+            times = priors[0].score(request.space.seeds)
+            first, whose = request.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
+        previews = min(effort.previews, pool.workers) if survey is None else effort.previews
+        pick = _first_pick(request, previews, pool, priors) or first
+        return cls._between((first, pick), whose, pool, priors[0])
+
+    @classmethod
+    def _between(cls, pair: tuple[Config, Config], whose: str, pool: CompilePool, prior: Prior) -> Expectation:
         default, first = (pool.submit(config, anyway=True).result() for config in pair)
         too_large = default.status is Status.RESOURCES
         able = first.launchable and first.resources is not None and (default.launchable or too_large)
+        space = ConfigSpace.from_configs(dict.fromkeys(pair))
         if pair[0] == pair[1] or not able:
-            raise _unsure(task, "the model's first pick is the default itself, or the compiler has refused one of both")
-        not_run = Status.DEFERRED
-        priors[0].tell([Trial(one.config, not_run, resources=one.resources) for one in (default, first)])
-        default_ms, pick_ms = priors[0].score(pair)
-        beside = f"{default_ms:.3g} ms of the default"
+            return cls(space, f"first picks {whose} itself, or the compiler has refused one of both", 0.0)
+        prior.tell([Trial(one.config, Status.DEFERRED, resources=one.resources) for one in (default, first)])
+        default_ms, pick_ms = prior.score(pair)
+        beside = f"{default_ms:.3g} ms of {whose}"
         if too_large:
-            default_ms, beside = math.inf, f"no launch of the default, which {default.reason}"
-        text = f"expects {pick_ms:.3g} ms of ({pick}) and {beside}"
-        if not (math.isfinite(pick_ms) and default_ms >= (1 + effort.expected_gain) * pick_ms):
-            raise _unsure(task, f"the model {text}, and is sure from {effort.expected_gain:.0%} on")
-        return cls(ConfigSpace.from_configs(pair), f"a model of the work, which {text}")
+            default_ms, beside = math.inf, f"no launch of {whose}, which {default.reason}"
+        gain = default_ms / pick_ms - 1 if math.isfinite(pick_ms) else 0.0
+        return cls(space, f"expects {pick_ms:.3g} ms of ({pair[1]}) and {beside}", gain)
+
+    def worth(self, request: TuneRequest, effort: Effort) -> Expectation:
+        """Itself, where the gain that it expects is the effort's at least; else raises UntunedError."""
+        if not self.gain >= effort.expected_gain:
+            raise _unsure(request, f"the model {self.forecast}, and is sure from {effort.expected_gain:.0%} on")
+        return self
 
 
-def _first_pick(task: Task, most: int, pool: CompilePool, priors: list[Prior]) -> Config | None:
+def _first_pick(request: TuneRequest, most: int, pool: CompilePool, priors: list[Prior]) -> Config | None:
     """The first pick of a model that can be launched and does not spill; None if there is none."""
-    searcher = make_searcher("ranked", task.space, priors=priors)
+    searcher = make_searcher("ranked", request.space, priors=priors)
     assert isinstance(searcher, UsesPreviews)
-    previews = Previews(searcher, pool, most, Machine.of(task.device))
+    previews = Previews(searcher, pool, most, Machine.of(request.device))
     previews.update()
     wait(previews.under_way)
     previews.update()
     return next(iter(searcher.ask(1)), None)
 
 
-def _unsure(task: Task, why: str) -> UntunedError:
-    kernel, problem = task.problem.kernel, task.problem.label
+def _unsure(request: TuneRequest, why: str) -> UntunedError:
+    kernel, problem = request.problem.kernel, request.problem.label
     return UntunedError(
         f"no config of {kernel} {problem} is expected to be faster than the default: {why}", kernel, problem,
         hint="an effort such as race or quick measures",

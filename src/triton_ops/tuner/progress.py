@@ -15,8 +15,8 @@ from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import SettingsError, TuningFailedError
 from triton_ops.records import NotedCall, Record, Timing
-from triton_ops.request import Budget, Effort, Task, TuneRequest
-from triton_ops.space import Config, Members, SpaceSize
+from triton_ops.request import Budget, Effort, TuneRequest
+from triton_ops.space import Config, SpaceSize
 from triton_ops.timing import GuardSummary
 from triton_ops.values import KernelMetrics, Key, Measurement, Problem, Resources, Status, Trial, TuningResult, Work
 
@@ -35,8 +35,9 @@ def metrics_of(times: Measurement | Timing, work: Work | None, device: DeviceSpe
 
 
 def record_of(
-    key: Key, task: Task, effort: Effort, outcome: Outcome, facts: StationFacts, *, default: Config, stopped: str,
-    elapsed_s: float, run: str = "", notes: Sequence[str] = (), call: NotedCall | str | None = None, tunes: int = 1,
+    key: Key, request: TuneRequest, effort: Effort, outcome: Outcome, facts: StationFacts, *, default: Config,
+    stopped: str, elapsed_s: float, run: str = "", notes: Sequence[str] = (), call: NotedCall | str | None = None,
+    tunes: int = 1,
 ) -> Record:  # fmt: skip
     """The record of a finished tune; a `TuningFailedError` if its outcome has no winner.
 
@@ -46,7 +47,7 @@ def record_of(
     """
     winner = outcome.winner
     if winner is None:
-        raise failed(task, outcome.trials)
+        raise failed(request, outcome.trials)
     guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
     untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)
     return Record(
@@ -56,25 +57,24 @@ def record_of(
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
         confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
-        resources=winner.resources, space=task.space.fingerprint, stopped=stopped, elapsed_s=round(elapsed_s, 3),
+        resources=winner.resources, space=request.space.fingerprint, stopped=stopped, elapsed_s=round(elapsed_s, 3),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"), versions=Host.versions(), run=run,
         place=facts.place, notes=(*facts.notes, *notes), waited_s=round(facts.waited_s, 3), call=call, tunes=tunes,
-    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None).with_contents(
-        task.contents_fingerprint, outcome.contents
+    ).with_tune(effort, outcome.trials, facts.against, request.reference_fingerprint or None).with_contents(
+        request.contents_fingerprint, outcome.contents
     )  # fmt: skip
 
 
 def result_of(
-    record: Record, task: Task | TuneRequest, elapsed_s: float, trials: Sequence[Trial] = (),
-    members: Members | None = None, *, stored: bool = True,
-) -> TuningResult:  # fmt: skip
+    record: Record, request: TuneRequest, elapsed_s: float, trials: Sequence[Trial] = (), *, stored: bool = True
+) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
     A recalled record has no `trials`: it keeps only the times of the winner and of the default. `elapsed_s` are wall
-    seconds of this call. `best_config` and `all_results` hold the `members` of an `Enum`; None leaves their names.
-    `stored` says whether later calls find the record.
+    seconds of this call. `best_config` and `all_results` hold the members of an `Enum`. `stored` says whether later
+    calls find the record.
     """
-    work, device, members = task.work, task.device, members or {}
+    work, device, members = request.work, request.device, request.space.members
     by_config: dict[Config | None, Trial] = {trial.config: trial for trial in trials}
     winner, default = by_config.get(record.winner), by_config.get(record.default)
     if not trials:
@@ -86,7 +86,7 @@ def result_of(
         all_results=[
             (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
         ],
-        problem_size=task.problem.label, device=device.name, from_cache=not trials, trials=tuple(trials),
+        problem_size=request.problem.label, device=device.name, from_cache=not trials, trials=tuple(trials),
         default=default, ties=record.ties, ordered_by=record.ordered_by, noise=record.noise,
         raced_gain=record.raced_gain, gain_interval=record.gain_interval, confidence=record.confidence,
         unproven=record.unproven, guard=record.guard, stopped=record.stopped, elapsed_s=elapsed_s, place=record.place,
@@ -105,7 +105,9 @@ def _recalled(
     return Trial(config, Status.OK, times, resources=resources)
 
 
-def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
+def failed(
+    request: TuneRequest, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = ""
+) -> TuningFailedError:
     """The error for a tune without a winner: a suspicion, the reason for every config, and a doubt as its hint."""
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     reasons = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
@@ -113,8 +115,8 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), susp
     first = f"{suspicion}; " if suspicion else ""
     what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
     return TuningFailedError(
-        f"{first}none of {len(failures)} configs of {task.problem} {what}: {reasons}{more}",
-        task.problem.label,
+        f"{first}none of {len(failures)} configs of {request.problem} {what}: {reasons}{more}",
+        request.problem.label,
         len(failures),
         failures[-1][1] if failures else None,
         failures,

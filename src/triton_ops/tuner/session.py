@@ -8,7 +8,6 @@ plainly the same takes the whole way.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,6 @@ from triton_ops.tuner.tuning import RequestedTune
 from triton_ops.values import Tolerance, TuningResult
 
 _MOST = 1_024
-_PLAIN = frozenset({bool, int, float, str, type(None)})
 _COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
 
 
@@ -115,11 +113,7 @@ def _space(space: Any) -> Any:
     """What tells a space from others in a moment; None if nothing does."""
     if space is None or isinstance(space, ConfigSpace):
         return id(space)
-    if type(space) is dict:
-        values = [space[name] for name in space]
-        if all(type(each) in (list, tuple) and _PLAIN.issuperset(map(type, each)) for each in values):
-            return repr(space)
-    return None
+    return ConfigSpace.text_of(space)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -128,12 +122,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
-    """The functions beside the kernel that must stay equal: checks, and what makes an operation's space."""
-    own = (target.space,) if isinstance(target, Operation) else ()
-    return [each for each in (*checks, *own) if each is not None and not isinstance(each, ConfigSpace)]
 
 
 def release_processes() -> None:
@@ -147,9 +135,6 @@ def release_processes() -> None:
     """
     Stations.drop_idle()
     fork_servers.drop_idle()
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def tune(
@@ -265,7 +250,8 @@ def tune(
     result = requested.result()
     if call is not None and result.from_cache:
         path = Path(requested.folder) / RECORDS.file_name(request.key.id)
-        checks = checked_of(target, request.reference, request.check)
+        beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
+        checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
         same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
         remember(call, target, space, request.kernel, checks, path, result, same)
     return result

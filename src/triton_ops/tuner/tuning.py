@@ -36,11 +36,19 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
+from triton_ops.request import Effort, TuneOptions, TuneRequest
 from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner.loop import DirectFeed, TileProof, TuningLoop
-from triton_ops.tuner.priors import Expectation, coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.priors import (
+    Expectation,
+    Survey,
+    coming_priors,
+    readiness,
+    searcher_over,
+    transfers_to,
+    winners_nearby,
+)
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
@@ -215,14 +223,13 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        space = request.space
         record = recalled(
-            self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint,
+            self.key, store_in(self.folder), space=request.space, reference=request.reference_fingerprint,
             contents=request.contents_fingerprint,
         )  # fmt: skip
         if record is None or not record.covers(self.effort):
             return None
-        return result_of(record, request, time.monotonic() - self.start, members=space.members)
+        return result_of(record, request, time.monotonic() - self.start)
 
     def result(self) -> TuningResult:
         """The fastest config, recalled or found; raises as `tune`."""
@@ -235,27 +242,26 @@ class RequestedTune:
         if names:
             text = "what %s writes by the addresses in %s is neither checked nor restored"
             _log.warning(text, self.request.kernel.name, names)
-        task, keep = self.request.task(), self.options.keep
+        self.request.checked()
+        keep = self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
         with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
             return Tuning(
-                requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
-                quarantine=quarantine,
-            ).run()  # fmt: skip
+                requested=self, stations=stations, folder=folder, store=store, runs=runs, quarantine=quarantine
+            ).run()
 
-    def expectation(self) -> Expectation:
-        """The model's expectation for this effort, on a device that need not be here; raises as `Expectation.of`."""
-        task = self.request.task()
-        with self.pool_for(task, launches=False) as pool:
-            return Expectation.of(task, self.effort, pool, hurried=False)
+    def expectation(self, survey: Survey, *, of_list: bool = False) -> Expectation:
+        """The model's expectation, on a device that need not be here; raises as `Expectation.of`."""
+        with self.pool(launches=False) as pool:
+            return Expectation.of(self.request.checked(), self.effort, pool, survey, of_list=of_list)
 
-    def pool_for(self, task: Task, *, launches: bool = True) -> AbstractContextManager[CompilePool | None]:
+    def pool(self, *, launches: bool = True) -> AbstractContextManager[CompilePool | None]:
         """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""
         try:
-            if (compiler := task.compiler()) is None:
+            if (compiler := self.request.compiler()) is None:
                 return nullcontext()
             return CompilePool(
                 compiler, timeout_s=self.effort.patience.compile_s, launches=launches, reuse=True,
@@ -305,7 +311,6 @@ class Tuning:
     """
 
     requested: RequestedTune
-    task: Task
     stations: Stations
     folder: Path
     store: Store[Record]
@@ -319,7 +324,8 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
-        self._proof = TileProof(self.task.space, judged=self.task.reference is not None)
+        self.request = requested.request
+        self._proof = TileProof(self.request.space, judged=self.request.reference is not None)
         self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
@@ -328,18 +334,17 @@ class Tuning:
     @property
     def default(self) -> Config:
         """The default config."""
-        return self.task.space.default_config
+        return self.request.space.default_config
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
-        task = self.task
-        Search(self.effort.search).begin_imports(task.space)
+        Search(self.effort.search).begin_imports(self.request.space)
         with self._prepare() as pool, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
             self.effort = self.effort.beyond(before.further)
-            log = self.runs.log(before.unfinished, self.start, self.key, self.task, self.effort, self.options.seed)
+            log = self.runs.log(before.unfinished, self.start, self.key, self.request, self.effort, self.options.seed)
             self.listener.started(self._plan(len(trials), log.path))
             for trial in before.trials if before.unfinished is None else ():
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
@@ -349,7 +354,7 @@ class Tuning:
                 record = self._record(findings, log, before)
                 keeps = self.options.keep and not findings.cut_short
                 result = result_of(
-                    record, self.task, record.elapsed_s, findings.outcome.trials, self.task.space.members,
+                    record, self.request, record.elapsed_s, findings.outcome.trials,
                     stored=keeps and not self._why_not_remembered(findings.outcome),
                 )  # fmt: skip
             finally:
@@ -364,9 +369,9 @@ class Tuning:
         if not self._prepares:
             yield None
             return
-        with self.requested.pool_for(self.task) as pool:
+        with self.requested.pool() as pool:
             if self.effort.expected_gain:
-                self._expectation = Expectation.of(self.task, self.effort, pool)
+                self._expectation = Expectation.of(self.request, self.effort, pool).worth(self.request, self.effort)
             if self.gate is not None:
                 self._wait_at(self.gate, pool)
             yield pool
@@ -381,7 +386,7 @@ class Tuning:
         if pool is not None and first is not None:
             self._compile_first(first)
             searcher = self._searcher(pool, gate.nothing_yet)
-            CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
+            CompiledFeed.over(first, Machine.of(self.request.device), self.effort, searcher)
             first.complete(searcher)
         leave = self._leave = gate.wait(first)
         self.start = max(self.start, leave.since_s)
@@ -399,12 +404,12 @@ class Tuning:
         """
         if self.key.unknown:
             return Before()
-        space, runs = self.task.space, self.runs
-        of = {"reference": self.task.reference_fingerprint, "contents": self.task.contents_fingerprint}
+        space, runs = self.request.space, self.runs
+        of = {"reference": self.request.reference_fingerprint, "contents": self.request.contents_fingerprint}
         record = None if self.options.force else recalled(self.key, self.store, space=space, **of)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
-        plain = self.task.contents is None  # else no log says over which contents its trials were
+        plain = self.request.contents is None  # else no log says over which contents its trials were
         unfinished = runs.unfinished(space.fingerprint) if plain else None
         run = unfinished or own
         if run is None and plain and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
@@ -425,7 +430,7 @@ class Tuning:
                 "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
                 "killed, the config ended it; isolate=True (--isolate) runs configs in a process of their own, where "
                 "that costs one trial",
-                self.task.problem, config, unfinished.path,
+                self.request.problem, config, unfinished.path,
             )  # fmt: skip
 
     def _search(
@@ -435,13 +440,13 @@ class Tuning:
         trials = before.trials
         known, first = recalled(self.key, self.store), self.requested.first
         in_use = [*first[:1], *([known.winner] if known else [])]
-        incumbents = [config for config in in_use if self.task.space.why_not(config) is None]
+        incumbents = [config for config in in_use if self.request.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
             self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
-            source = prepared or nullcontext() if self._prepares else self.requested.pool_for(self.task)
+            source = prepared or nullcontext() if self._prepares else self.requested.pool()
             if (pool := stack.enter_context(source)) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
@@ -450,18 +455,18 @@ class Tuning:
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
-            loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
+            loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.request.device))
             if pool is not None:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
                 seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
-                nearby=next(iter(nearby), None) if self.task.space.size.total <= Effort.FEW else None,
+                nearby=next(iter(nearby), None) if self.request.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
-            facts, load_notes = station.facts, self.load.notes(self.task.device)
-            pitfalls = pitfall_notes(final.trials, self.task.work)
+            facts, load_notes = station.facts, self.load.notes(self.request.device)
+            pitfalls = pitfall_notes(final.trials, self.request.work)
             notes = (
                 *self.stations.turns.notes,
                 *facts.notes,
@@ -480,7 +485,7 @@ class Tuning:
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         successes = [trial.config for trial in trials if trial.ok]
         baseline = self.default if self.default in successes else next(iter(successes), None)
-        return Assignment.of(self.task, self.options.of_effort(self.effort), baseline)
+        return Assignment.of(self.request, self.options.of_effort(self.effort), baseline)
 
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
         pool.submit(self.default, anyway=True, spare=True)
@@ -491,9 +496,9 @@ class Tuning:
         feed, check = DirectFeed(), self.gate.check if self.gate else lambda: None
         if pool is not None:
             waits = partial(wait_for_one, check=check)
-            feed = CompiledFeed.over(pool, Machine.of(self.task.device), self.effort, searcher, log.preview, waits)
+            feed = CompiledFeed.over(pool, Machine.of(self.request.device), self.effort, searcher, log.preview, waits)
         return TuningLoop(
-            space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
+            space=self.request.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
             quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
         )  # fmt: skip
 
@@ -510,12 +515,12 @@ class Tuning:
                 raise KeyboardInterrupt
             suspicion = findings.facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
-            raise failed(self.task, outcome.trials, findings.loop.doubts.notes, suspicion)
+            raise failed(self.request, outcome.trials, findings.loop.doubts.notes, suspicion)
         resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         record = record_of(
-            self.key, self.task, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
+            self.key, self.request, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
@@ -537,22 +542,22 @@ class Tuning:
         key = self.key
         if key.unknown is not None:
             return [key.unknown_note]
-        if dict(self.task.kernel.identity) != dict(key.identity):
+        if dict(self.request.kernel.identity) != dict(key.identity):
             return [
                 "the winner is not remembered, since something that the kernel refers to changed while it was tuned"
             ]
         return []
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
-        search, space = self.effort.search, self.task.space
+        search, space = self.effort.search, self.request.space
         if self._expectation is not None:
             self._ordered_by = (self._expectation.text,)
             return make_searcher(search, self._expectation.pair, self.options.seed)
         if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         transfers = self._transfers and space.size.total > Effort.FEW
-        records = transfers_to(self.task, self.key, self.store, self.folder) if transfers else []
-        self._model = self._model or coming_priors(self.task, self.folder, pool, self.effort.budget.trials)
+        records = transfers_to(self.request, self.key, self.store, self.folder) if transfers else []
+        self._model = self._model or coming_priors(self.request, self.folder, pool, self.effort.budget.trials)
 
         def made(priors: Sequence[Prior]) -> Searcher:
             self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))
@@ -565,14 +570,14 @@ class Tuning:
         if not self._transfers or self._expectation is not None or not Search(self.effort.search).uses_priors:
             return []
         configs_before = {trial.config for trial in trials}
-        winners = winners_nearby(self.task, self.key, self.store)
+        winners = winners_nearby(self.request, self.key, self.store)
         return [config for config in winners if config not in configs_before and self.quarantine.held(config) is None]
 
     def _plan(self, resumed: int, log: Path | None) -> RunPlan:
-        task, effort = self.task, self.effort
+        request, effort = self.request, self.effort
         return RunPlan(
-            problem=task.problem, size=task.space.size,
+            problem=request.problem, size=request.space.size,
             search=effort.search_name + ("; Triton's interpreter is timed" if self.key.interpreted else ""),
-            budget=effort.budget, device=f"{task.device.name} ({task.device_name})", resumed=resumed,
+            budget=effort.budget, device=f"{request.device.name} ({request.device_name})", resumed=resumed,
             isolated=self.stations.isolated, log=log,
         )  # fmt: skip

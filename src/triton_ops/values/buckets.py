@@ -38,12 +38,13 @@ class BucketRule(Protocol):
         ...
 
     def representative(self, value: int) -> int:
-        """The value of the bucket on which its winner is best measured; `value` itself if no bucket holds it."""
-        ...
+        """The value on which the bucket's winner is best measured, its end; `value` itself if no bucket holds it."""
+        span = self.bucket(value)
+        return value if span is None else span[1]
 
 
 @dataclass(frozen=True)
-class PowersOfTwo:
+class PowersOfTwo(BucketRule):
     """Buckets that end at powers of two: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on; each is measured at its end."""
 
     low: int = 1  # the least value that is put into a bucket
@@ -64,20 +65,12 @@ class PowersOfTwo:
         """From above the next smaller power of two to the next larger one, within the rule's limits."""
         if not self.low <= value <= self.high:
             return None
-        end = next_power_of_two(value)
+        end = 1 << (value - 1).bit_length()
         return max(end // 2 + 1, self.low), min(end, self.high)
-
-    def representative(self, value: int) -> int:
-        """The end of the bucket."""
-        span = self.bucket(value)
-        return value if span is None else span[1]
-
-    def __str__(self) -> str:
-        return "pow2" if self == PowersOfTwo() else f"pow2:{self.low}..{self.high}"
 
 
 @dataclass(frozen=True)
-class UpTo:
+class UpTo(BucketRule):
     """Buckets between rising ends, at which they are measured: `(64, 256)` is 1 to 64 and 65 to 256; none is above."""
 
     ends: tuple[int, ...]
@@ -96,17 +89,9 @@ class UpTo:
             return None
         return next(((low + 1, high) for low, high in pairwise((0, *self.ends)) if value <= high), None)
 
-    def representative(self, value: int) -> int:
-        """The end of the bucket."""
-        span = self.bucket(value)
-        return value if span is None else span[1]
-
-    def __str__(self) -> str:
-        return f"upto:{','.join(map(str, self.ends))}"
-
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(BucketRule):
     """Buckets around given points: a value belongs to the point to which its ratio is least; to the smaller of two."""
 
     points: tuple[int, ...]  # rising; each bucket is measured at its point
@@ -135,9 +120,6 @@ class Nearest:
         span = self.bucket(value)
         return value if span is None else next(point for point in self.points if span[0] <= point <= span[1])
 
-    def __str__(self) -> str:
-        return f"near:{','.join(map(str, self.points))}" + ("" if self.cap == _CAP else f"@{self.cap:g}")
-
 
 def rule_of(text: str) -> BucketRule:
     """The rule that a text names: `pow2`, `pow2:16..4096`, `upto:64,256`, `near:16,64` or `near:16,64@1.5`."""
@@ -155,11 +137,6 @@ def rule_of(text: str) -> BucketRule:
         if isinstance(error, SettingsError):
             raise
     raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {_FORMS}")
-
-
-def next_power_of_two(value: int) -> int:
-    """The least power of two that is not below `value`, which is 1 or more."""
-    return 1 << (value - 1).bit_length()
 
 
 def _whole(text: str) -> tuple[int, ...]:
@@ -201,9 +178,6 @@ class Bucket:
 
     extents: tuple[str, ...]
     rule: BucketRule
-
-    def __str__(self) -> str:
-        return f"{','.join(self.extents)}={self.rule}"
 
 
 @dataclass(frozen=True)
@@ -271,10 +245,6 @@ class Mapper:
             name: ANY if name in self.ignored else _with_extents(name, argument, extents)
             for name, argument in problem.items()
         }
-
-    def __str__(self) -> str:
-        ignored = [f"without {', '.join(self.ignored)}"] if self.ignored else []
-        return "; ".join([*map(str, self.buckets), *ignored]) or "every argument as it is"
 
     @staticmethod
     def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:

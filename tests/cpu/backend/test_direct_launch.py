@@ -40,11 +40,11 @@ def launcher(handed, **changed):
 @pytest.mark.parametrize("arguments", [(), (1.5,), ("x", 7, None)])
 def test_the_function_is_handed_what_the_launcher_hands_it(handed, arguments):
     own = launcher(handed)
-    found = _direct_launch(own, PACKED)
+    function, between, packed = _direct_launch(own, PACKED)
     assert handed == []  # asking launches nothing
     own(2, 3, 4, 77, "kernel", PACKED, None, None, None, *arguments)
-    rest = (arguments,) if found.packed else arguments
-    found.function(2, 3, 4, 77, "kernel", *found.between, *rest)
+    rest = (arguments,) if packed else arguments
+    function(2, 3, 4, 77, "kernel", *between, *rest)
     assert handed[0] == handed[1]
     assert len(handed) == 2
 

@@ -204,7 +204,7 @@ WIDE = fp8_gemm.problem((256, 256, 256, 2), "float32")
 def test_the_form_in_gluon_fits_with_a_bias_and_a_float32_result(given):
     config = next(config for config in fp8_gemm.space_for(WIDE) if config["FORM"] == "gluon")
     arguments = Arguments(keyword={**dict(WIDE.arguments), **given}).described(light=True)
-    built = TritonCompiler(fp8_gemm.kernel, arguments, Target.named("sm_90")).build(config)
+    built = TritonCompiler(fp8_gemm.kernel, arguments, Target.named("sm_90")).built(config)[0]
     assert built.metadata["shared"] <= Target.named("sm_90").shared_bytes_per_block
 
 
@@ -212,7 +212,7 @@ def test_the_form_in_gluon_fits_with_a_bias_and_a_float32_result(given):
 def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
     ahead = TritonCompiler(fp8_gemm.kernel, GIVEN.described(light=True), Target.named(target))
     with pytest.raises(Exception, match=r"for compute capability 9\.0"):
-        ahead.build(FORMS["gluon"])
+        ahead.built(FORMS["gluon"])
 
 
 def test_a_triton_without_gluon_has_the_other_form_alone(monkeypatch):

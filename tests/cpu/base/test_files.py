@@ -303,21 +303,20 @@ def test_a_lock_serialises_processes(tmp_path):
 # What killed processes leave behind
 
 
-def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
-    left = [".probe-0123456789abcdef", ".record.json-0123456789abcdef.tmp"]
+def test_old_half_written_files_are_swept_and_nothing_else(tmp_path):
+    left = [".record.json-0123456789abcdef.tmp"]
     kept = [
         "record.json",
         ".lock",
         ".mine.tmp",
         ".record.json-0123456789abcdef",
-        "probe-1",
-        ".probe-a.b",
-        ".probe-mine",
+        "record.json-0123456789abcdef.tmp",
+        ".record.json-mine.tmp",
     ]
     for name in left + kept:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
-    new, folder, link = (f".probe-{letter * 16}" for letter in "abc")
+    new, folder, link = (f".record.json-{letter * 16}.tmp" for letter in "abc")
     (tmp_path / new).touch()
     (tmp_path / folder).mkdir()
     os.utime(tmp_path / folder, (0, 0))
@@ -330,7 +329,7 @@ def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
 
 
 def test_writing_a_file_that_a_user_names_sweeps_its_own_half_written_forms_alone(tmp_path):
-    kept = [".probe-0123456789abcdef", ".notes-0123456789abcdef.tmp", ".page.html-mine.tmp", "page.html"]
+    kept = [".notes-0123456789abcdef.tmp", ".page.html-mine.tmp", "page.html"]
     for name in (*kept, ".page.html-0123456789abcdef.tmp"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))

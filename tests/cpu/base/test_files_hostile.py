@@ -434,7 +434,7 @@ def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_f
 
 @root_only
 def test_a_sweep_leaves_the_files_of_other_users(shared):
-    theirs, mine = f".probe-{'0' * 16}", f".probe-{'1' * 16}"
+    theirs, mine = f".mine-{'0' * 16}.tmp", f".mine-{'1' * 16}.tmp"
     as_nobody(f"(folder / '{theirs}').touch()", shared)
     (shared / mine).touch()
     Folder(shared).sweep(now_s=4e9)
@@ -460,7 +460,7 @@ with tempfile.TemporaryDirectory() as warm:  # imports everything: the other use
 directory._LOCK_WAIT_S = 0.5
 logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
 os.setgroups([]); os.setgid(1); os.setuid(1)
-task = TuneProblem(target=planned, space={"n": [1, 2]}).request().task()
+task = TuneProblem(target=planned, space={"n": [1, 2]}).request().checked()
 key = Key.of(task.problem, task.kernel.identity, task.device)
 print(json.dumps([key.id, Quarantine.of(folder, key)._path.name]), flush=True)
 sys.stdin.readline()

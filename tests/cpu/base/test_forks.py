@@ -17,7 +17,7 @@ from triton_ops.base import ForkSafeLock as Guard
 SET_AND_FORK = """
 import os, sys, threading, time
 from triton_ops.benchmark import ConfigCache
-from triton_ops.records import store as directory, store as memory
+from triton_ops.records import store
 
 where, folder = sys.argv[1:3]
 cache = ConfigCache(None if where == "memory" else folder)
@@ -36,14 +36,11 @@ def write():
 
 writer = threading.Thread(target=write)
 if where == "file":
-    memory.StoredFile.replace = pausing(memory.StoredFile.replace)
-elif where == "layered":
-    memory.MemoryStore.put = pausing(memory.MemoryStore.put)
+    store.StoredFile.replace = pausing(store.StoredFile.replace)
 else:
     class Texts(dict):
         __setitem__ = pausing(dict.__setitem__)
-    store = cache._store.memory if hasattr(cache._store, "memory") else cache._store
-    store._texts = Texts()
+    cache._store._texts = Texts()
 writer.start()
 within.wait()
 child = os.fork()

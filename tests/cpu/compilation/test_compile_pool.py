@@ -238,7 +238,7 @@ def test_the_launching_process_compiles_nothing():
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        TritonCompiler(PLANTED, Arguments((x, 1000)), TARGET).build(config("good", 4096))
+        TritonCompiler(PLANTED, Arguments((x, 1000)), TARGET).built(config("good", 4096))
     finally:
         triton.knobs.compilation.listener = None
     assert hits == [True]
@@ -372,7 +372,7 @@ def hits_of(kernel, given):
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        TritonCompiler(kernel, X.described(), TARGET).build(given)
+        TritonCompiler(kernel, X.described(), TARGET).built(given)
     finally:
         triton.knobs.compilation.listener = None
     return hits
@@ -478,7 +478,7 @@ def compiles(function):
     with pools.CompilePool(TritonCompiler(kernel, arguments, target), workers=1) as pool:
         print(pool.submit(config).result().status)
     triton.knobs.compilation.listener = lambda **event: print(event["cache_hit"])
-    TritonCompiler(kernel, arguments.described(light=True), target).build(config)
+    TritonCompiler(kernel, arguments.described(light=True), target).built(config)
     triton.knobs.compilation.listener = None
 """
 

@@ -15,7 +15,7 @@ from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, effective_options
 from triton_ops.compile_modes.mode_process import is_steady
-from triton_ops.compile_modes.mode_report import ModeResult, break_even, culprit_of, first_calls, variations, verdicts
+from triton_ops.compile_modes.mode_report import Culprit, ModeResult, break_even, first_calls, variations, verdicts
 
 TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}
 SECONDS = st.floats(1e-6, 1e3)
@@ -74,7 +74,7 @@ def test_the_mode_without_graphs_is_named_where_it_was_not_timed():
 
 
 def test_cudagraphs_are_named_where_the_mode_without_them_is_fast():
-    found = culprit_of(documents_rows())
+    found = Culprit.among(documents_rows())
     assert (found.option, found.value, found.slower) == (CUDAGRAPHS, True, "max-autotune")
     assert found.faster == "max-autotune-no-cudagraphs"
     assert found.factor == pytest.approx(32.51)
@@ -97,13 +97,13 @@ def test_a_mean_that_holds_the_recording_is_told_from_steady_times():
 
 
 def test_noise_has_no_culprit():
-    assert culprit_of(documents_rows(0.101)) is None
-    assert culprit_of(documents_rows(0.2, p20_ms=0.05, p80_ms=0.9)) is None
-    assert culprit_of([row("eager", 0.1, {})]) is None
+    assert Culprit.among(documents_rows(0.101)) is None
+    assert Culprit.among(documents_rows(0.2, p20_ms=0.05, p80_ms=0.9)) is None
+    assert Culprit.among([row("eager", 0.1, {})]) is None
 
 
 def test_a_fusion_that_costs_time_is_a_culprit_too():
-    found = culprit_of([row("default", 0.3, {}), row("no fusion", 0.1, {"max_fusion_size": 1})])
+    found = Culprit.among([row("default", 0.3, {}), row("no fusion", 0.1, {"max_fusion_size": 1})])
     assert (found.option, found.slower, found.faster) == ("max_fusion_size", "default", "no fusion")
 
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,12 +86,6 @@ def test_a_gpu_that_tells_nothing_of_processes_is_asked_once(failure, clock):
         clock.now += 1
         assert others.seen() == ()
     assert (len(nvml.calls), str(failure) in others.unknown) == (2, True)
-
-
-def test_sensors_without_processes_leave_the_use_unknown(clock):
-    others = Others(SimpleNamespace(read=lambda: None), clock=clock)
-    clock.now += 1
-    assert (others.seen(), others.unknown) == ((), "its sensors do not tell which processes use it")
 
 
 def test_this_process_its_parents_ended_ones_and_those_that_take_turns_are_no_others(tmp_path, monkeypatch, clock):

@@ -104,9 +104,7 @@ def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
         raise SpaceError("nothing is measured here")
 
     monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
-    monkeypatch.setattr(
-        deciding, "_undescribed", lambda call, error, policy, _: deciding._by_first(call, error, policy)
-    )
+    monkeypatch.setattr(deciding, "_undescribed", deciding._by_first)
     for policy in ("race", "tune"):
         tuned_add(on_miss=policy)[grid](*vectors(), n=1024)
     assert efforts == ["race", "quick"]
@@ -348,7 +346,7 @@ def test_who_changes_a_config_that_is_launched_changes_the_launches_as_with_trit
 def test_who_changes_a_config_of_a_decision_changes_no_launch(launched):
     kernel, arguments = tuned_add(), (*vectors(), 1024)
     kernel[grid](*arguments)
-    for decision in (kernel.why(*arguments), kernel.known(*arguments), *kernel.decisions):
+    for decision in (kernel.why(*arguments), kernel.launches.known((1,), arguments, {}), *kernel.decisions):
         decision.config.kwargs["BLOCK"] = 64
     kernel[grid](*arguments)
     assert [made[-1][-1] for made in launched.made] == [128, 128]

@@ -188,7 +188,7 @@ def test_a_record_answers_for_the_contents_that_the_decorator_names():
     options = {}
     for contents in (None, [(1, {}), (3, {"x_ptr": "zeros"})]):
         kernel = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=contents)(add)
-        call = kernel.call_of(grid, arguments(), {})
+        call = kernel.launches.call_of(grid, arguments(), {})
         options[contents is None] = call.request.contents_fingerprint
         winner = record(key=call.key, space=call.space.fingerprint, winner=call.space.default_config)
         store_in(cache_folder(None)).put(winner.with_contents(options[contents is None], []))
@@ -198,7 +198,7 @@ def test_a_record_answers_for_the_contents_that_the_decorator_names():
     other = ours([SMALL, LARGE], ["n"], on_miss="tune", contents=[(1, {"x_ptr": "zeros"})])(add)
     decision = other.why(*arguments(), grid=grid)
     assert decision.passed[1] == "record: there is one, but it was over other contents"
-    scalar = ours([SMALL, LARGE], ["n"], contents=[(1, {"n": [3]})])(add).call_of(grid, arguments(), {})
+    scalar = ours([SMALL, LARGE], ["n"], contents=[(1, {"n": [3]})])(add).launches.call_of(grid, arguments(), {})
     with pytest.raises(SettingsError, match="no tensor argument"):
         _ = scalar.request
 
@@ -263,5 +263,5 @@ def test_numbers_of_numpy_are_the_numbers_that_they_are(tmp_path, monkeypatch):
     assert (keys[0].id == keys[1].id, keys[1].id == keys[2].id) == (True, False)
     half, same = (kernel.why(x, out, n, 1, value, grid=(2,)).key for value in (numpy.float64(2.5), 2.5))
     assert (half.id, type(half.problem["TWICE"])) == (same.id, float)
-    call = kernel.call_of((numpy.int64(2),), (x, out, n, 1, numpy.float64(2.5)), {}).noted
+    call = kernel.launches.call_of((numpy.int64(2),), (x, out, n, 1, numpy.float64(2.5)), {}).noted
     assert msgspec.json.decode(msgspec.json.encode(call))["grids"] == [[2], [2]]

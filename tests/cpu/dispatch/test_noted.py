@@ -153,7 +153,7 @@ def with_another_list(folder):
     import triton
 
     kernel, given, grid = called("add", 100)
-    call = kernel.call_of(grid, (), given)
+    call = kernel.launches.call_of(grid, (), given)
     harvest = Harvest(Path(folder))
     harvest.note(call.key, None, call.noted)
     harvest.flush()
@@ -260,7 +260,7 @@ def test_a_call_that_no_config_can_make_is_invalid_unless_it_has_integers_that_a
 
 def noted(folder, name="add", **changes):
     kernel, given, grid = called(name, 100)
-    call = kernel.call_of(grid, (), {**given, **changes})
+    call = kernel.launches.call_of(grid, (), {**given, **changes})
     return call, call.noted
 
 
@@ -268,16 +268,16 @@ def test_what_cannot_be_written_plainly_is_noted_without_its_call(tmp_path):
     import torch
 
     kernel, given, grid = called("scale", 64)
-    assert isinstance(kernel.fn.call_of(grid, (), given).noted, NotedCall)
-    found = kernel.fn.call_of(grid, (), {**given, "name": torch.float16}).noted
+    assert isinstance(kernel.fn.launches.call_of(grid, (), given).noted, NotedCall)
+    found = kernel.fn.launches.call_of(grid, (), {**given, "name": torch.float16}).noted
     assert found == "name is of torch.dtype, of which no value is noted"
-    found = kernel.fn.call_of(grid, (), {**given, "factor": (1, 2)}).noted
+    found = kernel.fn.launches.call_of(grid, (), {**given, "factor": (1, 2)}).noted
     assert found == "factor is of tuple, of which no value is noted"
 
 
 def test_a_grid_function_that_raises_is_noted_as_such():
     kernel, given, _ = called("add", 100)
-    found = kernel.call_of(lambda meta: 1 / 0, (), given).noted
+    found = kernel.launches.call_of(lambda meta: 1 / 0, (), given).noted
     assert found.grids == ["the grid function raised ZeroDivisionError: division by zero"] * 2
 
 

@@ -23,7 +23,7 @@ def grid(meta):
 
 
 def space_of(kernel, *args, grid=grid, **kwargs):
-    return kernel.call_of(grid, args, kwargs).space
+    return kernel.launches.call_of(grid, args, kwargs).space
 
 
 def test_tiles_and_launch_options_are_tuned_as_far_as_a_call_does_not_give_them(tmp_path):
@@ -61,10 +61,10 @@ def test_a_default_that_was_made_up_is_run_by_no_launch_that_may_not_tune(tmp_pa
     with pytest.raises(UntunedError, match="its tiles have no values but those that were made up"):
         add[grid](X, X, X, 1000)
     with pytest.raises(UntunedError, match="made up"):
-        add.known(X, X, X, 1000, grid=grid)
+        add.launches.known(grid, (X, X, X, 1000), {})
     assert add.why(X, X, X, 1000, grid=grid).missed
     scale = autotune(key=["n"], cache_dir=tmp_path, on_miss="default")(tuned_kernels.scale)
-    assert scale.known(X, X, 1000, 2, grid=grid).config.kwargs["BLOCK"] == 64
+    assert scale.launches.known(grid, (X, X, 1000, 2), {}).config.kwargs["BLOCK"] == 64
 
 
 def test_a_list_is_the_beginning_of_a_wider_space(tmp_path):
@@ -107,7 +107,7 @@ def refused(planted):
     grid, values = meaning_kernels.call(planted)
     kernel = autotune(key=["n"])(planted.kernel)
     try:
-        space = kernel.call_of(grid, (), values).space
+        space = kernel.launches.call_of(grid, (), values).space
     except SpaceError as error:
         return str(error)
     if planted.constant not in space.tunables:

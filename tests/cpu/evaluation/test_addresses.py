@@ -228,7 +228,7 @@ def launched(isolate, folder):
     before = kernel.why(**given, grid=by_address.grid).found.why
     kernel[by_address.grid](**given)
     decision = kernel.why(**given, grid=by_address.grid)
-    noted = kernel.call_of(by_address.grid, (), given).noted
+    noted = kernel.launches.call_of(by_address.grid, (), given).noted
     block = decision.config.kwargs["BLOCK"]
     return before, decision.found.rung, decision.found.why, block, by_address.right(a, b, out), noted
 

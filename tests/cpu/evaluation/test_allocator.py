@@ -99,8 +99,8 @@ def test_the_thread_that_tries_configs_while_the_search_thinks_finds_what_the_ca
 def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     idle_worker.drop_idle_workers()
     file = tmp_path / "noted"
-    task = TuneProblem(target=notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu").request().task()
-    work = Assignment.of(task, TuneOptions(effort="quick"), None)
+    problem = TuneProblem(target=notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu")
+    work = Assignment.of(problem.request(), TuneOptions(effort="quick"), None)
 
     def tried():
         file.write_text("")

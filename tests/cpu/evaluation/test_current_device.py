@@ -96,7 +96,7 @@ TASK = (
         device="cpu",
     )
     .request()
-    .task()
+    .checked()
 )  # step 0 fails
 ASSIGNED = replace(Assignment.of(TASK, TuneOptions(effort="quick"), None), device_name="cuda:1")
 """A task of the CPU that is said to run on the second GPU."""

@@ -58,7 +58,7 @@ def assignment(function=nap, **more):
     task = (
         TuneProblem(target=function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
         .request()
-        .task()
+        .checked()
     )
     return Assignment.of(task, TuneOptions(effort="quick"), None)
 

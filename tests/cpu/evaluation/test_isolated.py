@@ -46,7 +46,7 @@ from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Attempt, Setup
-from triton_ops.processes import WorkerLostError, worker_process
+from triton_ops.processes import WorkerLostError
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
@@ -284,8 +284,7 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
         worker.kill()
 
 
-def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
-    monkeypatch.setattr(worker_process, "file_in_memory", lambda: -1)  # the task has to go through the pipe
+def test_a_worker_that_does_not_take_its_task_is_ended():
     worker = new_worker(Needs((), ""))
     os.kill(worker.pid, signal.SIGSTOP)
     begun = time.monotonic()

@@ -19,6 +19,7 @@ from benchmarks.kernels import KINDS  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from tests import kinds  # noqa: E402
+from tests.launches import ttgir_of  # noqa: E402
 from triton_ops import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -39,11 +40,16 @@ from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import Subject  # noqa: E402
 from triton_ops.evaluation.station import Assignment  # noqa: E402
 from triton_ops.request import TuneProblem  # noqa: E402
-from triton_ops.request.request import with_configs  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
+
+
+def parts(target, configs):
+    return TuneProblem(target=target, space=configs).parts
+
+
 TARGET = replace(Target.named("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
@@ -83,8 +89,7 @@ def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling()
     given = dict(operation.problem().arguments)
     config = Config({**operation.space.default_config, "BN": 256, "SPECIALIZED": True, "num_warps": 4})
     kernel = ahead(operation.kernel, **given)
-    _, text = kernel.lowered(config)
-    assert "ttg.warp_specialize" in text
+    assert "ttg.warp_specialize" in ttgir_of(kernel, config)
     assert kernel.compile(config).status is Status.OK
     assert kernel.objection(config) is None
     assert kernel.objection(Config({**config, "SPECIALIZED": False})).deferred
@@ -93,7 +98,7 @@ def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling()
 def test_descriptors_follow_the_config():
     given = {"x": MATRIX, "out": MATRIX}
     for size in (32, 64):
-        blocks = ahead(COPY, **given).build(Config(BLOCK=size)).metadata["tensordesc_meta"]
+        blocks = ahead(COPY, **given).built(Config(BLOCK=size))[0].metadata["tensordesc_meta"]
         assert [one["block_size"][0] for one in blocks] == [size, size]
     keys = {sent(COPY, **given).compile(Config(BLOCK=size)).resources.binary for size in (32, 64)}
     assert len(keys) == 2
@@ -103,7 +108,7 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     x = torch.zeros(kinds.ROWS, kinds.COLUMNS, dtype=torch.bfloat16)
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
-    kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
+    kernel, space = parts(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
     request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
     assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
@@ -138,16 +143,16 @@ def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, sa
     with pytest.raises(ShapeMismatchError, match=said):
         TuneProblem(
             target=COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
-        ).request().task()
+        ).request().checked()
 
 
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
     with pytest.raises(DeviceError):  # nothing else is wrong
-        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().checked()
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
-        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().checked()
 
 
 def test_a_rule_wants_a_tensor():
@@ -155,7 +160,7 @@ def test_a_rule_wants_a_tensor():
     with pytest.raises(KernelTypeError, match="pass the tensor itself"):
         TuneProblem(
             target=COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
-        ).request().task()
+        ).request().checked()
 
 
 def test_a_descriptor_whose_strides_were_changed_is_one_error():
@@ -163,7 +168,7 @@ def test_a_descriptor_whose_strides_were_changed_is_one_error():
     mine.strides = [100, 1]
     kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
     with pytest.raises(ShapeMismatchError, match="200 bytes"):
-        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().task()
+        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().checked()
 
 
 def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
@@ -189,7 +194,7 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
 
     assert contextvars.copy_context().run(taken) == (1, 2, 3)
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
-    built = ahead(kernel, x=MATRIX, out=MATRIX, rows=256, stride=128, WIDTH=128).build(Config(BLOCK=32))
+    built = ahead(kernel, x=MATRIX, out=MATRIX, rows=256, stride=128, WIDTH=128).built(Config(BLOCK=32))[0]
     assert built.metadata["global_scratch_size"] > 0
 
 
@@ -218,7 +223,7 @@ def test_configs_with_different_hooks_each_call_their_own():
     hooks = [lambda values: called.append(("a", values["BLOCK"])), lambda values: called.append(("b", values["BLOCK"]))]
     configs = [triton.Config({"BLOCK": 8 << place}, pre_hook=hook) for place, hook in enumerate([*hooks, None])]
     kernel = TritonKernel(kinds.add_up, kinds.flat_blocks).with_configs(configs)
-    for config in ConfigSpace.from_user(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
+    for config in ConfigSpace.from_user(parts(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
         kernel.pre_hook({"x": None, **config})
     assert called == [("a", 8), ("b", 16)]
     own = replace(kernel, pre_hook=lambda values: called.append(("own", values["BLOCK"])))
@@ -226,28 +231,28 @@ def test_configs_with_different_hooks_each_call_their_own():
     assert called[2:] == [("b", 16), ("own", 16)], "a config's hook comes before the kernel's own, as in Triton"
     assert kernel.with_configs([]).pre_hook is kernel.pre_hook
     with pytest.raises(KernelTypeError, match="no Triton kernel"):
-        with_configs(lambda BLOCK: BLOCK, configs)
+        parts(lambda BLOCK: BLOCK, configs)
 
 
 def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp_path):
     kernel = TritonKernel(kinds.doubled, kinds.flat_blocks, outputs=("out",))
     given = {"x": VECTOR, "out": VECTOR, "n": 1000}
-    plain = ahead(kernel, **given).build(Config(BLOCK=128))
+    plain = ahead(kernel, **given).built(Config(BLOCK=128))[0]
     file = tmp_path / "mine.ptx"
     file.write_text(plain.assembly.replace(".version", "// mine\n.version", 1))
     configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 128}, ir_override=str(file))]
-    taken, space = with_configs(kernel, configs)
+    taken, space = parts(kernel, configs)
     assert taken.overrides == (str(file),)
     overriding = ConfigSpace.from_user(space)
     assert [config["ir_override"] for config in overriding] == [None, str(file)]
-    plainly, mine = (ahead(taken, **given).build(config) for config in overriding)
+    plainly, mine = (ahead(taken, **given).built(config)[0] for config in overriding)
     assert "// mine" in mine.assembly
     assert "// mine" not in plainly.assembly
     before = taken.identity
     file.write_text("other")
     assert taken.identity != before != kernel.identity
     assert ahead(taken, **given).compile(Config({**list(overriding)[1], "num_warps": 8})).status is Status.COMPILE
-    assert with_configs(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
+    assert parts(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
 
 
 def test_what_is_restored_is_no_output():
@@ -272,7 +277,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         found = sent(kernel, **given).compile(Config(BLOCK=128, num_warps=4, **options))
         assert (found.status, found.reason) == (Status.OK, "")
     assert found.resources.registers <= 32
-    built = sent(kernel, **given).build(Config(BLOCK=128, num_ctas=2))
+    built = sent(kernel, **given).built(Config(BLOCK=128, num_ctas=2))[0]
     assert built.metadata["num_ctas"] == 2
 
 
@@ -379,7 +384,7 @@ def test_a_launcher_is_checked_before_any_work():
         LauncherKernel(kinds.sum_in_two, outputs=("nix",))
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
-        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().task()
+        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().checked()
 
 
 def test_a_launcher_is_named_by_its_kernels_too():

@@ -509,7 +509,7 @@ def test_the_second_draw_has_no_outliers():
         "same", lambda x, y, *, a: x * y, {"a": [1]}, device="cpu", reference=lambda x, y: x * y,
         arguments=lambda n=8192: {"x": TensorSpec((n,), "float32", fill="outliers"), "y": TensorSpec((n,), "bfloat16")},
     )  # fmt: skip
-    task = TuneProblem(target=operation).request().task()
+    task = TuneProblem(target=operation).request().checked()
     first = ArgumentSet(task.arguments(), ())
     assert first.arguments.keyword["x"].abs().max() > 1
     second, whole = further_cases(first, task)

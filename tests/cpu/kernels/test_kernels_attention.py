@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from tests.launches import ttgir_of
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import CorrectnessVerifier
@@ -15,7 +16,7 @@ from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.dispatch import Gradient
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import AttentionExtents, _forward, gradient, operation, problems
+from triton_ops.kernels.attention import _forward, gradient, operation, problems
 from triton_ops.kernels.attention import gradient_operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import (
@@ -322,7 +323,6 @@ def test_gradients_are_those_of_float64(interpreted, shape, dtype, causal):
 
 def checked_gradient(causal):
     """The kernels compute in float64 where tensors are float64, which the public function does not take."""
-    extents = AttentionExtents(1, 2, 1, 2, 3, 2, 2)
     given = [drawn(1, *shape).double().requires_grad_() for shape in ((2, 2, 2), (1, 3, 2), (1, 3, 2))]
 
     def found(*tensors):
@@ -331,7 +331,7 @@ def checked_gradient(causal):
             inputs=names, function=gradient, values="bool causal, float? scale", kept=names, results=(0, 1)
         )
         inputs = {**dict(zip(names, tensors, strict=True)), "causal": causal, "scale": 0.7}
-        return described.attached(inputs, _forward(tensors, extents, causal, 0.7, True, SMALL, False))[0]
+        return described.attached(inputs, _forward(tensors, causal, 0.7, True, SMALL, False))[0]
 
     return torch.autograd.gradcheck(found, given)
 
@@ -534,7 +534,7 @@ def test_only_a_load_is_moved_for_the_second_group_of_warps(shape):
     }
     given = Arguments(keyword=dict(operation.problem(shape, "bfloat16").arguments)).described()
     config = Config({**space.default_config, **values})
-    _, text = TritonCompiler(operation.kernel, given, Target.named("sm_90")).lowered(config)
+    text = ttgir_of(TritonCompiler(operation.kernel, given, Target.named("sm_90")), config)
     if "ttg.warp_specialize" not in text:
         pytest.skip("this Triton gives these warps no roles")
     assert {*beginnings_of_second_halves(text)} == {"arith.muli"}  # and no arith.addi of half a tile before

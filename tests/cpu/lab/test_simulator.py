@@ -13,8 +13,8 @@ from triton_ops.cost_model import Model
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
-from triton_ops.lab.simulated_ranking import FLOORS, overlay_of, table_name
-from triton_ops.lab.simulation import WORKLOADS, series, simulate, whole_space
+from triton_ops.lab.simulated_ranking import FLOORS, Overlay, table_name
+from triton_ops.lab.simulation import WORKLOADS, series, simulate
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
@@ -55,7 +55,7 @@ def test_the_winner_depends_on_the_workload(workload, best):
 
 
 def test_a_whole_space_agrees_with_what_was_measured_on_an_h200():
-    standings = simulate(WORKLOADS["gemm"], H200, configs=whole_space(WORKLOADS["gemm"])).standings
+    standings = simulate(WORKLOADS["gemm"], H200, configs=WORKLOADS["gemm"].whole()).standings
     assert standings[0].config == Config(BM=128, BN=256, BK=64, num_warps=8, num_stages=4)
     assert {one.place == 0 for one in standings[-5:]} == {True}
 
@@ -152,7 +152,7 @@ def test_bad_input_is_one_line(cli, words, code, said):
 )
 def test_a_recording_agrees_with_the_prediction(cli, file, undeclared):
     path = RECORDINGS / f"{file}.json.gz"
-    found = overlay_of(path, undeclared=undeclared)
+    found = Overlay.of(path, undeclared=undeclared)
     assert FLOORS[found.kind] == ASKED[found.kind]
     assert found.spearman >= FLOORS[found.kind]
     ran = cli("simulate", "--recording", path, "--top", "3", *(["--undeclared"] if undeclared else []))
@@ -169,7 +169,7 @@ def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
     for tile in (16, 32, 64, 128):
         config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
         log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
-    found = overlay_of(tmp_path / f"{log.id}.jsonl")
+    found = Overlay.of(tmp_path / f"{log.id}.jsonl")
     assert (found.title, table_name(found.spec), found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
     assert found.spearman > 0.5
     log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
@@ -183,7 +183,7 @@ def test_a_recording_of_unknown_work_is_refused(tmp_path):
     rows = [{"config": {"B": one}, "status": "ok", "ms": [[1, 1, 1.0 * one]]} for one in (1, 2)]
     path.write_text(json.dumps({**head, "rows": rows}))
     with pytest.raises(RecordingError, match="does not tell what its kernel does"):
-        overlay_of(path)
+        Overlay.of(path)
 
 
 def test_a_series_of_shapes_changes_one_extent():

@@ -20,8 +20,8 @@ from tests.browser import access_faults, opened_browser
 from tests.records import ENVIRONMENT
 from triton_ops.device import DeviceSpec
 from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
-from triton_ops.lab.simulated_ranking import known_devices, overlay_of
-from triton_ops.lab.simulation import WORKLOADS, whole_space
+from triton_ops.lab.simulated_ranking import Overlay, known_devices
+from triton_ops.lab.simulation import WORKLOADS
 from triton_ops.lab.simulation import simulate as simulate_workload
 from triton_ops.terminal import PageServer
 
@@ -44,7 +44,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def overlays():
-    recorded = [overlay_of(RECORDINGS / f"{name}.json.gz") for name in ("matmul_bf16-2048x6144x3072", "flash_d64")]
+    recorded = [Overlay.of(RECORDINGS / f"{name}.json.gz") for name in ("matmul_bf16-2048x6144x3072", "flash_d64")]
     return [recorded[0], replace(recorded[1], title=HOSTILE, file=HOSTILE)]
 
 
@@ -247,7 +247,7 @@ def test_the_command_writes_a_page_on_which_what_was_asked_stands_first(browser,
     others = {**data["grid"], "gemm": {name: {**sizes} for name, sizes in data["grid"]["gemm"].items()}}
     assert [sizes.pop("as asked")["count"] for sizes in others["gemm"].values()] == [480] * len(known_devices())
     assert others == json.loads(json.dumps(grid)), "the rankings of named sizes are always the same"
-    simulation = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=whole_space(WORKLOADS["gemm"]))
+    simulation = simulate("gemm", shape=(100, 700, 96), gpu="H100", configs=WORKLOADS["gemm"].whole())
     with seen(browser, path.as_uri()) as page:
         assert places(page) == [str(one.config) for one in simulation.standings[:30]]
         assert page.inner_text("#advice") == simulation.advice

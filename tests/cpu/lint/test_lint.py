@@ -63,7 +63,7 @@ def test_every_rule_is_documented_and_planted():
     page = (PROJECT / "docs" / "reference" / "lint.md").read_text()
     assert [rule.id for rule in RULES if f"[`{rule.id}`](#" not in page] == []
     marked = {rule for name in FILES for _, rule in planted(name)}
-    assert [rule.id for rule in RULES if rule.id not in marked and rule.level != "run"] == []
+    assert [rule.id for rule in RULES if rule.id not in marked and rule.level not in ("run", "model")] == []
 
 
 def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it():

@@ -277,3 +277,41 @@ def test_the_entry_for_pre_commit_lints_the_files_that_it_is_given(cli, files):
     assert (program, fields["types"], fields["require_serial"]) == ("triton-ops", "[python]", "true")
     assert cli(*words, *ONE_RULE, files / "first.py", files / "second.py").code == 5
     assert cli(*words, *ONE_RULE, files / "second.py").code == 0
+
+
+SUM_OF_ROWS = """
+import torch
+
+
+@triton.autotune([triton.Config(config, num_warps=warps) for config, warps in {configs}], key=["n"])
+@triton.jit
+def row_sum(x, out, n, BLOCK: tl.constexpr):
+    row, total = tl.program_id(0), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * n + at, mask=at < n, other=0.0)
+    tl.store(out + row, tl.sum(total, 0))
+
+
+def sums(x):
+    out = torch.empty(x.shape[0], device=x.device)
+    row_sum[(x.shape[0],)](x, out, x.shape[1])
+    return out
+"""
+
+
+def test_what_a_list_misses_at_a_launch_is_said_by_the_model(cli, tmp_path):
+    configs = [({"BLOCK": 32}, 1), ({"BLOCK": 64}, 1)]
+    asked = "--shape", "4096x8192", "--rule", "short-list", "--json"
+    path = tmp_path / "sums.py"
+    path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs))
+    assert cli("lint", path, *asked[2:]).code == 0  # no launch is known
+    ran = cli("lint", f"{path}:row_sum@sums", *asked)
+    (finding,) = json.loads(ran.out)["findings"]
+    assert (ran.code, finding["level"], finding["kernel"]) == (5, "model", "row_sum")
+    assert re.match(r"this list misses BLOCK=\d+.* and \S+ ms of the fastest of the list$", finding["evidence"])
+    pick = re.search(r"expects \S+ ms of \(BLOCK=(\d+) num_warps=(\d+)", finding["evidence"])
+    assert pick is not None, finding
+    configs.append(({"BLOCK": int(pick[1])}, int(pick[2])))
+    path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs))
+    assert cli("lint", f"{path}:row_sum@sums", *asked).code == 0

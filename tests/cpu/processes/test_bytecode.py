@@ -125,7 +125,7 @@ def test_a_folder_that_other_users_can_write_or_replace_is_not_used(heavy, tmp_p
         assert (bytecode.folder() is None) == (place == kept)
         place.chmod(before)
         assert bytecode.folder() == kept
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert bytecode.folder() is None
 
 

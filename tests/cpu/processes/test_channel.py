@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
 import struct
+import sys
 import threading
 import zlib
 
@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
+from tests.torchless import closes_its_output, crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.processes import GarbledError, WorkerLostError
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
-from triton_ops.processes.child import file_in_memory
+from triton_ops.processes.child import pipe
 from triton_ops.request import Patience
 
 
@@ -82,46 +82,14 @@ def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
         channel.finish(AwakeClock(), 0.05)
 
 
-@pytest.fixture
-def with_file():
-    """Ends of a connection with a file in memory, which both processes have under the same number."""
-    ours, theirs = socket.socketpair()
-    ours_fd, fd, file = ours.detach(), theirs.fileno(), file_in_memory()
-    channel = Channel(ours_fd, ours_fd, file)
-    yield channel, ChildsEnd(fd, fd), file
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no call for it")
+def test_a_pipe_to_a_new_process_takes_a_large_part_of_a_message_at_once():
+    reader, writer = pipe()
+    channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader), writer)
+    channel.begin(os.urandom(1 << 19))
+    assert not channel._unsent
+    assert len(childs.receive()) == 1 << 19
     channel.close()
-    theirs.close()
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
-def test_what_is_large_goes_through_the_file_whole_and_leaves_no_memory_there(with_file):
-    channel, childs, file = with_file
-    for message in (os.urandom(3 << 20), "small", {"large": os.urandom(1 << 21), "n": 1}):
-        channel.begin(message)
-        assert not channel._unsent, "nothing waits for room in the pipe"
-        assert (os.fstat(file).st_size > 0) == (message != "small")
-        assert childs.receive() == message
-        assert os.fstat(file).st_size == 0
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
-def test_what_is_large_goes_through_the_pipe_where_memory_has_no_room_for_the_file(with_file, monkeypatch):
-    channel, childs, file = with_file
-    write = os.pwrite
-
-    def full_after_a_part(descriptor, content, place):
-        if place:
-            raise OSError(errno.ENOSPC, "no space left")
-        return write(descriptor, content[: 1 << 16], place)
-
-    monkeypatch.setattr(os, "pwrite", full_after_a_part)
-    message = os.urandom(3 << 20)
-    channel.begin(message)
-    rest = threading.Thread(target=channel.finish, args=(AwakeClock(), 60.0))
-    rest.start()
-    assert childs.receive() == message
-    rest.join()
-    assert os.fstat(file).st_size == 0
 
 
 def test_a_message_in_parts_is_waited_for_and_its_end_is_noticed(ends):
@@ -229,6 +197,11 @@ def test_configs_that_write_into_the_connection_end_their_trials():
     for count in counts[1:]:
         assert "bytes that are no answer into its connection during its launch" in trials[count].error
     assert result.best_config == {"count": 0}
+
+
+def test_a_worker_lives_on_when_its_output_is_closed():
+    result = tune(closes_its_output, space={"turn": [1, 2, 3]}, device="cpu", isolate=True)
+    assert [trial.status for trial in result.trials] == [Status.OK] * 3, result.trials
 
 
 def test_configs_that_send_messages_which_answer_nothing_end_their_trials():

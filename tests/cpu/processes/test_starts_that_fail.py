@@ -8,19 +8,18 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
 from triton_ops.backend import CompilerNeeds
-from triton_ops.base import Process
 from triton_ops.compilation.pool import compiler_server
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import IdleProcesses, worker_process
-from triton_ops.processes import child as starter
+from triton_ops.processes import IdleProcesses, Threads, worker_process
 from triton_ops.processes.child import members
 
 
@@ -50,10 +49,10 @@ def nothing_left(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = os.urandom(8).hex()
     monkeypatch.setenv("OF_THIS_TEST", mark)
-    before = set(Process.own_descriptors())
+    before = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
 
     def left():
-        opened = set(Process.own_descriptors()) - before
+        opened = {int(each.name) for each in Path("/proc/self/fd").iterdir()} - before
         return [each for each in opened if is_open(each)], members(mark), list(tmp_path.iterdir())
 
     return left
@@ -110,29 +109,6 @@ def test_a_worker_whose_listener_cannot_start_is_a_device_error_and_leaves_nothi
     assert nothing_left() == ([], set(), [])
 
 
-def test_a_starter_whose_thread_cannot_start_is_asked_again_the_next_time(monkeypatch):
-    monkeypatch.setattr(starter, "_calls", None)
-    answers = []
-
-    def asks():
-        try:
-            answers.append(starter.started_to_last(lambda: "started"))
-        except RuntimeError as error:
-            answers.append(str(error))
-
-    start = threading.Thread.start
-    for fails in (True, False):
-        thread = threading.Thread(target=asks)
-        with monkeypatch.context() as patch:
-            if fails:
-                patch.setattr(
-                    threading.Thread, "start", lambda it, own=thread: (start if it is own else cannot_start)(it)
-                )
-            thread.start()
-            thread.join()
-    assert answers == ["can't start new thread", "started"]
-
-
 def test_a_process_that_no_thread_would_end_is_not_left_idle(monkeypatch):
     ended = []
     idle = IdleProcesses(ended.append, 1)
@@ -151,12 +127,12 @@ def test_many_tunes_and_a_pool_of_compilers_without_a_thread_are_device_errors(m
     monkeypatch.setattr(threading.Thread, "start", cannot_start)
     with pytest.raises(DeviceError, match="no thread can be started: can't start new thread"):
         tune_many([TuneProblem(target=plain, space={"n": [1, 2]}, device="cpu")])
-    with starter.Threads(1) as threads, pytest.raises(DeviceError, match="no thread can be started"):
+    with Threads(1) as threads, pytest.raises(DeviceError, match="no thread can be started"):
         threads.submit(plain)
 
 
 def test_a_pool_that_is_shut_down_says_so():
-    threads = starter.Threads(1)
+    threads = Threads(1)
     threads.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
         threads.submit(plain)

@@ -35,7 +35,7 @@ def no_packages():
 
 
 def task_and_key(M):
-    task = TuneProblem(target=scales, shape=(M,)).request().task()
+    task = TuneProblem(target=scales, shape=(M,)).request().checked()
     return task, Key.of(task.problem, task.kernel.identity, task.device)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
+from triton_ops.backend import Operation
 from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
 from triton_ops.device import Ceiling, DeviceSpec
@@ -23,7 +24,7 @@ from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import Environment, RoofFacts
 from triton_ops.report.live import page_of
 from triton_ops.report.run_facts import Report, paste_lines
-from triton_ops.request import Effort, Task
+from triton_ops.request import Effort, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal.facts import escape as escaped
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
@@ -46,7 +47,7 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, 
     environment = Environment(versions={"python": "3.11"}, host={"cpus": 2}, device={"kind": "cpu", "odd": hostile})
     clock = itertools.count(0.0, 0.25)  # a line each quarter of a second
     log = RunLog(folder / f"{run}.jsonl", start=0.0, clock=lambda: next(clock))
-    log.begin(head(id=run, environment=environment, **changes, **({} if key is None else {"key": key})))
+    log.write(head(id=run, environment=environment, **changes, **({} if key is None else {"key": key})), durable=True)
     screened = {
         n: ran(n, ms, resources=Resources(40 + n, 0, 1024), compile_s=0.5) for n, ms in ((3, 1.1), (2, 1.02), (1, 1.03))
     }
@@ -221,15 +222,17 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
     tiles = GemmTiles(
         4096, 4096, 4096, dtype="float16", out_dtype="float16", tile_rows="n", tile_columns="n", tile_inner="n"
     )
-    task = Task(
-        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=DeviceSpec.named("NVIDIA H200"),
-        device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
+    space = ConfigSpace({"n": [1]})
+    operation = Operation("matmul", lambda: None, space, lambda: {}, work=lambda _: Work(2e12, 1e9, tiles))
+    request = TuneRequest(
+        kernel=None, problem=Problem("matmul"), chosen=space, device=DeviceSpec.named("NVIDIA H200"),
+        device_name="cuda", arguments=None, operation=operation,
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
-    found = Head.of(ID, record().key, task, Effort.named("quick"), **facts)
+    found = Head.of(ID, record().key, request, Effort.named("quick"), **facts)
     assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
     assert found.roof.roofline().limit.name == "float16"
-    bare = Head.of(ID, record().key, replace(task, work=None), Effort.named("quick"), **facts)
+    bare = Head.of(ID, record().key, replace(request, operation=None), Effort.named("quick"), **facts)
     assert bare.roof is None
 
 

@@ -116,7 +116,7 @@ def test_the_options_reach_the_station_without_the_search():
     def search(space, seed):
         raise AssertionError("a station asks no searcher")
 
-    task = TuneProblem(target=pow, args=(2, 3), space={"mod": [5, 7]}, cold=False).request().task()
+    task = TuneProblem(target=pow, args=(2, 3), space={"mod": [5, 7]}, cold=False).request().checked()
     options = TuneOptions(search=search, isolate=False, wait=False, cache_dir="records")
     assignment = Assignment.of(task, options, None)
     assert (assignment.cold, assignment.options.isolate, assignment.options.wait) == (False, False, False)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 MOE_MODULE = "vllm/model_executor/layers/fused_moe/fused_moe.py"
+SGLANG_CONFIGS = "sglang/srt/layers/moe/moe_runner/triton_utils/fused_moe_triton_config.py"
+SGLANG_KERNELS = "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"
 _LOOK_UP = """
 import functools, json, os
 
@@ -66,19 +68,76 @@ class HookRegistry:
             original = getattr(module, name)
             setattr(module, name, lambda *args, **named: hook(original, *args, **named))
 """
+_LINEAR = """
+import functools, torch, triton, triton.language as tl
+
+
+class platform:
+    is_sm90 = HOPPER
+
+
+def get_platform():
+    return platform
+
+
+def get_w8a8_block_fp8_configs(N, K, block_n, block_k):
+    return None
+
+
+@triton.jit
+def plain(a, b, c, a_scale, b_scale, M, N, K, across, along, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr,
+          BLOCK_SIZE_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr, SWAP_AB: tl.constexpr = False,
+          SPLIT_K: tl.constexpr = 1):
+    rows = tl.program_id(0) * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)
+    columns = tl.program_id(1) * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    mine, groups = (rows < M)[:, None] & (columns < N)[None, :], tl.cdiv(K, along)
+    total = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), tl.float32)
+    for start in range(0, K, BLOCK_SIZE_K):
+        depth = start + tl.arange(0, BLOCK_SIZE_K)
+        left = tl.load(a + rows[:, None] * K + depth[None, :], mask=(rows < M)[:, None], other=0.0)
+        right = tl.load(b + columns[None, :] * K + depth[:, None], mask=(columns < N)[None, :], other=0.0)
+        one = tl.load(a_scale + rows * groups + start // along, mask=rows < M, other=0.0)
+        other = tl.load(b_scale + columns // across * groups + start // along, mask=columns < N, other=0.0)
+        total += tl.dot(left.to(tl.float32), right.to(tl.float32)) * one[:, None] * other[None, :]
+    tl.store(c + rows[:, None] * N + columns[None, :], total.to(c.dtype.element_ty), mask=mine)
+
+
+def select_w8a8_block_fp8_matmul_kernel(M, N, META):
+    return plain
+
+
+def w8a8_block_fp8_matmul_triton(A, B, As, Bs, block_size, output_dtype=torch.float16):
+    M, N, K = len(A), len(B), A.shape[1]
+    C = A.new_empty((M, N), dtype=output_dtype)
+    rows = get_w8a8_block_fp8_configs(N, K, *block_size)
+    config = rows[min(rows, key=lambda size: abs(size - M))] if rows else {
+        "BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": block_size[0], "BLOCK_SIZE_K": block_size[1], "GROUP_SIZE_M": 32,
+        "num_warps": 4, "num_stages": 3}
+    kernel = select_w8a8_block_fp8_matmul_kernel(M, N, config)
+    kernel[(triton.cdiv(M, config["BLOCK_SIZE_M"]), triton.cdiv(N, config["BLOCK_SIZE_N"]))](
+        A, B, C, As, Bs, M, N, K, *block_size, **config)
+    return C
+"""
+LINEAR_MODULE = "sglang/kernels/ops/gemm/fp8_kernel.py"
 FILES = {
     MOE_MODULE: _LOOK_UP,
-    "sglang/srt/layers/moe/moe_runner/triton_utils/fused_moe_triton_config.py": _LOOK_UP,
+    SGLANG_CONFIGS: _LOOK_UP,
+    LINEAR_MODULE: _LINEAR.replace("HOPPER", "False"),
     "sglang/srt/plugins/hook_registry.py": _HOOKS,
 }
 
 
 def write_engines(folder: Path, **more: str) -> Path:
-    """Write the packages below a folder, which is then one for `sys.path`; `more` is code at the end of vLLM's."""
-    for name, text in FILES.items():
+    """Write the packages below a folder, which is then one for `sys.path`; `more` is code at the end of their files.
+
+    `vllm` is at the end of the module of vLLM's experts, `sglang` a module of SGLang's, and at the end of its look-up.
+    """
+    own = {SGLANG_KERNELS: more["sglang"]} if "sglang" in more else {}
+    for name, text in {**FILES, **own}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + (more.get("vllm", "") if name == MOE_MODULE else ""), encoding="utf-8")
+        at_end = {MOE_MODULE: "vllm", SGLANG_CONFIGS: "sglang"}.get(name, "")
+        path.write_text(text + more.get(at_end, ""), encoding="utf-8")
         for parent in path.parents:
             if parent == folder:
                 break
@@ -127,6 +186,12 @@ def invoke_fused_moe_triton_kernel(a, b, c, a_scale, b_scale, weights, ids, grou
         ids is None, **config)
 
 
-def get_default_config(M, E, N, K, topk, dtype, block_shape=None):
+def invoke_fused_moe_kernel(a, b, bias, c, a_scale, b_scale, b_zero, weights, chosen, ids, groups, count, weighted,
+                            top_k, config, compute_type, *flags, c_sorted=False, b_use_tma=False, **others):
+    invoke_fused_moe_triton_kernel(a.contiguous(), b, c.view(1, -1, c.shape[-1]), a_scale, b_scale, weights, ids,
+                                   groups, count, weighted, top_k, config, compute_type, *flags)
+
+
+def get_default_config(M, E, N, K, topk, dtype, *more):
     return {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "SPLIT_K": 1}
 """

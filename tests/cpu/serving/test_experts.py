@@ -11,6 +11,7 @@ from tests.cpu.serving.engines import KERNEL, write_engines
 from triton_ops.cli.app import main
 from triton_ops.exceptions import SettingsError
 from triton_ops_serving.experts import chosen_experts, operation_of, parts_of, routing_named, sorted_tokens
+from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import EngineProblem
 
 TINY = {
@@ -113,10 +114,11 @@ def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):
             form="vllm-moe", layer="", facts={"E": 4, "N": 16, **facts}, extents={"K": 32, "columns": 32, "top_k": 2}
         )
         with pytest.raises(SettingsError, match="without whole blocks cannot be tuned here"):
-            operation_of(problem, None, "uniform", None, "bfloat16")
+            operation_of(problem, Served())
     few = EngineProblem(
         form="vllm-moe", layer="", facts={"E": 1, "N": 16}, extents={"K": 32, "columns": 32, "top_k": 2}
     )
     with pytest.raises(SettingsError, match="a token has 2 experts, and a rank 1"):
-        operation_of(few, None, "uniform", None, "bfloat16")
-    assert "kernels of sglang are not tuned here" in cli("engine", "tune", "sglang", "--model", model).err
+        operation_of(few, Served())
+    ran = cli("engine", "tune", "sglang", "--model", model)
+    assert (ran.code, "experts of fp8_w8a8 without whole blocks cannot be tuned here: left out" in ran.err) == (2, True)

@@ -97,3 +97,16 @@ def test_a_table_that_ends_the_engine_fails_a_check_whatever_is_pinned(engines, 
     (own / NAME).unlink()
     ran = export(cli, own / NAME / "folder", model, write_table(own / NAME, [16]) and pinned)
     assert (ran.code, "cannot be written: Not a directory" in ran.err) == (4, True)
+
+
+def test_lockfiles_of_ranks_are_merged_by_their_vote(engines, tmp_path, cli, monkeypatch):
+    model, own, locks = model_file(tmp_path, MIXTRAL), tmp_path / "own", []
+    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
+    for rank, rows in enumerate(({"16": ROW, "64": ROW}, {"16": OTHER, "64": OTHER}, {"16": OTHER})):
+        table, lock = write_table(tmp_path / str(rank) / NAME), tmp_path / f"{rank}.json"
+        table.write_text(json.dumps(rows))
+        assert cli("exchange", "import", "vllm-moe", table, "--kernel", "vllm-moe", "--lockfile", lock).code == 0
+        locks += ["--lockfile", lock]
+    ran = cli("engine", "export", "vllm", own, "--model", model, *H200, *locks)
+    assert ran.code == 0, ran.err
+    assert json.loads((own / NAME).read_text()) == {"16": OTHER, "64": ROW}  # of two that are equal, the first

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tests.cpu.serving.test_tables import ROW, write_table
 from tests.distributions import SERVING
 from triton_ops.cli.app import main
 from triton_ops.dispatch import decision, launches
-from triton_ops_serving import plugins
+from triton_ops_serving import plugins, ranks
 from triton_ops_serving.plugins import DIGEST
 
 VLLM = "vllm.model_executor.layers.fused_moe.fused_moe"
@@ -195,3 +196,50 @@ def test_five_processes_of_an_engine_start(engines, lock):
         assert process.returncode == 0, err
         assert json.loads(out) == [2 if path == torn else 3, []]
         assert ("the engine's own tables serve" in err) == (path == torn)
+
+
+RANK = """
+import importlib, json, logging, sys, torch
+logging.basicConfig(format="%(message)s")
+rank, path = int(sys.argv[1]), sys.argv[2]
+store = torch.distributed.FileStore(path, 2)
+torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+from triton_ops_serving.plugins import vllm
+vllm()
+module = importlib.import_module("vllm.model_executor.layers.fused_moe.fused_moe")
+if rank:
+    torch.distributed.barrier()  # the other one asks first
+rows = module.get_moe_configs(8, 14336, None)
+module.get_moe_configs(8, 7168, "float16" if rank else None)
+if not rank:
+    torch.distributed.barrier()
+print(json.dumps(sorted(rows)))
+"""
+
+
+def test_ranks_serve_what_the_first_one_has(engines, lock, tmp_path):
+    other = tmp_path / "other.json"
+    table = write_table(tmp_path / "one" / "E=8,N=14336,device_name=NVIDIA_H200.json", [256])
+    assert not main(["exchange", "import", "vllm-moe", str(table), "--kernel", "vllm-moe", "--lockfile", str(other)])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(engines), str(SERVING), *filter(None, sys.path)])}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")], text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**environment, DIGEST: "", "TRITON_OPS_LOCKFILE": str(path)},
+        )
+        for rank, path in enumerate((lock, other))
+    ]  # fmt: skip
+    said = [process.communicate() for process in processes]
+    assert [json.loads(out.splitlines()[-1]) for out, _ in said] == [[1, 16, 64]] * 2
+    assert ["ranks have lockfiles" in err for _, err in said] == [False, True]
+    assert "which serves: it was the first" in said[1][1]
+
+
+def test_a_choice_that_differs_from_the_first_ranks_is_said(caplog, monkeypatch):
+    texts = {}
+    monkeypatch.setattr(ranks, "_first", lambda name, text: texts.setdefault(name, text))
+    log = logging.getLogger("vllm.triton_ops")
+    ranks.compare("vllm-moe E=8", {16: ROW}, log)
+    assert not caplog.records
+    ranks.compare("vllm-moe E=8", {16: {**ROW, "num_warps": 8}}, log)
+    assert "ranks differ in vllm-moe E=8" in caplog.text

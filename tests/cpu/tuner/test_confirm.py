@@ -30,7 +30,7 @@ def sleep(*, delay_us):
 
 def compared(target, args=(), processes=1, **kwargs):
     """The last comparison of a whole space in this process, and the arguments with which it is confirmed."""
-    task = TuneProblem(target=target, args=args, **kwargs).request().task()
+    task = TuneProblem(target=target, args=args, **kwargs).request().checked()
     effort = replace(Effort.named("quick"), processes=processes, near=10.0)
     assignment = Assignment.of(task, TuneOptions(effort=effort), None)
     station = Inline(assignment)

@@ -64,9 +64,10 @@ def operation(*blocks):
 
 
 def expected(*blocks, **more):
-    task = TuneProblem(target=operation(*blocks), device="cuda").request().task()
+    task = TuneProblem(target=operation(*blocks), device="cuda").request().checked()
     with CompilePool(task.compiler(), workers=2) as pool:
-        return Expectation.of(task, replace(EXPECTED, **more), pool)
+        effort = replace(EXPECTED, **more)
+        return Expectation.of(task, effort, pool).worth(task, effort)
 
 
 def test_a_model_that_is_sure_has_its_first_pick_compared_with_the_default_and_nothing_else(gpu, tmp_path):
@@ -89,7 +90,9 @@ def test_a_model_that_is_sure_has_its_first_pick_compared_with_the_default_and_n
 
 
 def test_where_the_model_is_not_sure_nothing_is_measured_and_nothing_is_kept(gpu, tmp_path):
-    with pytest.raises(UntunedError, match=r"expected to be faster than the default: the model's first pick is the"):
+    with pytest.raises(
+        UntunedError, match=r"expected to be faster than the default: the model first picks the default"
+    ):
         tune(operation(1024, 32), effort="expected", cache_dir=tmp_path, isolate=False, listener=Silent())
     assert gpu == []
     assert not list(tmp_path.rglob("*.json*"))
@@ -104,7 +107,7 @@ def test_the_gain_that_is_asked_for_decides_whether_the_model_is_sure(gpu):
 
 
 def test_a_kernel_that_no_compiler_or_model_reads_is_not_expected_to_gain(gpu):
-    task = TuneProblem(target=operation(32, 1024), device="cuda").request().task()
+    task = TuneProblem(target=operation(32, 1024), device="cuda").request().checked()
     with pytest.raises(UntunedError, match="is not compiled ahead, so that no model can read it"):
         Expectation.of(task, EXPECTED, None)
     with pytest.raises(UntunedError, match="no model has a forecast of its configs on this device"):

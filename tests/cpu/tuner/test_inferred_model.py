@@ -23,12 +23,12 @@ from triton_ops.cost_model import (  # noqa: E402
     Model,
     Readings,
 )
-from triton_ops.cost_model.fit import Fit  # noqa: E402
 from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
+from triton_ops.cost_model.prediction import Fit  # noqa: E402
 from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.request import Task  # noqa: E402
+from triton_ops.request import TuneRequest  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
@@ -371,10 +371,10 @@ def test_what_was_read_of_a_closed_pool_is_its_reason():
 
 
 def live_task(kernel, given, space):
-    """A task as `tune` makes it of a caller's own arguments, on a GPU that is not here."""
+    """A request as `tune` makes it of a caller's own arguments, on a GPU that is not here."""
     arguments = Arguments(given)
-    return Task(
-        kernel=kernel, problem=Problem(kernel.name), space=ConfigSpace.from_user(space),
+    return TuneRequest(
+        kernel=kernel, problem=Problem(kernel.name), chosen=space, operation=None,
         device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ def expected_copy(x):
     return x.clone()
 
 
-TASK = TuneProblem(target=copies).request().task()
+TASK = TuneProblem(target=copies).request().checked()
 KEY = Key.of(TASK.problem, {"source": "ab"}, TASK.device)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times_ms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9).map(tuple)

@@ -37,7 +37,7 @@ def elsewhere(tmp_path):
 
 
 def task_and_key(shape):
-    task = TuneProblem(target=waits, shape=shape).request().task()
+    task = TuneProblem(target=waits, shape=shape).request().checked()
     return task, Key.of(task.problem, task.kernel.identity, task.device)
 
 
@@ -92,4 +92,4 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
 
 
 def test_a_function_without_declared_work_has_no_model(tmp_path):
-    assert model_of(TuneProblem(target=waits, shape=(8,)).request().task(), tmp_path) == []
+    assert model_of(TuneProblem(target=waits, shape=(8,)).request().checked(), tmp_path) == []

@@ -45,10 +45,15 @@ def test_the_nearest_point_is_nearest_by_ratio_and_never_further_than_the_cap(po
     assert ratio[rule.representative(value)] == pytest.approx(min(ratio.values()), abs=1e-9)
 
 
-@given(rules)
-def test_a_rule_is_its_text(rule):
-    if not isinstance(rule, Nearest) or rule.cap == 2:
-        assert rule_of(str(rule)) == rule
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("pow2", PowersOfTwo()), ("pow2:16..4096", PowersOfTwo(16, 4096)), (" upto:64,256", UpTo((64, 256))),
+        ("near:16,64", Nearest((16, 64))), ("near:16,64@1.5", Nearest((16, 64), 1.5)),
+    ],
+)  # fmt: skip
+def test_a_text_names_a_rule(text, rule):
+    assert rule_of(text) == rule
 
 
 @pytest.mark.parametrize(("value", "span"), [(1, (1, 1)), (2, (2, 2)), (3, (3, 4)), (4, (3, 4)), (5, (5, 8))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import FormsKernel, LauncherKernel
 from triton_ops.base import require
@@ -16,7 +16,7 @@ from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, i
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable, padded
 from triton_ops.space import Config
-from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -103,22 +103,13 @@ LARGEST_HEAD = 256
 LARGEST_SCALE = 2.0**126  # log2(e) times it is a number of float32
 
 
-class AttentionExtents(NamedTuple):
-    """The extents of attention."""
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    value_dim: int
-
-
 def validate_attention_inputs(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None, causal: bool = False
-) -> AttentionExtents:
+) -> tuple[int, int, int, int, int, int, int]:
     """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale and the mask.
+
+    Returns:
+        batch, heads, heads of keys, queries, keys, and the sizes of a key and of a value.
 
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `flash_attention`.
@@ -136,14 +127,9 @@ def validate_attention_inputs(
     call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
     _check_heads(heads, kv_heads, q=head_dim, v=value_dim)
     check_scale(scale)
-    check_causal(causal)
-    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
-
-
-def check_causal(causal: Any) -> None:
-    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true."""
-    if not isinstance(causal, bool):
+    if not isinstance(causal, bool):  # a tensor would make the host wait, and a text is always true
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
+    return batch, heads, kv_heads, queries, keys, head_dim, value_dim
 
 
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
@@ -177,13 +163,9 @@ def check_scale(scale: float | None) -> None:
 
 def _check_layout(name: str, tensor: torch.Tensor) -> None:
     if tensor.shape[3] > 1 and tensor.stride(3) != 1:
-        raise ShapeMismatchError(
-            f"{name} has the strides {tuple(tensor.stride())}: the elements of a head are no neighbours",
-            contiguous_stride(tensor.shape),
-            tuple(tensor.stride()),
-            name,
-            hint=f"pass {name}.contiguous(); an exchange of heads and positions is no obstacle",
-        )
+        fault = "has the strides {}: the elements of a head are no neighbours"
+        hint = f"pass {name}.contiguous(); an exchange of heads and positions is no obstacle"
+        raise call.wrong_strides(name, tensor, fault, hint)
     check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
 
 
@@ -229,8 +211,8 @@ def _attention_products(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
-    extents = validate_attention_inputs(q, k, v, scale, causal)
-    return _forward((q, k, v), extents, causal, scale, True, **options)
+    validate_attention_inputs(q, k, v, scale, causal)
+    return _forward((q, k, v), causal, scale, True, **options)
 
 
 @compilable(
@@ -290,8 +272,8 @@ def flash_attention(
     in between; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Dao, "FlashAttention-2", arXiv:2307.08691; running maximum by Milakov, Gimelshein, arXiv:1805.02867.
     """
-    extents = validate_attention_inputs(q, k, v, scale, causal)
-    return _forward((q, k, v), extents, causal, scale, False, config, tune)[0]
+    validate_attention_inputs(q, k, v, scale, causal)
+    return _forward((q, k, v), causal, scale, False, config, tune)[0]
 
 
 def flash_attention_with_lse(
@@ -331,7 +313,6 @@ def flash_attention_with_lse(
 
 def _forward(
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    extents: AttentionExtents,
     causal: bool,
     scale: float | None,
     saving: bool,
@@ -341,9 +322,9 @@ def _forward(
     """The result, and the logarithms if they are to be kept, else nothing in their place."""
     torch = require("torch", "attention")
     q, k, v = (tensor.detach() for tensor in tensors)
-    out = result_of(q, extents.value_dim)
+    out = result_of(q, v.shape[3])
     wide = torch.promote_types(q.dtype, torch.float32)
-    lse = q.new_empty((extents.batch, extents.heads, extents.queries) if saving else (0,), dtype=wide)
+    lse = q.new_empty(q.shape[:3] if saving else (0,), dtype=wide)
     if call.launches(out):
         values = problems.launch_values(q, k, v, out, causal, scale)
         _KERNEL.run(values, q.device, config, tune, lse=lse if saving else None)

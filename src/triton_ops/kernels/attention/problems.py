@@ -24,7 +24,7 @@ from triton_ops.device import probe
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of, whole_from
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, taking, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, describable, fixed_in_gluon, form_in_gluon, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -42,9 +42,10 @@ def _terms(name: str, rows: str, keys: str, size: int, most: int) -> Constraint:
     """The constraint of a tile of these tunables, for heads of `size` elements, padded."""
     return Constraint(
         name,
-        taking(lambda **own: own[rows] * own[keys] * size <= 32 * own["num_warps"] * most, rows, keys, "num_warps"),
+        lambda num_warps, **own: own[rows] * own[keys] * size <= 32 * num_warps * most,
         f"{{{rows}}} by {{{keys}}} have over {most} terms for each thread of {{num_warps}} warps, which take compilers "
         "long and spill",
+        names=(rows, keys, "num_warps"),
     )
 
 

@@ -11,6 +11,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import Implementation
 from triton_ops.exceptions import MissingDependencyError
 
+DTYPES = ("bfloat16", "float16", "float32")
 WIDE, NARROW = ("torch.float32", "torch.float16", "torch.bfloat16"), ("torch.float16", "torch.bfloat16")
 
 

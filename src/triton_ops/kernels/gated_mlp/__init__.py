@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
-from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.gated_mlp import kernel, problems
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
 from triton_ops.space import Config
-from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -78,13 +78,8 @@ def validate_gated_mlp_inputs(
 def _check_rows(x: torch.Tensor) -> None:
     """Check that the tokens of all sequences are evenly apart, so that they are the rows of one matrix."""
     if x.ndim == 3 and min(x.shape[:2]) > 1 and x.stride(0) != x.shape[1] * x.stride(1):
-        raise ShapeMismatchError(
-            f"x has the strides {tuple(x.stride())}: its tokens are not evenly apart",
-            contiguous_stride(x.shape),
-            tuple(x.stride()),
-            "x",
-            hint="pass x.contiguous()",
-        )
+        fault = "has the strides {}: its tokens are not evenly apart"
+        raise call.wrong_strides("x", x, fault, "pass x.contiguous()")
 
 
 def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:

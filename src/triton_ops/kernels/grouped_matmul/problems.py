@@ -12,7 +12,7 @@ from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, precision_of
-from triton_ops.kernels.tiles import K_STEP_BYTES, check_reach, describable, fitting, padded, strides_of
+from triton_ops.kernels.tiles import DESCRIBABLE, K_STEP_BYTES, check_reach, describable, padded, strides_of, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -94,7 +94,6 @@ OWN = OwnConfigs({
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 })  # fmt: skip
-_LEAST = (16, 32, 32)
 _MOST_SUMS = 128  # elements of the accumulator for each thread
 _GROUP_SIDE = 64  # rows of an instruction of a group of four warps
 _LEAST_SUMS = 64  # with eight warps
@@ -105,13 +104,15 @@ def config_space(problem: Problem) -> ConfigSpace:
     """The space for the problem's extents and layout."""
     specs, M, N, K = problem.specs, problem["M"], problem["N"], problem["K"]
     mean = mean_rows(M, problem["GROUPS"])
-    rows, least_rows, least_columns = (
-        _UNEVEN * mean,
-        min(padded(mean, 16), _GROUP_SIDE),
-        min(padded(N, 32), _GROUP_SIDE),
-    )
+    least_rows, least_columns = min(padded(mean, 16), _GROUP_SIDE), min(padded(N, 32), _GROUP_SIDE)
+    has_descriptors = takes_descriptors(specs["x"], specs["weight"])
     rules = (
-        *fitting(rows, N, K, least=_LEAST, has_descriptors=takes_descriptors(specs["x"], specs["weight"])),
+        *_most_sides(_UNEVEN * mean, N, K),
+        Constraint(
+            "descriptors",
+            lambda DESCRIPTORS: has_descriptors or not DESCRIPTORS,
+            f"a tensor descriptor needs {DESCRIBABLE}",
+        ),
         Constraint(
             "narrow",
             lambda BLOCK_M, BLOCK_N: least_rows <= BLOCK_M and least_columns <= BLOCK_N,
@@ -129,6 +130,17 @@ def config_space(problem: Problem) -> ConfigSpace:
         ),
     )
     return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, problem["GROUPS"], specs["x"].dtype))
+
+
+def _most_sides(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    rows, columns, step = widest(M, 16), widest(N, 32), widest(K, 32)
+    return (
+        Constraint("rows", lambda BLOCK_M: rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded M of {M}"),
+        Constraint(
+            "columns", lambda BLOCK_N: columns >= BLOCK_N, f"{{BLOCK_N}} columns are over twice the padded N of {N}"
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+    )
 
 
 def mean_rows(M: int, groups: int) -> int:

@@ -148,11 +148,6 @@ def layer_norm(
     L2; no host sync. The first call of a config, dtype and row length compiles: about 0.2 s.
     Source: Ba, Kiros, Hinton, arXiv:1607.06450; merged variances by Chan, Golub, LeVeque, 1979.
     """
-    _check(x, weight, bias, eps)
-    return _forward(x, weight, bias, float(eps), config, tune)
-
-
-def _check(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> None:
     affine = {name: each for name, each in (("weight", weight), ("bias", bias)) if each is not None}
     tensors = {"x": x, **affine}
     call.check_placement(tensors, on_cpu=INTERPRETED)
@@ -163,6 +158,7 @@ def _check(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | No
     for name, tensor in affine.items():
         call.check_shape(name, tensor.shape, (x.shape[-1],), "x has rows of this length")
     validate_eps(eps)
+    return _forward(x, weight, bias, float(eps), config, tune)
 
 
 def _forward(

@@ -60,15 +60,12 @@ def validate_matmul_inputs(
     return M, N, K
 
 
-def _describable(values: Mapping[str, Any]) -> bool:
-    return problems.takes_descriptors({name: TensorSpec.of(values[name]) for name in "abc"}, values["K"])
-
-
 def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config, which asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
     if own:
         need = "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
-        check_loads(config, lambda: _describable(values), need)
+        tensors = {name: TensorSpec.of(values[name]) for name in "abc"}
+        check_loads(config, lambda: problems.takes_descriptors(tensors, values["K"]), need)
     return config
 
 

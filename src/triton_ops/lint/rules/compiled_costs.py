@@ -10,10 +10,15 @@ from typing import Any
 
 from triton_ops.backend import CandidateError
 from triton_ops.base import counted
+from triton_ops.device import DeviceSpec
+from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
+from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, once, rule
+from triton_ops.request import TuneOptions, TuneProblem
+from triton_ops.space import UnlistedSpace
+from triton_ops.tuner import RequestedTune, Survey
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -142,7 +147,6 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
 _NARROW_BYTES = 4  # less than a word at a time
 _WIDEST_BYTES = 16
 _EVEN = 16  # arguments are taken as multiples of this
-_SECTOR_BYTES = 32
 
 
 def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
@@ -259,3 +263,35 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     others = [one for one in variant.facts.accesses if one is not access and one.root is access.root]
     mine, *sums = ({m: c for m, c in one.offset.parts.items() if m} for one in (access, *others))
     return mine in sums or any(one.kind == access.kind == "store" and one.offset.constant == 0 for one in others)
+
+
+_WORTH_SAYING = 0.05  # a share of time by which a config must be expected to be ahead of a list
+_SURVEY = Survey(seconds=5.0)
+
+
+@rule(
+    "short-list",
+    "model",
+    symptom="slower than it could be at this launch: the list of configs lacks one that is expected to be faster",
+    fix="add the config, or let autotune look for such: widen=True; a tune measures what is expected here",
+)
+def short_list(kernel: KernelReading) -> Iterable[Statement]:
+    """Compare the fastest of a list with the first pick around it, by the model, at a launch that is known."""
+    operation = kernel.operation
+    if operation is None or not isinstance(operation.space, UnlistedSpace) or operation.space.made_up:
+        return
+    if (spec := DeviceSpec.called(kernel.target.arch)) is None:
+        raise UndecidedError(f"there are no figures of a device of {kernel.target.arch}")
+    try:
+        request = TuneProblem(target=operation).request(kernel.target.kind, spec=spec)
+        options = TuneOptions(effort="expected", keep=False)
+        expectation = RequestedTune(request=request, options=options).expectation(_SURVEY, of_list=True)
+    except TritonKernelError as error:
+        raise UndecidedError(error.message) from error
+    pick, seeds = list(expectation.pair)[-1], operation.space.seeds
+    if expectation.gain == 0 and expectation.pair.size.total > 1:
+        yield f"the model {expectation.forecast}"
+    elif expectation.gain > _WORTH_SAYING and pick not in seeds:
+        values = [f"{name}={value}" for name, value in pick.items() if value not in {seed[name] for seed in seeds}]
+        lacks = f"this list misses {', '.join(values)}" if values else "this list misses a combination of its values"
+        yield Seen(kernel.line, f"{lacks}: a model of {spec.name} {expectation.forecast}")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import AccessFact, Term
+from triton_ops.lint.findings import Seen, Statement, once, rule
 from triton_ops.lint.indices import Index, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
-from triton_ops.lint.rules.base import Seen, Statement, once, rule
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 

@@ -1,0 +1,97 @@
+"""What operations around the kernels of an engine share: their modules, the rows that serve, and what is tried beside.
+
+A function of an engine that looks its row up by itself is called with another look-up, which answers with a candidate:
+the code is the engine's, and nothing in its modules changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from triton_ops import Config, ConfigSpace, GemmTiles
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.ship import OPTIONS
+
+Row = Mapping[str, Any]
+Values = Mapping[str, tuple[Any, ...]]
+TILES: Values = {
+    "BLOCK_SIZE_M": (16, 32, 64, 128, 256), "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (32, 64, 128, 256),
+    "GROUP_SIZE_M": (1, 16, 32, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
+}  # fmt: skip
+_LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1}  # what a row without them means
+
+
+class NotTunedError(SettingsError):
+    """The kernels of a problem are not tuned here, for what the problem is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What a problem's rows are tuned for, and those that the engine takes now, by size; empty where it has none."""
+
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    other: Mapping[int, Row] = field(default_factory=dict)  # of the other product of SGLang's experts
+    routing: str = "uniform"
+    dtype: str = "bfloat16"  # of the model's activations
+
+    def row(self, size: int, *, other: bool = False) -> Row | None:
+        """The row that the engine takes for a size; None without a table."""
+        rows = self.other if other else self.rows
+        return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
+
+
+def imported(module: str) -> Any:
+    """A module of an engine; TargetError where it cannot be imported."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
+        hint = f"install {module.partition('.')[0]}: its kernels are imported, and no copy of them is here"
+        raise TargetError(f"{module} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
+
+
+def answered(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
+    """A function of an engine for which some names of its module are other ones."""
+    own: Any = inspect.unwrap(function)
+    other = FunctionType(own.__code__, {**own.__globals__, **names}, own.__name__, own.__defaults__, own.__closure__)
+    other.__kwdefaults__ = own.__kwdefaults__
+    return other
+
+
+def row_of(config: Row) -> dict[str, Any]:
+    """A config as a row of a table: what is said by leaving it out is left out."""
+    return {name: value for name, value in config.items() if _LEFT_OUT.get(name, ...) != value}
+
+
+def space_of(values: Values, row: Row) -> ConfigSpace:
+    """What is tried beside the row that the engine would take, which is the default."""
+    default = {name: row.get(name, {**OPTIONS, **_LEFT_OUT}.get(name)) for name in values}
+    space: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in values.items()}
+    return ConfigSpace(space, default=Config(default))
+
+
+def up_to(width: int) -> tuple[int, ...]:
+    """The widths of a tile along the depth that are no wider than a block of scales, and divide it."""
+    return tuple(each for each in TILES["BLOCK_SIZE_K"] if width % each == 0)
+
+
+def product_tiles(rows: int, columns: int, depth: int, dtype: str, out_dtype: str, batch: int = 1) -> GemmTiles:
+    """How the engines' kernels cut a product: with it the model of a search need not read the kernel of each config."""
+    return GemmTiles(
+        rows, columns, depth, dtype=dtype, out_dtype=out_dtype, batch=batch, tile_rows="BLOCK_SIZE_M",
+        tile_columns="BLOCK_SIZE_N", tile_inner="BLOCK_SIZE_K", group="GROUP_SIZE_M", b_along_inner=True,
+    )  # fmt: skip
+
+
+def scaled(values: Any, scale: Any) -> Any:
+    """Values times the scales of their blocks, in the scales' dtype; as they are where there are none."""
+    if scale is None:
+        return values
+    for axis in (-2, -1):
+        times = -(-values.shape[axis] // scale.shape[axis])
+        scale = scale.repeat_interleave(times, dim=axis).narrow(axis, 0, values.shape[axis])
+    return values.to(scale.dtype) * scale

@@ -1,0 +1,130 @@
+"""Tunes of an engine's tables: which operation a table's rows are tuned by, in what order, and how they are pinned."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops import Operation, TuneProblem, tune_many
+from triton_ops.base import installed_version
+from triton_ops.many import ProblemOutcome
+from triton_ops.records import Lockfile, LockPlan
+from triton_ops.ship import Names, Table, TableRow
+from triton_ops.space import Config
+from triton_ops_serving import experts, linear, sglang_experts
+from triton_ops_serving.kernels import NotTunedError, Row, Served, row_of
+from triton_ops_serving.model import EngineProblem, Model
+from triton_ops_serving.pinned import rows_of
+from triton_ops_serving.tables import Place
+
+OPERATIONS: dict[str, Callable[[EngineProblem, Served], Operation]] = {
+    "vllm-moe": experts.operation_of, "vllm-linear": linear.operation_of,
+    "sglang-moe": sglang_experts.operation_of, "sglang-linear": linear.operation_of,
+}  # fmt: skip
+LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
+_OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
+
+
+class TunedTables:
+    """A model's tables on a device, tuned and pinned in a lockfile; second products once the first ones are."""
+
+    def __init__(
+        self, place: Place, lockfile: Path, model: Model, routing: str, sizes: Sequence[int],
+        limits: Mapping[str, Any], each_s: float | None,
+    ) -> None:  # fmt: skip
+        self._place, self._lockfile, self._model, self._routing = place, lockfile, model, routing
+        self._sizes, self._limits, self._each_s = tuple(dict.fromkeys(sizes)), limits, each_s
+        self.rows: list[dict[str, Any]] = []
+        self.elapsed_s, self.interrupted = 0.0, False
+
+    def tune(self, problems: Sequence[EngineProblem]) -> None:
+        """Tune the rows of some problems, those of second products beside the rows that the first ones then have."""
+        stages = [[each for each in problems if bool(each.facts.get("down")) == down] for down in (False, True)]
+        count = sum(len(self._sizes or each.sizes) for each in problems)
+        for stage in filter(None, stages):
+            if not self.interrupted:
+                self._tune(stage, count)
+
+    def _tune(self, problems: Sequence[EngineProblem], count: int) -> None:
+        """One run of some of all `count` rows, with their share of its seconds."""
+        jobs = [
+            (problem, size, TuneProblem(target=operation, shape=(size,)))
+            for problem, operation in self._operations(problems)
+            for size in self._sizes or problem.sizes
+        ]
+        if not jobs:
+            return
+        limits, budget_s, each_s = dict(self._limits), self._limits["budget_s"], self._each_s
+        if budget_s is not None:
+            limits["budget_s"] = budget_s * len(jobs) / count
+            each_s = each_s or 1.5 * budget_s / count  # else the first rows would leave the last ones nothing
+        result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
+        rows = [_tuned(each, size, end) for (each, size, _), end in zip(jobs, result.outcomes, strict=True)]
+        for problem in problems:
+            self._pin(problem, rows)
+        self.rows += rows
+        self.elapsed_s += result.elapsed_s
+        self.interrupted = result.stopped == "interrupted"
+
+    def _operations(self, problems: Sequence[EngineProblem]) -> Iterator[tuple[EngineProblem, Operation]]:
+        """The operation of each problem; what cannot be tuned is a remark."""
+        for problem in problems:
+            try:
+                yield problem, OPERATIONS[problem.form](problem, self._served(problem))
+            except NotTunedError as error:  # noqa: PERF203 - the others go on
+                self._model.remarks.append(f"{problem.form} {problem.label}: {error.message}: left out")
+
+    def _served(self, problem: EngineProblem) -> Served:
+        """The rows that the engine takes for a problem now, and for the other product of SGLang's experts."""
+        down = problem.facts.get("down")
+        other = replace(problem, facts={**problem.facts, "down": not down}) if down is not None else None
+        return Served(
+            rows=self._rows(problem), other=self._rows(other, pinned=True) if other else {}, routing=self._routing,
+            dtype=self._model.dtype,
+        )  # fmt: skip
+
+    def _rows(self, problem: EngineProblem, *, pinned: bool = False) -> dict[int, Row]:
+        table = self._place.find(problem)
+        rows = dict(table.rows) if table and not (problem.facts.get("down") and table.of_first) else {}
+        lock = rows_of(Lockfile.read(self._lockfile, or_empty=True), problem.form, problem.facts, self._place.device)
+        return {**rows, **({size: dict(entry.config) for size, entry in lock.items()} if pinned else {})}
+
+    def _pin(self, problem: EngineProblem, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to the lockfile, in the place of those that it has for the same problems."""
+        mine = [row for row in rows if (row["form"], row["problem"]) == (problem.form, problem.label) and row["config"]]
+        if not mine:
+            return
+        engine = problem.form.partition("-")[0]
+        version = installed_version(engine) or getattr(importlib.import_module(engine), "__version__", "of no version")
+        table = Table(
+            {"device_name": self._place.device},
+            tuple(TableRow((row["row"],), Config(row["config"]), median_ms=row["ms"]) for row in mine),
+        )
+        facts = {name: str(value) if isinstance(value, list) else value for name, value in problem.facts.items()}
+        source = f"{engine} {version}, routing {self._routing}" if "E" in facts else f"{engine} {version}"
+        new = table.lockfile(problem.form, Names((problem.row,)), facts, source, LockPlan())
+        with Lockfile.editing(self._lockfile):
+            Lockfile.merged([new, Lockfile.read(self._lockfile, or_empty=True)]).write(self._lockfile)
+
+
+def _tuned(problem: EngineProblem, size: int, outcome: ProblemOutcome) -> dict[str, Any]:
+    """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes."""
+    result = outcome.result
+    row = {"form": problem.form, "problem": problem.label, "row": size, "status": outcome.status}
+    row |= dict.fromkeys(_OF_TUNED)
+    if result is None or result.default is None:
+        return {**row, "verdict": str(outcome.error or "it was not begun")}
+    now, interval = result.default, result.gain_interval
+    config = now.config if result.unproven else Config(result.best_config)
+    if stays := config == now.config or not result.gain:
+        config, interval = now.config, None
+    between = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    return {
+        **row, "was": row_of(now.config), "was_ms": now.median_ms, "config": row_of(config),
+        "ms": now.median_ms if stays else result.metrics.latency_ms, "gain": 1.0 if stays else result.gain,
+        "interval": interval, "tried": len(result.trials), "seconds": result.elapsed_s,
+        "verdict": "stays" if stays else f"{result.gain:.3f}x{between}",
+    }  # fmt: skip
