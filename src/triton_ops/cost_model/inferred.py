@@ -379,7 +379,8 @@ def _access_in_words(access: Access, launch: LaunchWork) -> str:
     text += f", the same addresses {_count(access.repeats)} times" if access.repeats > 1.01 else ""
     if access.again < 0:
         return text
-    return text + f", the same addresses as {_listed_name(launch, access.again)}"
+    share = f"{1 - access.anew:.0%} of its addresses with" if access.anew else "the same addresses as"
+    return text + f", {share} {_listed_name(launch, access.again)}"
 
 
 def _listed_name(launch: LaunchWork, at: int) -> str:

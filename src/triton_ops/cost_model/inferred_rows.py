@@ -127,6 +127,7 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
         common=_common(launch, first),
         written_bytes=sum(own_bytes(access) * _touches(access) for access in stores if access.again < 0),
         through_bytes=sum(_sector_bytes(a) / a.repeats * _fresh(a, launch) for a in first)
+        + sum(_sector_bytes(a) / a.repeats * a.anew for a in loads)
         + sum(_sector_bytes(a) * _touches(a) for a in stores),
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
@@ -201,7 +202,7 @@ def _vector(access: Access) -> float:
 
 def _again(launch: LaunchWork, loads: Sequence[Access]) -> tuple[Again, ...]:
     """The bytes that are read once more: by a later load, or by the same one in a later turn of a loop."""
-    pairs = [(a, a.bytes * a.distinct) for a in loads if a.again >= 0]
+    pairs = [(a, a.bytes * a.distinct * (1 - a.anew)) for a in loads if a.again >= 0]
     pairs += [(a, a.bytes * a.distinct - own_bytes(a)) for a in loads if a.again < 0 and a.repeats > 1]
     return tuple(_after(launch, bytes_, _meanwhile(launch, access)) for access, bytes_ in pairs)
 
@@ -258,6 +259,6 @@ def _fresh(access: Access, launch: LaunchWork) -> float:
 
 def _repeats(launch: LaunchWork, access: Access) -> int:
     count = 0
-    while access.again >= 0:
+    while access.again >= 0 and not access.anew:
         access, count = launch.accesses[access.again], count + 1
     return count

@@ -327,6 +327,7 @@ def _access(
     access = whole.accesses[number]
     root, executions = access.root, float(exact.accesses.get(number, access).executions.mean())
     of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
+    fullest, overlap = _fullest(whole, beside, number)
     return replace(
         access.figures,
         argument=-1 if root is None or root < 0 else root,
@@ -336,7 +337,8 @@ def _access(
         still=access.figures.loop in access.still,
         repeats=_repeats(access, whole),
         known=access.pointer.base is not None,
-        again=places.get(_fullest(beside, number), -1),
+        again=places.get(fullest, -1),
+        anew=1 - overlap,
         shared=_distinct_places(beside, number),
     )
 
@@ -360,24 +362,47 @@ def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
     return tuple(_mean_distinct(base, access.executions > 0, size) for size in (*sizes, programs))
 
 
-def _fullest(beside: Trace, number: int) -> int:
+def _fullest(whole: Trace, beside: Trace, number: int) -> tuple[int, float]:
     """The access that goes to the same places and is met most often, of equal ones the first; -1 if it is this one.
 
     A first chunk that is loaded before the loop over all of them is a part of what the loop loads. If the loop were the
-    repetition, of two chunks only one would count.
+    repetition, of two chunks only one would count. The neighbours of a cell are the same places but for the edge of the
+    tile; the second figure is the share of the places to which it, or an earlier access, goes too.
     """
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
-        return -1
-    alike = [
-        at
-        for at, one in sorted(beside.accesses.items())
-        if (one.figures.kind, one.figures.tile) == (here.figures.kind, here.figures.tile)
-        and (one.root, one.rank) == (here.root, here.rank)  # one element is not a tile that begins there
-        and one.pointer.equals(here.pointer)
-    ]
-    fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
-    return -1 if fullest == number else fullest
+        return -1, 1.0
+    overlaps: dict[int, float] = {}
+    for at, one in sorted(beside.accesses.items()):
+        alike = (one.figures.kind, one.figures.tile) == (here.figures.kind, here.figures.tile)
+        if not alike or (one.root, one.rank) != (here.root, here.rank):  # one element is not a tile that begins there
+            continue
+        if one.pointer.equals(here.pointer):
+            overlaps[at] = 1.0
+        elif one.figures.loop == here.figures.loop and {at, number} <= whole.accesses.keys():
+            overlaps[at] = _overlap(whole.accesses[at], whole.accesses[number])
+    common = [at for at, share in overlaps.items() if share > 0]
+    fullest = max(common, key=lambda other: float(beside.accesses[other].executions.sum()))
+    nearest = max((share for at, share in overlaps.items() if at < number), default=0.0)
+    return (-1, 1.0) if fullest == number else (fullest, max(overlaps[fullest], nearest))
+
+
+def _overlap(access: AccessTrace, shifted: AccessTrace) -> float:
+    """The share of a tile's places that it has in common with a tile of its form, a fixed number of steps away."""
+    one, other = access.pointer, shifted.pointer
+    if one.base is None or other.base is None or not replace(one, base=other.base).equals(other):
+        return 0.0
+    away, share = one.base - other.base, 1.0
+    steps = [np.diff(axis, axis=1) for axis in one.axes.values() if axis.shape[1] > 1]
+    if np.ptp(away) or any(np.ptp(step) or not step.any() for step in steps):
+        return 0.0
+    left = int(away[0])
+    for step in sorted(steps, key=lambda step: -abs(int(step[0, 0]))):
+        count = round(left / int(step[0, 0]))
+        left -= count * int(step[0, 0])
+        share *= max(0.0, 1 - abs(count) / (step.shape[1] + 1))
+    full = float(shifted.elements.sum() / max(shifted.executions.sum(), 1.0)) / shifted.figures.tile
+    return 0.0 if left else max(0.0, share + full - 1) / max(full, 1e-9)  # what masks leave out is shared by none
 
 
 def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:

@@ -155,6 +155,7 @@ class Access:
         known: Whether its addresses are known.
         again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
             as often and earlier; -1 if none does.
+        anew: Share of its places to which that access does not go: the edge of a tile of neighbours.
         shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
             last figure is that of the whole grid, or of the programs that were looked at.
     """
@@ -177,6 +178,7 @@ class Access:
     known: bool
     again: int
     shared: tuple[float, ...]
+    anew: float = 0.0
 
     @property
     def bytes(self) -> float:

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from benchmarks.model.fresh_kernels import causal_conv_kernel, stencil_kernel, swiglu_kernel  # noqa: E402
 from benchmarks.model.plain_kernels import column_sum_kernel  # noqa: E402
 
 from tests import inferred_kernels as kernels  # noqa: E402
@@ -395,3 +396,32 @@ def test_nothing_of_the_front_end_stays_changed():
     before = jit.run, source.make_ir
     silent(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 100}, lambda _: (M,))
     assert (jit.run, source.make_ir) == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "edges"), [(1, [2 / 64]), (4, [2 / 4, 1 / 4, 2 / 64]), (16, [2 / 16, 1 / 16, 2 / 64])]
+)
+def test_neighbours_of_a_cell_are_new_only_at_the_edge_of_a_tile(rows, edges):
+    x = spec(1024, 1024, dtype="float32")
+    found = read(stencil_kernel, (x, x, 1024, 1024), {"BM": rows, "BN": 64}, lambda _: (1024 // rows, 16))
+    shifted = [access for access in found.accesses if access.kind == "load" and access.again >= 0]
+    assert [access.anew for access in shifted] == pytest.approx(edges, abs=0.02)  # a mask leaves out the tensor's edge
+    assert walk_of(found).own_bytes == near(4.0 * rows * 64 * (4 - len(shifted)))
+    assert passes_of(found) == 1
+
+
+def test_taps_of_a_convolution_are_read_again_and_each_brings_one_row():
+    x, weight, bias = spec(2, 256, 512), spec(512, 4), spec(512)
+    found = read(causal_conv_kernel, (x, weight, bias, x, 256, 512), {"BL": 16, "BD": 64}, lambda _: (16, 8, 2))
+    taps = [access for access in found.accesses if access.kind == "load" and access.argument == 0]
+    assert [access.again >= 0 for access in taps] == [False, True, True, True]
+    assert [access.anew for access in taps[1:]] == near([1 / 16] * 3)
+    assert "94% of its addresses with load" in str(work_in_words(KernelWork((found,))))
+
+
+@pytest.mark.parametrize("block", [512, 1024, 2048])
+def test_halves_of_a_row_share_no_places_however_long_the_block(block):
+    found = read(
+        swiglu_kernel, (spec(64, 1400), spec(64, 700), 700), {"BLOCK": block}, lambda _: (64, -(-700 // block))
+    )
+    assert [access.again for access in found.accesses] == [-1, -1, -1]
