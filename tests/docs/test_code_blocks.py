@@ -71,7 +71,7 @@ def run_blocks(page, chosen, folder, monkeypatch):
 
 def run_apart(page, chosen, folder):
     """Run them in another process, as one file in which the code stands on the page's lines."""
-    lines = []
+    lines = ["import atexit, gc; atexit.register(gc.freeze)"]  # no search for garbage at the end: half a second
     for block in chosen:
         lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
     file = folder / f"{page.stem}.py"
