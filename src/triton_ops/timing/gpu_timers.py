@@ -236,9 +236,10 @@ class GraphTimer(_QueuedTimer):
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
 
-        `EmptyCaptureError` if the captured graph lacks the launch's work.
+        One that is `whole` has a graph of its own. `EmptyCaptureError` if the captured graph lacks the launch's work.
         """
-        if launch.reset is not None:
+        launches = 1 if launch.whole else launches
+        if launch.reset is not None and not launch.whole:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
@@ -246,7 +247,8 @@ class GraphTimer(_QueuedTimer):
             launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
         graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
+        clears = [self._queue.unsettle] if self._cold else []
+        return self._sampler(clears, lambda: owners[0].replay(), launches, launch.reset)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.
