@@ -166,7 +166,7 @@ class _Step:
             try:
                 self.sampler({})
                 break
-            except timing.CaptureError as error:
+            except (timing.CaptureError, timing.EmptyCaptureError) as error:
                 _log.warning("the step is timed without a graph: %s", error)
         self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
@@ -182,7 +182,7 @@ class _Step:
         enter()
         reset = self.restore if "graph" in self._timer.mode else enter
         try:
-            return self._timer.prepare(timing.Launch(self, reset, whole=True))
+            return self._timer.prepare(timing.Launch(self, reset), 1)
         finally:
             self.restore()
 

@@ -316,7 +316,7 @@ class _InUse:
         if not isinstance(self.lockfile, FollowedLockfile):
             return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
         lockfile = self.lockfile.read()
-        self.lockfile.follow(_look_again)
+        self.lockfile.follow(change_sources)
         return Ladder(store, folder, lockfile, only_lockfile=self.only, refused=self.lockfile.refused)
 
 
@@ -423,13 +423,6 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
-
-
-def _look_again() -> None:
-    """Have every call decided again: the lockfile in use was refused before, and is read now."""
-    with _guard:
-        _sources.ladders.clear()
-    forget_decisions()
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:

@@ -234,12 +234,11 @@ class GraphTimer(_QueuedTimer):
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
+        """A sampler that replays one checked graph; `CaptureError` if the launch cannot be captured.
 
-        One that is `whole` has a graph of its own. `EmptyCaptureError` if the captured graph lacks the launch's work.
+        So is one that needs a reset, unless `launches` is 1. `EmptyCaptureError` if the graph lacks the launch's work.
         """
-        launches = 1 if launch.whole else launches
-        if launch.reset is not None and not launch.whole:
+        if launch.reset is not None and launches != 1:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm

@@ -106,7 +106,6 @@ class Launch:
             objects for each sample that is noise, which an interval knows of.
         contents: Launches on further contents of the arguments, which are timed in turn with this one.
         value: What the times of this launch and of its contents count as, in milliseconds.
-        whole: Whether a sample is one call, also in a graph: a whole step of many launches.
     """
 
     call: Callable[[], Any]
@@ -116,7 +115,6 @@ class Launch:
     again: Callable[[], Callable[[], Any]] | None = None
     contents: tuple[Launch, ...] = ()
     value: Callable[[Sequence[float]], float] = statistics.fmean
-    whole: bool = False
 
     @property
     def calls(self) -> tuple[Callable[[], Any], ...]:
