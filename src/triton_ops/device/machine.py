@@ -235,7 +235,7 @@ _COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3
 _L2_BYTES_PER_CYCLE = 18.4
 _FLOPS_PER_CYCLE = 256  # float32 of one multiprocessor: 128 lanes, CUDA C++ Programming Guide, 8.6, 8.9 and 12.0
 _UNSEEN = "unseen: no recording of this device stands behind its figures"
-_RECORDED = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")  # benchmarks/recordings, results/nvidia-h100-80gb-hbm3/races.json
+_RECORDED = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")  # benchmarks/recordings and its folder `fresh`
 
 _HOPPER = Machine(
     units=132,
