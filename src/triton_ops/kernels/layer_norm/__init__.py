@@ -158,13 +158,12 @@ def _forward(
     tune: bool,
 ) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if not call.launches(out):
-        return out
-    flat, flat_out = x.detach().view(-1, columns), out.view(-1, columns)
-    weight, bias = (None if each is None else each.detach() for each in (weight, bias))
-    values = {
-        "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": problems.DEFAULT_EPS,
-        "COLUMNS": columns,
-    }  # fmt: skip
-    _KERNEL.run(values, x.device, config, tune, eps=eps)
+    if call.launches(out):
+        flat = x.detach().view(-1, columns)
+        weight, bias = (None if each is None else each.detach() for each in (weight, bias))
+        values = {
+            "x": flat, "weight": weight, "bias": bias, "out": out.view(-1, columns), "rows": len(flat),
+            "eps": problems.DEFAULT_EPS, "COLUMNS": columns,
+        }  # fmt: skip
+        _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out
