@@ -434,20 +434,20 @@ def _environments() -> _InUse:
     return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
 
 
-_TUNER = "triton_ops.tuner"
+TUNER = "triton_ops.tuner"
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
     kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
-    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **{**kwargs, **kept})
+    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **kept})
     return result
 
 
 def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
     """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
     kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
-    tune = importlib.import_module(_TUNER).RequestedTune(request=request, options=kept, **place)
+    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=kept, **place)
     result: TuningResult = tune.result()
     return result
 
@@ -462,8 +462,9 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, RACE, EXPECTED, DEFAULT, ERROR, QUEUE = settings.ON_MISS
-MEASURING = (TUNE, RACE, EXPECTED)
+TUNE, RACE, EXPECTED, BACKGROUND, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE, EXPECTED)  # in a launch
+MAY_MEASURE = (*MEASURING, BACKGROUND)
 
 
 @contextmanager
@@ -475,7 +476,8 @@ def on_miss(policy: str) -> Iterator[None]:
     Args:
         policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
             default, which takes about a second, `expected` compares the one that it expects to be the fastest where it
-            is sure of a gain, and does as `queue` elsewhere, `default` runs the kernel's default config, `error` raises
+            is sure of a gain, and does as `queue` elsewhere, `background` does the same for decorated kernels while
+            their launches run the default, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:
@@ -496,7 +498,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
-    if asked in MEASURING and (missing := MissingDependencyError.of_extra("tune", "a tune")):
+    if asked in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
@@ -504,7 +506,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
         return asked
     if ERROR in (asked, confined):
         return ERROR
-    return DEFAULT if asked in MEASURING else asked
+    return DEFAULT if asked in MAY_MEASURE else asked
 
 
 def confine(policy: str | None) -> str | None:
