@@ -88,7 +88,7 @@ def tested(tree: Path, words: Sequence[str], mode: str, caches: Path, seconds: f
                    "TRITON_PRINT_AUTOTUNING": "1", "PACKAGE_TESTS_TUNER": mode,
                    "PACKAGE_TESTS_NOTES": str(notes)}  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN.stem, "-p", "no:cacheprovider", "-o", "addopts=", "-q",
-               "--tb=line", *words]  # fmt: skip
+               "--tb=line", f"--rootdir={tree}", *words]  # fmt: skip
     start = time.perf_counter()
     with (caches / "printed.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT,

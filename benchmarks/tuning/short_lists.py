@@ -2,6 +2,7 @@
 
     python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
     python -m benchmarks.tuning.short_lists --parts alone --bodies add --counts 2 4 16 --limit-s 120
+    python -m benchmarks.tuning.short_lists --join A.json B.json --out BOTH.json
 
 Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
 tensor (128 for the product of matrices). Each list is tuned in a fresh process with empty caches, by each of the two
@@ -183,6 +184,27 @@ def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Results of one commit and kind of GPU as one result, with the date of the last."""
+    last = max(parts, key=lambda part: str(part["date"]))
+    for name in ("commit", "device", "versions"):
+        if any(part[name] != last[name] for part in parts):
+            raise SystemExit(f"the results differ in {name}: {', '.join(str(part[name]) for part in parts)}")
+    cases = [case for part in parts for case in part["cases"]]
+    return {**last, "summary": summary_of(cases), "cases": cases}
+
+
+def side_or_join(options: argparse.Namespace) -> None:
+    """What is done in place of a whole measurement: the part of one process, or joining results."""
+    if options.join:
+        save(options.out, joined([json.loads(path.read_text(encoding="utf-8")) for path in options.join]))
+        return
+    if options.side == "other":
+        tune_on(options.out)
+    rows = first_calls(options.side, options.bodies[0], options.counts[0], graded="alone" in options.parts)
+    options.out.write_text(json.dumps(rows), encoding="utf-8")
+
+
 def main() -> int:
     """Measure what is asked for, and write one JSON file; also the part of one process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -191,14 +213,14 @@ def main() -> int:
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--limit-s", type=float, default=240.0, help="start nothing more after so many seconds")
     parser.add_argument("--side", choices=["ours", "triton", "other"], help="used by the script itself")
+    parser.add_argument(
+        "--join", nargs="*", type=Path, help="results of one commit on GPUs of one kind, measured apart"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    if options.side == "other":
-        tune_on(options.out)
-    if options.side:
-        rows = first_calls(options.side, options.bodies[0], options.counts[0], graded="alone" in options.parts)
-        options.out.write_text(json.dumps(rows), encoding="utf-8")
+    if options.join or options.side:
+        side_or_join(options)
         return 0
     cases: list[dict[str, Any]] = []
     start = time.monotonic()

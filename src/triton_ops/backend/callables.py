@@ -36,6 +36,7 @@ import copy
 import functools
 import importlib
 import inspect
+import platform
 import re
 import subprocess
 from collections import OrderedDict
@@ -50,7 +51,7 @@ from typing import Any
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.base import Host, NamedFile, fingerprint, installed_version
+from triton_ops.base import NamedFile, fingerprint, installed_version
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
 from triton_ops.space import Config
@@ -198,6 +199,12 @@ def _content(path: str) -> str:
         return "missing"
 
 
+@lru_cache(maxsize=1)
+def _torch() -> Mapping[str, str]:
+    version = installed_version("torch")
+    return {"torch": version} if version else {}
+
+
 OVERRIDE = "ir_override"
 _KERNEL_PARTS = ("outputs", "check", "compile")  # not `identity`: computing it takes time
 
@@ -247,8 +254,7 @@ class FunctionKernel:
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
         source = Source.of(self.function)
-        versions = {name: text for name, text in Host.versions().items() if name in ("python", "torch")}
-        facts = {"source": source.fingerprint, **source.packages, **versions}
+        facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
         compiler = toolchain() if "triton" in source.packages else {}
         return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
 
@@ -332,9 +338,9 @@ class FunctionKernel:
             kernel: Kernel = target
             return kernel
         if hasattr(target, "arg_names") and hasattr(target, "run"):
-            below = f"{Layers.unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
-            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
             inner = Layers.unwrap(target)
+            below = f"{inner.__name__}{'.fn' if hasattr(target, 'configs') else ''}"
+            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
             raise KernelTypeError(
                 f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid",
                 hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",

@@ -122,10 +122,10 @@ class Assembler:
         return f"{self.version}, {self.origin}"
 
 
-def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
-    """The ptxas that Triton calls for an architecture such as 90; None without Triton, or where none answers."""
+def assembler_in_use() -> Assembler | None:
+    """The ptxas that Triton calls for Hopper; None without Triton, or where none answers."""
     try:
-        tool = require("triton.backends.nvidia.compiler", "finding ptxas").get_ptxas(arch)
+        tool = require("triton.backends.nvidia.compiler", "finding ptxas").get_ptxas(HOPPER)
     except (MissingDependencyError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
         return None
     path = str(tool.path)

@@ -71,11 +71,11 @@ _KINDS = {
 }
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """The descriptor of a regular file that the rule of this module lets this process open, or OSError.
 
     Its folder is judged as it stands; see `Folder.within` for a folder below another. With `O_CREAT` among the flags a
-    missing file is made, of that mode less the umask.
+    missing file is made, which all may read and write, less the umask.
     """
     folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
@@ -85,7 +85,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), mode)
+    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else _NO_LINK), 0o666)
     try:
         _judge(os.fstat(descriptor), folder, writes)
     except BaseException:

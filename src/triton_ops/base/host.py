@@ -226,14 +226,6 @@ class Process:
                 yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
 
     @classmethod
-    def own_descriptors(cls) -> list[int]:
-        """The descriptors that this process has open; none where that is not told."""
-        try:
-            return list(map(int, os.listdir(f"{cls.PLACE}/self/fd")))  # noqa: PTH208 - numbers
-        except OSError:
-            return []
-
-    @classmethod
     def numbers_are_own(cls) -> bool:
         """True if what is told of process numbers is of those that this process can send signals to.
 

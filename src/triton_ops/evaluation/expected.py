@@ -382,15 +382,6 @@ def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Di
     return None if truth else Difference("the check refuses the result")
 
 
-def try_check(check: Check, expected: Sequence[Any]) -> None:
-    """Call a check with the expected results as results; a `TargetError` says that it does not accept them."""
-    if (difference := refusal(check, expected, expected)) is not None:
-        raise TargetError(
-            f"{difference.text}, when it was given the expected result twice",
-            hint="write check(result, expected) so that it returns True for a right result, and False for any other",
-        )
-
-
 def _truth(answer: Any) -> bool | None:
     """A bool, or what torch and NumPy have for one; None for anything else."""
     if isinstance(answer, bool):
@@ -473,8 +464,9 @@ class ExpectedResults:
         self._right = {cuts: RightResults() for cuts in (False, True)}
         opaque, some = ([], True) if standard.check is not None else uncompared(answers.low)
         self.opaque, self.empty = tuple(opaque), not some
-        if standard.check is not None:
-            try_check(standard.check, answers.low)
+        if standard.check is not None and (wrong := refusal(standard.check, answers.low, answers.low)) is not None:
+            hint = "write check(result, expected) so that it returns True for a right result, and False for any other"
+            raise TargetError(f"{wrong.text}, when it was given the expected result twice", hint=hint)
 
     as_list = staticmethod(as_list)
 

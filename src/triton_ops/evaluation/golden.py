@@ -22,7 +22,7 @@ import functools
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -391,19 +391,23 @@ class Referee:
         self.used = self.rounded = self.why_own = ""
         self.unstable = False
 
-    def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
+    def answers(self, argument_set: ArgumentSet, precision: Precision, check: Check | None = None) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
-        A `TritonKernelError` says that they do not fit the outputs, or are others each time; what the reference raises
-        is raised.
+        For a `check`, the caller's own comparison, there is no golden result. A `TritonKernelError` says that they do
+        not fit the outputs, or are others each time; what the reference raises is raised.
         """
         low = self._ask(argument_set)
-        with _comparing():
-            return self._answers(low, argument_set, precision)
-
-    def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the caller's own comparison, without a golden one; raises as `answers`."""
-        low = self._ask(argument_set)
+        if check is None:
+            try:
+                return self._answers(low, argument_set, precision)
+            except TritonKernelError:
+                raise
+            except Exception as error:
+                raise TargetError(
+                    f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
+                    hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
+                ) from error
         check_fit(low, self._outputs, argument_set.arguments)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
             raise _random(reason.text)
@@ -524,20 +528,6 @@ def _random(how: str) -> TargetError:
         f"the reference gives another result each time it is called with the same arguments: {how}",
         hint="give it a seed of its own, or take its random part out",
     )
-
-
-@contextmanager
-def _comparing() -> Iterator[None]:
-    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared."""
-    try:
-        yield
-    except TritonKernelError:
-        raise
-    except Exception as error:
-        raise TargetError(
-            f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
-            hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
-        ) from error
 
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -287,8 +287,9 @@ class Assignment(KernelLoad):
         shape = dtype = None
         if request.named is not None:
             shape, dtype = request.named.operation.full_shape(request.named.shape), request.named.dtype
+        common = {each.name: getattr(request, each.name) for each in fields(KernelProblem)}
         return cls(
-            **request.common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
+            **common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
             options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
             members=request.space.members,
         )  # fmt: skip
@@ -488,17 +489,14 @@ class Stations:
         """The turns of this process, of which a first one is waited for before anything is measured."""
         return Turns(self.problem.device_name, self.options.wait)
 
-    @property
-    def _needs(self) -> idle_worker.Needs:
-        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
         """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
+        needs = idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
+        process = (idle_worker.take(needs) if self.reuse else None) or idle_worker.new(needs)
         try:
             yield process
         finally:

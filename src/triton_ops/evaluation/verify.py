@@ -476,15 +476,11 @@ class Verifier:
         return other.machine_code == executable.machine_code
 
     def _ask(self, referee: Referee, case: Case) -> None:
-        argument_set, check = case.argument_set, self.standard.check
+        argument_set = case.argument_set
         if case is not self.cases[0] and argument_set is self.cases[0].argument_set:
             case.expected = self.cases[0].expected
             return
-        precision = self.standard.precision
-        if check is None:
-            answers = referee.answers(argument_set, precision)
-        else:
-            answers = referee.answers_for(check, argument_set, precision)
+        answers = referee.answers(argument_set, self.standard.precision, self.standard.check)
         outputs = [argument_set.arguments.keyword.get(name) for name in self.kernel.outputs]
         case.expected = ExpectedResults(
             self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(argument_set), whole=case.whole

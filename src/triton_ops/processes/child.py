@@ -144,7 +144,7 @@ def _no_thread(error: RuntimeError) -> DeviceError:
 
 
 _FIRST = 3
-_MOST = 65_536
+_MOST = 65_536  # descriptors: a process that has just begun has few
 _PIPE_BYTES = 1 << 20  # the most that Linux gives to every user
 
 
@@ -181,13 +181,6 @@ def file_without_a_name() -> IO[bytes]:
     """A temporary file that is gone when it is closed."""
     with tempfile.TemporaryFile() as file:
         return os.fdopen(_other(file.fileno()), "w+b")
-
-
-def close_all() -> None:
-    """Close all descriptors of this process; where none are listed, those up to a number that programs hardly reach."""
-    for descriptor in Process.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
 
 
 def _move(*descriptors: int) -> list[int]:
@@ -450,7 +443,7 @@ def guarded(leftovers: Leftovers) -> None:
         return
     try:
         os.setpgid(0, 0)
-        close_all()  # an open end in the guard would keep pipes open
+        os.closerange(0, _MOST)  # an open end in the guard would keep pipes open
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
         if os.getppid() == me:

@@ -202,7 +202,6 @@ def test_what_cannot_be_compared_beside_launches_runs_the_default_with_the_reaso
     monkeypatch.setattr(deciding.Meeting, "agreed", None)
     kernel = tuned_add()
     if "meeting" in patched:
-        monkeypatch.setattr(deciding, "decide", decide_alone)
         monkeypatch.setattr("triton_ops.dispatch.launching.decide", decide_alone)
     assert warps(kernel) == 4
     assert why(kernel).why.startswith(f"nothing is compared in the background: {reason}")
@@ -210,10 +209,10 @@ def test_what_cannot_be_compared_beside_launches_runs_the_default_with_the_reaso
     assert is_known(kernel)
 
 
-def decide_alone(call, triton_tunes):
+def decide_alone(call):
     """The decision of the process of a job that is the first to ask."""
     call, asked, policy = deciding._policies(call)
-    return deciding._alone(call, call.question(policy), asked, policy, triton_tunes)
+    return deciding._alone(call, call.question(policy), asked, policy)
 
 
 def test_a_default_that_was_made_up_is_not_run_meanwhile(tune, tmp_path):

@@ -8,13 +8,13 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
 from triton_ops.backend import CompilerNeeds
-from triton_ops.base import Process
 from triton_ops.compilation.pool import compiler_server
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.idle_worker import new as new_worker
@@ -49,10 +49,10 @@ def nothing_left(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = os.urandom(8).hex()
     monkeypatch.setenv("OF_THIS_TEST", mark)
-    before = set(Process.own_descriptors())
+    before = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
 
     def left():
-        opened = set(Process.own_descriptors()) - before
+        opened = {int(each.name) for each in Path("/proc/self/fd").iterdir()} - before
         return [each for each in opened if is_open(each)], members(mark), list(tmp_path.iterdir())
 
     return left

@@ -284,6 +284,13 @@ def test_a_predicate_gets_only_the_tunables_that_it_names():
         ConfigSpace({"BM": [1]}, (SMALL,))
 
 
+def test_a_constraint_may_name_its_tunables_where_its_predicate_does_not():
+    rule = Constraint("order", lambda **own: own["A"] <= own["B"], "{A} is over {B}", names=("A", "B"))
+    space = ConfigSpace({"A": Choice([1, 2]), "B": Choice([1, 2])}, [rule])
+    assert [tuple(config.values()) for config in space] == [(1, 1), (1, 2), (2, 2)]
+    assert rule.explain({"A": 2, "B": 1}) == "order: 2 is over 1"
+
+
 def test_a_constraint_without_tunables_can_refuse_the_whole_space():
     space = ConfigSpace({"T": [1, 2]}, (Constraint("never", lambda: False, ""),))
     assert list(space) == []
