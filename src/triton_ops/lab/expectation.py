@@ -22,7 +22,7 @@ from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast
-from triton_ops.device import Calibration, DeviceSpec, Placed, Residents, Roofline, Target
+from triton_ops.device import Calibration, DeviceSpec, Machine, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import LaunchWork
 from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
@@ -321,6 +321,7 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
         remarks=(
             *_fit_remarks(explained, spec, warps),
             *_remarks(residents, waves, resources, stages if pipelined else 1, spec),
+            *([machine.unseen] if explained.forecast and (machine := Machine.of(spec)) and machine.unseen else []),
             *([_FLAT] if explained.pipelined is False and launch is not None and launch.loops else []),
         ),
     )  # fmt: skip
