@@ -41,7 +41,7 @@ def begun(folder, **changes):
     """A run log in `folder` with its first line."""
     first = head(**changes)
     log = RunLog(folder / f"{first.id}.jsonl")
-    log.begin(first)
+    log.write(first, durable=True)
     return log
 
 

@@ -76,7 +76,7 @@ def replayed(folder: Path) -> Path:
     at_s = [0.0]
     log = RunLog(folder / f"{_ID}.jsonl", start=0.0, clock=lambda: at_s[0])
     head = _head(recording)
-    log.begin(head)
+    log.write(head, durable=True)
     for trial in trials:
         at_s[0] += trial.compile_s or 0.0
         relative = trial.median_ms / default.median_ms if trial.ok else None

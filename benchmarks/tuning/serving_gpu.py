@@ -3,8 +3,8 @@
     mkdir -p /tmp/engines/site-packages && tar xzf engines.tgz -C /tmp/engines/site-packages   # of `engine_files`
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.serving_gpu --out FILE
 
-Every size of each case is tuned from empty caches in the engine's own kernels, with an equal share of the seconds; rows
-that are not proven faster than the one of the engine's table, or of its default, stay. The tables are then written to
+All sizes of an engine's cases are one run, from empty caches, in the engine's own kernels, with equal shares; rows that
+are not proven faster than the one of the engine's table, or of its default, stay. The tables are then written to
 where the engine looks for them, and its own look-up is asked for each. `beside` is the way of vLLM's `benchmark_moe.py`
 around the same launcher, for one size of the first case: its list of configs in random order, each compiled, captured
 ten times in a graph, and replayed 25 times, until `--beside-s` are over; `all_s` is what the list would take.
@@ -75,29 +75,41 @@ CASES = {
 _NAMES = ("row", "was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds", "status", "verdict")
 
 
-def measured(name: str, sizes: Sequence[int], seconds: float, folder: Path) -> list[dict[str, Any]]:
-    """The figures of each table of a case."""
-    case, path, lock = CASES[name], folder / "config.json", folder / "lock.json"
-    path.write_text(json.dumps(case.model))
-    model, place = Model.read(path), Place(device=probe().name, triton=installed_version("triton") or "")
-    problems = case.problems(model)
-    shipped = {each.label: place.find(each) for each in problems}
+def measured(names: Sequence[str], sizes: Sequence[int], seconds: float, folder: Path) -> list[dict[str, Any]]:
+    """The figures of each table of some cases of one engine, all of them tuned as one run."""
+    lock, models = folder / "lock.json", {name: Model(CASES[name].model) for name in names}
+    place = Place(device=probe().name, triton=installed_version("triton") or "")
+    problems = [(name, each) for name in names for each in CASES[name].problems(models[name])]
+    shipped = {each.label: place.find(each) for _, each in problems}
     limits = {**dict.fromkeys(LIMITS), "budget_s": seconds, "seed": 0, "force": True, "cache_dir": folder / "cache"}
-    tables = TunedTables(place, lock, model, "uniform", sizes, limits, None)
-    tables.tune(problems)
-    own = _folder_of(case, folder)
-    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock])
+    tables = TunedTables(place, lock, models[names[0]], "uniform", sizes, limits, None)
+    tables.tune([each for _, each in problems])
     figures = []
-    for problem in problems:
+    for name, problem in problems:
         rows = [row for row in tables.rows if row["problem"] == problem.label]
         table = shipped[problem.label]
         figures.append({
-            "case": name, "form": problem.form, "problem": problem.label, "seconds": tables.elapsed_s,
+            "case": name, "form": problem.form, "problem": problem.label,
             "served_before": table.path.name if table else None, "summary": summary(rows),
-            "found_by_engine": found(problem, rows), "rows": [{name: row[name] for name in _NAMES} for row in rows],
+            "rows": [{name: row[name] for name in _NAMES} for row in rows],
         })  # fmt: skip
-    export_command(case.engine, own, path, gpu=place.device, lockfile=[lock], undo=True)
+    print(f"{tables.elapsed_s:.0f} s")
     return figures
+
+
+def exported(figure: Mapping[str, Any], folder: Path) -> int:
+    """For how many rows of a table the engine's look-up answers with what was written; then all is put back."""
+    case, lock = CASES[figure["case"]], folder / "lock.json"
+    path, own, gpu = folder / "config.json", _folder_of(case, folder), probe().name
+    path.write_text(json.dumps(case.model))
+    if not figure["summary"]["tuned"]:
+        return 0
+    problem = next(each for each in case.problems(Model(case.model)) if each.label == figure["problem"])
+    export_command(case.engine, own, path, gpu=gpu, lockfile=[lock])
+    count = found(problem, figure["rows"])
+    if any(own.rglob("*.before")):  # it was written, and not as it is
+        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True)
+    return count
 
 
 def _folder_of(case: Case, folder: Path) -> Path:
@@ -199,19 +211,24 @@ def main() -> int:
     options = parser.parse_args()
     words = [f"--cases {' '.join(map(repr, options.cases))}"] if options.cases != list(CASES)[:4] else []
     command = " ".join(["python -m benchmarks.tuning.serving_gpu", *words, f"--seconds {options.seconds:g}"])
-    engines = {CASES[name].engine for name in options.cases}
+    by_engine: dict[str, list[str]] = {}
+    for name in options.cases:
+        by_engine.setdefault(CASES[name].engine, []).append(name)
     document = headed(
         command, options.commit, device=probe().name, tables=[],
-        engines={each: getattr(importlib.import_module(each), "__version__", "") for each in sorted(engines)},
+        engines={each: getattr(importlib.import_module(each), "__version__", "") for each in by_engine},
     )  # fmt: skip
-    tables = {name: len(CASES[name].problems(Model(CASES[name].model))) for name in options.cases}
-    for name in options.cases:
+    for engine, names in by_engine.items():
         with tempfile.TemporaryDirectory() as folder:
-            share = options.seconds * tables[name] / sum(tables.values())
-            document["tables"] += measured(name, options.sizes, share, Path(folder))
-        for each in document["tables"][-tables[name] :]:
-            print(each["case"], each["problem"], json.dumps(each["summary"]), f"{each['seconds']:.0f} s", flush=True)
-        save(options.out, document)  # what was measured outlasts what ends the rest
+            begun_s, share = time.monotonic(), options.seconds * len(names) / len(options.cases)
+            tables = measured(names, options.sizes, share, Path(folder))
+            document["tables"] += tables
+            document.setdefault("seconds", {})[engine] = time.monotonic() - begun_s
+            save(options.out, document)  # what was measured outlasts what ends the rest
+            for each in tables:
+                each["found_by_engine"] = exported(each, Path(folder))
+                print(each["case"], each["problem"], json.dumps(each["summary"]), each["found_by_engine"], flush=True)
+        save(options.out, document)
     if options.beside_s > 0:
         document["beside"] = by_engines_way(options.cases[0], options.beside_size, options.beside_s)
         print(json.dumps(document["beside"]))

@@ -157,8 +157,7 @@ def tune_command(
     tables = TunedTables(place, lockfile, read, routing, size or (), limits, each_s)
     with only_data_on_stdout():
         tables.tune(mine)
-    rows = tables.rows
-    if not rows:
+    if not (rows := tables.rows):
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
     columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
     facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec
+from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
 from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Problem
-from triton_ops_serving.kernels import TILES, NotTunedError, Served, imported, scaled, space_of, up_to
+from triton_ops_serving.kernels import TILES, NotTunedError, Served, imported, product_tiles, scaled, space_of, up_to
 from triton_ops_serving.model import EngineProblem
 
 _MODULE = "vllm.model_executor.layers.fused_moe.fused_moe"
@@ -168,6 +168,16 @@ def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], A
     return arguments
 
 
+def work_of(asked: Problem) -> Work:
+    """The work of both products: as one, over experts in use that have equally many tokens."""
+    x, w1, w2, chosen, out = (asked.specs[name] for name in ("x", "w1", "w2", "chosen", "out"))
+    (experts, columns, depth), (tokens, top_k) = w1.shape, chosen.shape
+    used, width = min(experts, tokens * top_k), w2.shape[2]
+    tiles = product_tiles(-(-tokens * top_k // used), columns + width, depth, x.dtype, out.dtype, batch=used)
+    moved = x.nbytes + (w1.nbytes + w2.nbytes) * used // experts + out.nbytes
+    return Work(2.0 * tokens * top_k * (columns + width) * depth, float(moved), tiles)
+
+
 def operation_of(problem: EngineProblem, served: Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     experts, block = problem.facts["E"], problem.facts.get("block_shape")
@@ -184,4 +194,4 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
 
     launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, served.dtype), block)
     kernel = LauncherKernel(launch, outputs=("up", "out"), label=problem.form)
-    return Operation(problem.form, kernel, space, arguments, reference=reference)
+    return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

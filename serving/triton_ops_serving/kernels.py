@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from triton_ops import Config, ConfigSpace
+from triton_ops import Config, ConfigSpace, GemmTiles
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.ship import OPTIONS
 
@@ -56,10 +56,9 @@ def imported(module: str) -> Any:
 
 def answered(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
     """A function of an engine for which some names of its module are other ones."""
-    plain: Any = inspect.unwrap(function)
-    names = {**plain.__globals__, **names}
-    other = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
-    other.__kwdefaults__ = plain.__kwdefaults__
+    own: Any = inspect.unwrap(function)
+    other = FunctionType(own.__code__, {**own.__globals__, **names}, own.__name__, own.__defaults__, own.__closure__)
+    other.__kwdefaults__ = own.__kwdefaults__
     return other
 
 
@@ -76,8 +75,16 @@ def space_of(values: Values, row: Row) -> ConfigSpace:
 
 
 def up_to(width: int) -> tuple[int, ...]:
-    """The widths of a tile along the depth that are no wider than a block of scales."""
-    return tuple(each for each in TILES["BLOCK_SIZE_K"] if each <= width)
+    """The widths of a tile along the depth that are no wider than a block of scales, and divide it."""
+    return tuple(each for each in TILES["BLOCK_SIZE_K"] if width % each == 0)
+
+
+def product_tiles(rows: int, columns: int, depth: int, dtype: str, out_dtype: str, batch: int = 1) -> GemmTiles:
+    """How the engines' kernels cut a product: with it the model of a search need not read the kernel of each config."""
+    return GemmTiles(
+        rows, columns, depth, dtype=dtype, out_dtype=out_dtype, batch=batch, tile_rows="BLOCK_SIZE_M",
+        tile_columns="BLOCK_SIZE_N", tile_inner="BLOCK_SIZE_K", group="GROUP_SIZE_M", b_along_inner=True,
+    )  # fmt: skip
 
 
 def scaled(values: Any, scale: Any) -> Any:

@@ -9,27 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec
+from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.exceptions import TargetError
 from triton_ops.values import Problem
-from triton_ops_serving.kernels import (
-    TILES,
-    NotTunedError,
-    Row,
-    Served,
-    Values,
-    answered,
-    imported,
-    row_of,
-    scaled,
-    space_of,
-    up_to,
-)
+from triton_ops_serving import kernels
 from triton_ops_serving.model import EngineProblem
 
 _LOOK_UP = "get_w8a8_block_fp8_configs"
-_HOPPER: Values = {"SWAP_AB": (False, True), "SPLIT_K": (1, 2, 4, 8)}
+_HOPPER: kernels.Values = {"SWAP_AB": (False, True), "SPLIT_K": (1, 2, 4, 8)}
 
 
 class _Noted:
@@ -42,7 +30,7 @@ class _Noted:
         return self
 
     def __call__(self, *_args: Any, **named: Any) -> None:
-        self.row = {name: value for name, value in named.items() if name in TILES}
+        self.row = {name: value for name, value in named.items() if name in kernels.TILES}
 
 
 # The function of each engine, and by what name that finds its kernel.
@@ -60,21 +48,21 @@ _FUNCTIONS: dict[str, tuple[str, str, Callable[[_Noted], dict[str, Any]]]] = {
 
 def _launcher(multiply: Callable[..., Any], block: list[int]) -> Callable[..., Any]:
     def linear(x: Any, w: Any, x_scale: Any, w_scale: Any, like: Any, **config: Any) -> Any:
-        row = row_of(config)
-        return answered(multiply, **{_LOOK_UP: lambda *_of: {0: row}})(x, w, x_scale, w_scale, block, like.dtype)
+        launch = kernels.answered(multiply, **{_LOOK_UP: lambda *_of: {0: kernels.row_of(config)}})
+        return launch(x, w, x_scale, w_scale, block, like.dtype)
 
     return linear
 
 
 def reference(x: Any, w: Any, x_scale: Any, w_scale: Any, like: Any) -> Any:
     """The product of what the scaled numbers mean, in the dtype of `like`."""
-    return (scaled(x, x_scale) @ scaled(w, w_scale).T).to(like.dtype)
+    return (kernels.scaled(x, x_scale) @ kernels.scaled(w, w_scale).T).to(like.dtype)
 
 
-def _default_row(multiply: Callable[..., Any], noted: Callable[..., Any], problem: Problem, block: list[int]) -> Row:
+def _default_row(multiply: Any, noted: Callable[..., Any], problem: Problem, block: list[int]) -> kernels.Row:
     """The config with which the engine launches where it has no table, asked of its own function without memory."""
     torch, kernel = require("torch", "asking an engine for its default"), _Noted()
-    ask = answered(multiply, **{_LOOK_UP: lambda *_of: None}, **noted(kernel))
+    ask = kernels.answered(multiply, **{_LOOK_UP: lambda *_of: None}, **noted(kernel))
     *tensors, like = [
         torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in problem.specs.values()
     ]
@@ -84,15 +72,23 @@ def _default_row(multiply: Callable[..., Any], noted: Callable[..., Any], proble
     return kernel.row
 
 
-def operation_of(problem: EngineProblem, served: Served) -> Operation:
+def work_of(asked: Problem) -> Work:
+    """The work of the product, without that of its scales."""
+    x, w, like = (asked.specs[name] for name in ("x", "w", "like"))
+    (tokens, depth), columns = x.shape, w.shape[0]
+    tiles = kernels.product_tiles(tokens, columns, depth, x.dtype, like.dtype)
+    return Work(2.0 * tokens * columns * depth, x.nbytes + w.nbytes + 2.0 * tokens * columns, tiles)
+
+
+def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     columns, depth, block = problem.facts["N"], problem.facts["K"], problem.facts.get("block_shape")
     if not block:
-        raise NotTunedError("linear layers without blocks cannot be tuned here", hint="leave them out")
+        raise kernels.NotTunedError("linear layers without blocks cannot be tuned here", hint="leave them out")
     name, function, noted = _FUNCTIONS[problem.form]
-    module = imported(name)
+    module = kernels.imported(name)
     multiply = getattr(module, function)
-    values = {**TILES, "BLOCK_SIZE_K": tuple(width for width in up_to(block[1]) if block[1] % width == 0)}
+    values = {**kernels.TILES, "BLOCK_SIZE_K": kernels.up_to(block[1])}
     if hasattr(module, "get_platform") and module.get_platform().is_sm90:
         values |= _HOPPER
 
@@ -107,7 +103,7 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
 
     def space(asked: Problem) -> ConfigSpace:
         row = served.row(asked["x"].shape[0])
-        return space_of(values, row or _default_row(multiply, noted, asked, block))
+        return kernels.space_of(values, row or _default_row(multiply, noted, asked, block))
 
     kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
-    return Operation(problem.form, kernel, space, arguments, reference=reference)
+    return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

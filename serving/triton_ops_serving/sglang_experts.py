@@ -18,18 +18,7 @@ from typing import Any
 from triton_ops import ConfigSpace, LauncherKernel, Operation
 from triton_ops.device import probe
 from triton_ops.values import Problem
-from triton_ops_serving.experts import BEGIN, HEIGHTS, arguments_of, by_expert, parts_of, reference, sorted_tokens
-from triton_ops_serving.kernels import (
-    TILES,
-    NotTunedError,
-    Row,
-    Served,
-    Values,
-    imported,
-    row_of,
-    space_of,
-    up_to,
-)
+from triton_ops_serving import experts, kernels
 from triton_ops_serving.model import EngineProblem
 
 _MODULE = "sglang.kernels.ops.moe.fused_moe_triton_kernels"
@@ -37,17 +26,17 @@ _CONFIGS = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_confi
 _HEIGHT = "BLOCK_SIZE_M"
 
 
-def _launcher(invoke: Callable[..., Any], rows: Callable[..., tuple[Row, Row]], compute_type: Any, block: Any) -> Any:
-    def experts(
+def _launcher(invoke: Any, rows: Callable[..., tuple[Any, Any]], compute_type: Any, block: list[int] | None) -> Any:
+    def layer(
         x: Any, w1: Any, up: Any, inner: Any, w2: Any, out: Any, weights: Any, chosen: Any, tokens: Any, _routing: str,
         x_scale: Any, w1_scale: Any, inner_scale: Any, w2_scale: Any, **config: Any,
     ) -> None:  # fmt: skip
-        first, second = map(dict, rows(row_of(config), x.shape[0]))
+        first, second = map(dict, rows(kernels.row_of(config), x.shape[0]))
         wide, by_tma = first.pop("USE_TMA", False), second.pop("USE_TMA", False)
         height, count, places_of = first[_HEIGHT], chosen.numel(), len(w1) + 1
-        row = tokens[HEIGHTS.index(height)]
-        places, tiles, begin = parts_of(count, places_of, height)
-        order = chosen, row[BEGIN : BEGIN + places], row[begin : begin + tiles], row[:1]
+        row = tokens[experts.HEIGHTS.index(height)]
+        places, tiles, begin = experts.parts_of(count, places_of, height)
+        order = chosen, row[experts.BEGIN : experts.BEGIN + places], row[begin : begin + tiles], row[:1]
         more = min(count, places_of) * (height - 1) if by_tma else 0
         between = x.new_empty((count + more, w1.shape[1])) if up is None else up.view(count, -1)
         flags = compute_type, block is not None, False, False, False, False, block
@@ -61,7 +50,7 @@ def _launcher(invoke: Callable[..., Any], rows: Callable[..., tuple[Row, Row]], 
             router_topk=chosen.shape[1],
         )  # fmt: skip
 
-    return experts
+    return layer
 
 
 def chained(
@@ -69,26 +58,26 @@ def chained(
 ) -> tuple[Any, ...]:
     """What both products must give; where the second has no inputs of its own, of what the first must give."""
     if inner is not None:
-        return reference(x, w1, up, inner, w2, out, weights, chosen, **others)
-    first = by_expert(x, w1, chosen, chosen.shape[1])
-    second = by_expert(first[:, : w2.shape[2]], w2, chosen, 1)
+        return experts.reference(x, w1, up, inner, w2, out, weights, chosen, **others)
+    first = experts.by_expert(x, w1, chosen, chosen.shape[1])
+    second = experts.by_expert(first[:, : w2.shape[2]], w2, chosen, 1)
     return (second.view(out.shape) * weights.to(second.dtype)[..., None],)
 
 
-def operation_of(problem: EngineProblem, served: Served) -> Operation:
+def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
-    experts, block, down = problem.facts["E"], problem.facts.get("block_shape"), problem.facts["down"]
-    plain = arguments_of(problem, served, partial(sorted_tokens, experts=experts + 1, few=False))
+    count, block, down = problem.facts["E"], problem.facts.get("block_shape"), problem.facts["down"]
+    plain = experts.arguments_of(problem, served, partial(experts.sorted_tokens, experts=count + 1, few=False))
     if block and any(row.get("USE_TMA") for row in (*served.rows.values(), *served.other.values())):
-        raise NotTunedError("quantised experts whose rows have USE_TMA cannot be tuned here", hint="leave them out")
-    invoke, configs = imported(_MODULE).invoke_fused_moe_kernel, imported(_CONFIGS)
+        raise kernels.NotTunedError("experts of fp8 with USE_TMA in a row are not tuned here", hint="leave them out")
+    invoke, configs = kernels.imported(_MODULE).invoke_fused_moe_kernel, kernels.imported(_CONFIGS)
 
-    def default(tokens: int) -> Row:
-        sizes = tokens, experts, problem.facts["N"], problem.extents["K"], problem.extents["top_k"]
-        row: Row = configs.get_default_config(*sizes, problem.facts.get("dtype"), False, block)
+    def default(tokens: int) -> kernels.Row:
+        sizes = tokens, count, problem.facts["N"], problem.extents["K"], problem.extents["top_k"]
+        row: kernels.Row = configs.get_default_config(*sizes, problem.facts.get("dtype"), False, block)
         return row
 
-    def both(row: Row, tokens: int) -> tuple[Row, Row]:
+    def both(row: kernels.Row, tokens: int) -> tuple[kernels.Row, kernels.Row]:
         """The rows of both products, of which one is a candidate or the row that serves now."""
         other = served.row(tokens, other=True)
         first, second = (other or default(tokens), row) if down else (row, other or row)
@@ -98,19 +87,21 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
         tokens = asked["x"].shape[0]
         row = served.row(tokens)  # without a table both products have the row of the first
         now = both(row, tokens)[down] if row else both(default(tokens), tokens)[0]
-        values: Values = {**TILES, **({"BLOCK_SIZE_K": up_to(min(block))} if block else _by_tma())}
-        return space_of({**values, _HEIGHT: (now[_HEIGHT],)} if down else values, now)
+        widths = {"BLOCK_SIZE_K": kernels.up_to(min(block))} if block else _by_tma()
+        heights = {_HEIGHT: (now[_HEIGHT],)} if down else {}
+        return kernels.space_of({**kernels.TILES, **widths, **heights}, now)
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         made = plain(M)
         return made if block else {**made, "up": None, "inner": None}
 
-    launch = _launcher(invoke, both, getattr(imported(_MODULE).tl, served.dtype), block)
+    launch = _launcher(invoke, both, getattr(kernels.imported(_MODULE).tl, served.dtype), block)
     outputs, label = ("up", "out") if block else ("out",), f"{problem.form}{'-down' * down}"
-    return Operation(label, LauncherKernel(launch, outputs=outputs, label=label), space, arguments, reference=chained)
+    kernel = LauncherKernel(launch, outputs=outputs, label=label)
+    return Operation(label, kernel, space, arguments, reference=chained, work=experts.work_of)
 
 
-def _by_tma() -> Values:
+def _by_tma() -> kernels.Values:
     """Whether tiles are loaded by descriptors, where the device has what loads them."""
     device = probe()
     return {"USE_TMA": (False, True)} if device.kind == "cuda" and int(device.arch.removeprefix("sm_")) >= 90 else {}

@@ -43,20 +43,17 @@ class TunedTables:
     def tune(self, problems: Sequence[EngineProblem]) -> None:
         """Tune the rows of some problems, those of second products beside the rows that the first ones then have."""
         stages = [[each for each in problems if bool(each.facts.get("down")) == down] for down in (False, True)]
-        count = sum(len(self._sizes_of(each)) for each in problems)
+        count = sum(len(self._sizes or each.sizes) for each in problems)
         for stage in filter(None, stages):
             if not self.interrupted:
                 self._tune(stage, count)
-
-    def _sizes_of(self, problem: EngineProblem) -> tuple[int, ...]:
-        return self._sizes or problem.sizes
 
     def _tune(self, problems: Sequence[EngineProblem], count: int) -> None:
         """One run of some of all `count` rows, with their share of its seconds."""
         jobs = [
             (problem, size, TuneProblem(target=operation, shape=(size,)))
             for problem, operation in self._operations(problems)
-            for size in self._sizes_of(problem)
+            for size in self._sizes or problem.sizes
         ]
         if not jobs:
             return

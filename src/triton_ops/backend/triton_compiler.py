@@ -145,7 +145,7 @@ class TritonNeeds(CompilerNeeds):
                 del sys.modules[_TORCH]
 
 
-def _kind(value: Any, exact: bool) -> Any:
+def kind_of(value: Any, exact: bool) -> Any:
     """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
     if isinstance(value, StandIn):
         layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31
@@ -216,7 +216,7 @@ class TritonCompiler(Compiler):
         exact = bool(self.kernel.compile_imports) or parsed is None
         constants = {param.name for param in getattr(parsed, "params", ()) if param.is_constexpr}
         fixed = tuple((name, value) for name, value in values.items() if name in constants)
-        return self.name, tuple((name, _kind(value, exact)) for name, value in values.items()), fixed
+        return self.name, tuple((name, kind_of(value, exact)) for name, value in values.items()), fixed
 
     def pack(self) -> PackedTritonCompiler:
         """The kernel and its arguments, by value."""

@@ -210,7 +210,7 @@ class KernelCall:
     `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
     if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
-    asks; empty if nothing.
+    asks; empty if nothing. `triton_tunes` tunes by that loop, where this package's tuner cannot be told of the call.
     """
 
     function: Any
@@ -218,6 +218,7 @@ class KernelCall:
     called: CalledWith
     configs: tuple[Any, ...] | None
     options: Options
+    triton_tunes: Callable[[], Any]
     reset_to_zero: tuple[str, ...] = ()
     restore_value: tuple[str, ...] = ()
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
@@ -375,21 +376,20 @@ class KernelCall:
         return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 
-def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
+def decide(call: KernelCall) -> Decision:
     """The config of a call: of the first rung that answers, else as the policy says.
 
-    `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
-    UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
+    Raises UntunedError if none is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
     call, asked, policy = _policies(call)
     try:
         question = call.question(policy)
         job = meeting() if question.key.unknown is None and not capturing() else None
         if job is None or policy == ERROR:
-            return _alone(call, question, asked, policy, triton_tunes)
+            return _alone(call, question, asked, policy)
         return job.agreed(
             question.key.id,
-            lambda: _alone(call, question, asked, policy, triton_tunes),
+            lambda: _alone(call, question, asked, policy),
             question.why_not,
             lambda why: replace(
                 _decision(call, question.key, Found(config=question.default, rung=FALLBACK, why=why)),
@@ -401,7 +401,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     except (DeviceError, UntunedError):
         raise
     except TritonKernelError as error:
-        return _undescribed(call, error, policy, triton_tunes)
+        return _undescribed(call, error, policy)
 
 
 def foretold(call: KernelCall) -> Decision:
@@ -436,9 +436,7 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
     return decision.because("; ".join(filter(None, [_why(call, policy), will])), policy)
 
 
-def _alone(
-    call: KernelCall, question: LadderQuestion, asked: str, policy: str, triton_tunes: Callable[[], Any]
-) -> Decision:
+def _alone(call: KernelCall, question: LadderQuestion, asked: str, policy: str) -> Decision:
     decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     if not decision.unmeasured:
         return decision
@@ -451,13 +449,16 @@ def _alone(
         decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
     )
     if policy == TUNE and call.own_bench:
-        return _undescribed(call, KernelTypeError(call.own_bench), policy, triton_tunes)
-    return _missed(call, decision, policy, triton_tunes)
+        return _undescribed(call, KernelTypeError(call.own_bench), policy)
+    return _missed(call, decision, policy)
 
 
 def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
     device = str(key.device.get("name", ""))
-    return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
+    return Decision(
+        found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key,
+        folder=call.options.tune.cache_dir,
+    )  # fmt: skip
 
 
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -480,7 +481,7 @@ def _alone_on(device: str) -> Iterator[None]:
             lock.release()
 
 
-def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
     if policy == ERROR:
         raise decision.error
     why = _why(call, policy)
@@ -496,7 +497,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             if policy == TUNE and isinstance(error, DeviceError):
                 raise
             if policy == TUNE and isinstance(error, SpaceError):
-                return _undescribed(call, error, policy, triton_tunes)
+                return _undescribed(call, error, policy)
             if policy == TUNE:
                 return _told(call, decision.because(f"tuning failed: {why}", policy))
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
@@ -517,7 +518,7 @@ def _told(call: KernelCall, decision: Decision) -> Decision:
     return decision
 
 
-def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+def _undescribed(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
     name, reason = call.name, _first_line(error)
     if not call.options.listed:  # no config of it can be launched
         raise error
@@ -525,8 +526,8 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
         warn_once(f"{name} is tuned by Triton's own loop: {reason}")
-        chosen = triton_tunes()
-        answer = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
+        chosen = call.triton_tunes()
+        answer = Found(config=from_triton(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
         return Decision(found=answer, kernel=name, problem=call.called.label, config=chosen)
     warn_once(f"{name} runs its default config: {reason}")
     return _by_first(call, error, policy)
@@ -534,7 +535,8 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
 
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
     first = next(iter(call.configs or ()), None)
-    answer = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
+    config = Config() if first is None else from_triton(first)
+    answer = Found(config=config, rung=FALLBACK, why=_first_line(error))
     return Decision(
         found=answer, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
     )  # fmt: skip
@@ -586,10 +588,5 @@ def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
     raise LookupError("the grid of the call takes this one's place")
 
 
-def _shown(config: Any) -> Config:
-    return Config() if config is None else from_triton(config)
-
-
-def _first_line(error: Exception) -> str:
-    message = error.message if isinstance(error, TritonKernelError) else str(error)
-    return message.partition("\n")[0]
+def _first_line(error: TritonKernelError) -> str:
+    return error.message.partition("\n")[0]

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -98,6 +99,7 @@ class Decision:
         device: The device's name.
         passed: What each rung above answered, as one sentence each.
         key: The key that was looked up; None where no look-up was needed.
+        folder: The folder of records where it was looked up; None is the usual one.
         policy: What the caller asked for on a miss, where this is one; None where a winner was found.
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
         config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
@@ -112,6 +114,7 @@ class Decision:
     device: str = ""
     passed: tuple[str, ...] = ()
     key: Key | None = None
+    folder: str | Path | None = None
     policy: str | None = None
     within: str | None = None
     config: Any = None
@@ -130,8 +133,14 @@ class Decision:
 
     @property
     def copy(self) -> Decision:
-        """The decision for those who look at it; what they change in its config changes no launch."""
-        return replace(self, config=copied(self.config))
+        """The decision for those who look at it; what they change in its `triton.Config` changes no launch."""
+        if isinstance(self.config, Config) or not hasattr(
+            self.config, "kwargs"
+        ):  # configs of this package never change
+            return self
+        config = copy(self.config)
+        config.kwargs = dict(config.kwargs)
+        return replace(self, config=config)
 
     @property
     def missed(self) -> bool:
@@ -205,15 +214,6 @@ class Decision:
     def text(self) -> str:
         """The decision as one line."""
         return f"{self.kernel} {self.problem}".rstrip() + f": {self.found.rung} ({self.found.config}): {self.found.why}"
-
-
-def copied(config: Any) -> Any:
-    """A `triton.Config` of its own; configs of this package are never changed, and need none."""
-    if isinstance(config, Config) or not hasattr(config, "kwargs"):
-        return config
-    copy_of_config = copy(config)
-    copy_of_config.kwargs = dict(config.kwargs)
-    return copy_of_config
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
@@ -350,6 +350,11 @@ def forget_decisions() -> None:
     """Have every call of this process decided again; the counts of launches stay."""
     for decides in list(_deciders):
         decides.forget()
+
+
+def decisions() -> list[Decision]:
+    """The decisions that hold in this process."""
+    return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
 def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:

@@ -312,10 +312,9 @@ class Launches:
             return _with_config(without_launch(call), call)
         named = called.given.keyword
         self._grids.look(call.grid, call.function, named, call.first, self._name, self._tuned_names)
-        decided = partial(decide, call, partial(self._by_triton, launch))
         if launch.listed is not None and own_loop.asks_its_own_disk(self.autotuner):
-            return self._by_its_own_disk(launch, called, lambda: _with_config(decided(), call))
-        return _with_config(decided(), call)
+            return self._by_its_own_disk(launch, called, lambda: _with_config(decide(call), call))
+        return _with_config(decide(call), call)
 
     def _first(self, launch: Launch, decision: Decision) -> None:
         """Show a decision in the cache; where nothing stood there, do what Triton does before the first launch."""
@@ -435,7 +434,7 @@ class Launches:
             reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
             pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
             listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
-            tuned_as=partial(self._timed, launch),
+            triton_tunes=partial(self._by_triton, launch), tuned_as=partial(self._timed, launch),
         )  # fmt: skip
 
     def _timed(self, launch: Launch, result: TuningResult) -> None:

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -287,8 +287,9 @@ class Assignment(KernelLoad):
         shape = dtype = None
         if request.named is not None:
             shape, dtype = request.named.operation.full_shape(request.named.shape), request.named.dtype
+        common = {each.name: getattr(request, each.name) for each in fields(KernelProblem)}
         return cls(
-            **request.common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
+            **common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
             options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
             members=request.space.members,
         )  # fmt: skip

@@ -295,6 +295,13 @@ class Run:
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
+    def finalists(self) -> list[Config]:
+        """The configs that tied with the winner, then the other finalists, fastest first; the winner is among them."""
+        raced = sorted((one for one in self.trials.values() if one.ok and one.final), key=lambda one: one.median_ms)
+        ties = () if self.end is None or self.end.record is None else self.end.record.ties
+        return list(dict.fromkeys([*ties, *(trial.config for trial in raced)]))
+
+    @cached_property
     def best_so_far(self) -> list[tuple[float, Trial]]:
         """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
 
@@ -341,10 +348,6 @@ class RunLog:
     def at_s(self) -> float:
         """Seconds of tuning since the run's start."""
         return round(self._clock() - self._zero, 6)
-
-    def begin(self, head: Head) -> None:
-        """Write the head of a new run."""
-        self.write(head, durable=True)
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""

@@ -185,9 +185,9 @@ class Runs:
         run_id, device = self.new_id(started), request.device.name
         calibration = None if self.root is None or request.work is None else Calibration.load(self.root, device)
         log = RunLog(self.path(run_id), start, root=self.root)
-        log.begin(Head.of(
+        log.write(Head.of(
             run_id, key, request, effort, seed=seed, versions=Host.versions(), started=started, calibration=calibration,
-        ))  # fmt: skip
+        ), durable=True)  # fmt: skip
         return log
 
     def unfinished(self, space: str) -> Run | None:

@@ -206,11 +206,6 @@ class MemoryStore(Generic[T]):
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
 
-    def remove(self, entry_id: str) -> bool:
-        """Remove one value, and return whether there was one."""
-        with self._guard:
-            return self._texts.pop(entry_id, None) is not None
-
     def clear(self) -> int:
         """Remove every value, and return their number."""
         with self._guard:

@@ -98,11 +98,6 @@ class KernelProblem:
     contents: values.Contents | None = None
 
     @property
-    def common(self) -> dict[str, Any]:
-        """The fields of every problem by name, for a carrier that has more of them."""
-        return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
-
-    @property
     def reference_fingerprint(self) -> str | None:
         """The fingerprint of the reference's source; an empty text, which no record has, if it cannot be told."""
         if self.reference is None:

@@ -265,7 +265,13 @@ def make_searcher(
     """
     Search.checked(search)
     if not isinstance(search, str):
-        return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
+        made: Any = search if _can_search(search) else cast("SearcherFactory", search)(space, seed)
+        if not _can_search(made):
+            raise SettingsError(
+                f"{Search(search).name} made {made!r}, which has no methods `ask` and `tell`",
+                hint="return a searcher: docs/guides/searcher.md has an example",
+            )
+        return cast("Searcher", made)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
     searcher: Searcher = factory(space, seed, priors, records) if search in _USES_PRIORS else factory(space, seed)
@@ -281,13 +287,3 @@ def _load(*names: str) -> None:
 def _can_search(search: Any) -> bool:
     """True if `search` is a searcher, and not the class of one."""
     return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
-
-
-def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
-    searcher = factory(space, seed)
-    if not _can_search(searcher):
-        raise SettingsError(
-            f"{Search(factory).name} made {searcher!r}, which has no methods `ask` and `tell`",
-            hint="return a searcher: docs/guides/searcher.md has an example",
-        )
-    return searcher

@@ -104,9 +104,7 @@ def test_a_race_asks_for_a_tune_of_little_effort(launched, monkeypatch):
         raise SpaceError("nothing is measured here")
 
     monkeypatch.setattr(deciding.KernelCall, "tuned", tuned)
-    monkeypatch.setattr(
-        deciding, "_undescribed", lambda call, error, policy, _: deciding._by_first(call, error, policy)
-    )
+    monkeypatch.setattr(deciding, "_undescribed", deciding._by_first)
     for policy in ("race", "tune"):
         tuned_add(on_miss=policy)[grid](*vectors(), n=1024)
     assert efforts == ["race", "quick"]

@@ -65,7 +65,7 @@ def test_the_times_of_a_resumed_run_continue_from_its_interruption(tmp_path):
     now = [100.0]
     path = tmp_path / f"{ID}.jsonl"
     log = RunLog(path, 95.0, clock=lambda: now[0])
-    log.begin(head())
+    log.write(head(), durable=True)
     log.trial(a_trial(1), Origin.DEFAULT)
     now[0] = 5000.0
     again = RunLog(path, 4999.0, Run.read(path).at_s, clock=lambda: now[0])
@@ -81,7 +81,7 @@ def test_the_head_and_the_end_of_a_run_are_on_disk_and_its_trials_within_half_a_
     now, synced = [0.0], []
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(now[0]))
     log = RunLog(tmp_path / f"{ID}.jsonl", clock=lambda: now[0])
-    log.begin(head())
+    log.write(head(), durable=True)
     for n in range(1, 12):
         now[0] = n / 10
         log.trial(a_trial(n), Origin.SEARCHER)
@@ -93,7 +93,7 @@ def test_the_head_and_the_end_of_a_run_are_on_disk_and_its_trials_within_half_a_
 def test_the_best_so_far_can_be_plotted_from_the_log_alone(tmp_path):
     now = [0.0]
     log = RunLog(tmp_path / f"{ID}.jsonl", clock=lambda: now[0])
-    log.begin(head())
+    log.write(head(), durable=True)
     for second, (n, ms) in enumerate([(1, 3.0), (2, 4.0), (3, 2.0), (1, 2.5)], 1):
         now[0] = float(second)
         log.trial(a_trial(n, ms), Origin.REPEATED if second == 4 else Origin.SEARCHER)
@@ -172,14 +172,14 @@ def test_a_log_that_cannot_be_written_causes_one_warning(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     broken = RunLog(tmp_path / "file" / f"{ID}.jsonl")
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        broken.begin(head())
+        broken.write(head(), durable=True)
         broken.trial(a_trial(1), Origin.DEFAULT)
     assert caplog.text.count("cannot be resumed") == 1
 
 
 def test_a_run_without_a_file_has_no_id_and_writes_nothing():
     log = RunLog()
-    log.begin(head())
+    log.write(head(), durable=True)
     log.trial(a_trial(1), Origin.DEFAULT)
     log.ended("complete")
     assert log.id == ""

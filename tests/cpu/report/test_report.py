@@ -47,7 +47,7 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, 
     environment = Environment(versions={"python": "3.11"}, host={"cpus": 2}, device={"kind": "cpu", "odd": hostile})
     clock = itertools.count(0.0, 0.25)  # a line each quarter of a second
     log = RunLog(folder / f"{run}.jsonl", start=0.0, clock=lambda: next(clock))
-    log.begin(head(id=run, environment=environment, **changes, **({} if key is None else {"key": key})))
+    log.write(head(id=run, environment=environment, **changes, **({} if key is None else {"key": key})), durable=True)
     screened = {
         n: ran(n, ms, resources=Resources(40 + n, 0, 1024), compile_s=0.5) for n, ms in ((3, 1.1), (2, 1.02), (1, 1.03))
     }

@@ -65,7 +65,7 @@ def made(priors):
 
 def searched(tmp_path, comes_at, trials):
     log = RunLog(tmp_path / f"{ID}.jsonl")
-    log.begin(head())
+    log.write(head(), durable=True)
     priors, prior = Future(), KnowsTheBest()
     station = Station(priors, comes_at, prior)
     loop = TuningLoop(

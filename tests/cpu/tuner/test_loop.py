@@ -95,7 +95,7 @@ class Counts(Silent):
 
 def searched(tmp_path, budget=None, feed=None, station=None, listener=None, overlaps=False):
     log = RunLog(tmp_path / f"{ID}.jsonl")
-    log.begin(head())
+    log.write(head(), durable=True)
     searcher, station = Recorder(), station or ChangesItsMode()
     search = TuningLoop(
         space=SPACE, searcher=searcher, effort=replace(FREE, budget=budget or Budget()), log=log,
