@@ -207,20 +207,18 @@ _turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDict
 """The queue of this process's threads for each lock: who looks again and again comes after all who ask at once."""
 
 
-def _take(
-    turn: threading.Lock, descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]
-) -> None:
+def _take(turn: threading.Lock, file: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> None:
     """Wait until the lock of an open file or folder is this thread's; TimeoutError if it took too long."""
-    if wait_s is None and may_be_anyones(os.fstat(descriptor)):
+    if wait_s is None and may_be_anyones(os.fstat(file)):
         wait_s = SHARED_WAIT_S
     has_turn = turn.acquire(blocking=False)
     try:
-        if has_turn and _try(descriptor):
+        if has_turn and _try(file):
             return
         start_s = time.monotonic()
         waiting()
         has_turn = has_turn or turn.acquire(timeout=-1 if wait_s is None else wait_s)
-        while not (has_turn and _try(descriptor)):
+        while not (has_turn and _try(file)):
             if wait_s is not None and time.monotonic() - start_s >= wait_s:
                 raise TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {wait_s:g} s")
             time.sleep(poll_s)

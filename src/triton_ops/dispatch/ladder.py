@@ -109,9 +109,7 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or near):
         return None
-    mine, theirs = (
-        {name: _with_ends(it) for name, it in each.problem.items() if name not in loose} for each in (key, other)
-    )
+    mine, theirs = ({name: _ends(it) for name, it in one.problem.items() if name not in loose} for one in (key, other))
     extents, others = Mapper.extents_of(mine), Mapper.extents_of(theirs)
     # 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
     pairs = {name: (it, others[name]) for name, it in extents.items() if type(it) is type(others.get(name)) is int}
@@ -122,11 +120,11 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
 
 
-def _with_ends(argument: Any) -> Any:
+def _ends(argument: Any) -> Any:
     """An argument with both ends of each range, of a bucket, as extents."""
-    extents = argument.get("shape", [argument.get("range")]) if isinstance(argument, Mapping) else []
-    if not any(isinstance(extent, (list, tuple)) for extent in extents):
+    if not isinstance(argument, Mapping):
         return argument
+    extents = argument.get("shape", [argument.get("range", [])])
     ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
     return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
