@@ -454,7 +454,9 @@ class Expectation:
             first, whose = request.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
         previews = min(effort.previews, pool.workers) if survey is None else effort.previews
         pick = _first_pick(request, previews, pool, priors) or first
-        return cls._between((first, pick), whose, pool, priors[0])
+        between = cls._between((first, pick), whose, pool, priors[0])
+        unseen = (machine := Machine.of(request.device)) is not None and machine.unseen
+        return replace(between, forecast=f"{between.forecast} ({unseen})") if unseen else between
 
     @classmethod
     def _between(cls, pair: tuple[Config, Config], whose: str, pool: CompilePool, prior: Prior) -> Expectation:
