@@ -109,15 +109,24 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or near):
         return None
-    mine, theirs = ({name: it for name, it in each.problem.items() if name not in loose} for each in (key, other))
+    mine, theirs = ({name: _ends(it) for name, it in one.problem.items() if name not in loose} for one in (key, other))
     extents, others = Mapper.extents_of(mine), Mapper.extents_of(theirs)
-    # A range is equal or not, 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
+    # 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
     pairs = {name: (it, others[name]) for name, it in extents.items() if type(it) is type(others.get(name)) is int}
     alike = {name: pair for name, pair in pairs.items() if pair[0] == pair[1] or (near and min(pair) > 1)}
     if canonical_json(Mapper.rest_of(mine, alike)) != canonical_json(Mapper.rest_of(theirs, alike)):
         return None
     total = sum((abs(math.log2(a / b)) for a, b in {*alike.values()} if a != b), 0.0 if strict else _OTHER_VERSIONS)
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
+
+
+def _ends(argument: Any) -> Any:
+    """An argument with both ends of each range, of a bucket, as extents."""
+    if not isinstance(argument, Mapping):
+        return argument
+    extents = argument.get("shape", [argument.get("range", [])])
+    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
 _SHOWN = 4

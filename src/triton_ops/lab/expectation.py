@@ -153,10 +153,10 @@ class Timeline:
         return steps_done / (last.done - first.done)
 
 
-def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
-    """The timeline of a loop whose loads take `load` computed steps; 0 steps are as many as show the rhythm."""
+def timeline(stages: int, *, load: float) -> Timeline:
+    """The timeline of a loop whose loads take `load` computed steps, of as many steps as show the rhythm."""
     done_steps: list[LoopStep] = []
-    for at in range(steps or 4 * stages + 4):
+    for at in range(4 * stages + 4):
         done = done_steps[-1].done if done_steps else 0.0
         issued = done
         if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed

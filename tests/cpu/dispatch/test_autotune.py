@@ -501,6 +501,14 @@ def test_buckets_share_one_winner(launched):
     assert kernel.why(*vectors(), 512).found.rung == "default"
 
 
+def test_a_winner_of_a_bucket_is_borrowed_by_one_whose_ends_are_near(launched):
+    kernel = tuned_add(buckets={"n": "upto:64,96,128,256"})
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 96)
+    assert [kernel.why(*vectors(), n).found.rung for n in (80, 112, 48, 208)] == ["record", "borrowed"] + 2 * [
+        "default"
+    ]
+
+
 def whole_blocks(configs, named, **_given):
     return [config for config in configs if named["n"] % config.kwargs["BLOCK"] == 0]
 

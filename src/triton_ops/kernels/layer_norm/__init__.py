@@ -29,21 +29,9 @@ _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of
 
 
 def launch(
-    x: Any,
-    weight: Any,
-    grad: Any,
-    dx: Any,
-    dweight: Any,
-    dbias: Any,
-    eps: float,
-    COLUMNS: int,
-    ROWS: int,
-    BLOCK_SIZE: int,
-    PROGRAMS: int,
-    STAGES: int,
-    SUM_COLUMNS: int,
-    num_warps: int,
-) -> None:
+    x: Any, weight: Any, grad: Any, dx: Any, dweight: Any, dbias: Any, eps: float, COLUMNS: int, ROWS: int,
+    BLOCK_SIZE: int, PROGRAMS: int, STAGES: int, SUM_COLUMNS: int, num_warps: int,
+) -> None:  # fmt: skip
     """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
 
     If BLOCK_SIZE columns hold no whole row, a launch reads the rows' statistics, and another one writes dx and sums by
