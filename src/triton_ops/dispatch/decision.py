@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -98,10 +99,12 @@ class Decision:
         device: The device's name.
         passed: What each rung above answered, as one sentence each.
         key: The key that was looked up; None where no look-up was needed.
+        folder: The folder of records where it was looked up; None is the usual one.
         policy: What the caller asked for on a miss, where this is one; None where a winner was found.
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
         config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
         count: Counts the launches.
+        now: What gives `within` for as long as a launch is decided alike.
         kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
         values: What a `triton.Config` held when the decision was taken; None for other configs.
     """
@@ -112,10 +115,12 @@ class Decision:
     device: str = ""
     passed: tuple[str, ...] = ()
     key: Key | None = None
+    folder: str | Path | None = None
     policy: str | None = None
     within: str | None = None
     config: Any = None
     count: LaunchCount = field(default_factory=LaunchCount)
+    now: Callable[[], Any] = WITHIN.get
     kept: bool = True
     values: dict[str, Any] | None = field(init=False, default=None)
 
@@ -152,12 +157,12 @@ class Decision:
     @property
     def ask(self) -> Callable[[], str | None] | None:
         """The function that gives `within` while a launch is decided alike; None if it always is, as for a winner."""
-        return within if self.policy is not None else None
+        return self.now if self.policy is not None else None
 
     @property
     def holds(self) -> bool:
         """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
-        return self.ask is None or self.within == within()
+        return self.ask is None or self.ask() == self.within
 
     @staticmethod
     def origin_of(rung: str) -> str:
@@ -347,6 +352,11 @@ def forget_decisions() -> None:
     """Have every call of this process decided again; the counts of launches stay."""
     for decides in list(_deciders):
         decides.forget()
+
+
+def decisions() -> list[Decision]:
+    """The decisions that hold in this process."""
+    return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
 def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:

@@ -21,10 +21,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from triton_ops import settings
 from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
+    EXPLICIT,
     FALLBACK,
     LOCKFILE,
     RECORD,
@@ -106,15 +109,24 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or near):
         return None
-    mine, theirs = ({name: it for name, it in each.problem.items() if name not in loose} for each in (key, other))
+    mine, theirs = ({name: _ends(it) for name, it in one.problem.items() if name not in loose} for one in (key, other))
     extents, others = Mapper.extents_of(mine), Mapper.extents_of(theirs)
-    # A range is equal or not, 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
+    # 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
     pairs = {name: (it, others[name]) for name, it in extents.items() if type(it) is type(others.get(name)) is int}
     alike = {name: pair for name, pair in pairs.items() if pair[0] == pair[1] or (near and min(pair) > 1)}
     if canonical_json(Mapper.rest_of(mine, alike)) != canonical_json(Mapper.rest_of(theirs, alike)):
         return None
     total = sum((abs(math.log2(a / b)) for a, b in {*alike.values()} if a != b), 0.0 if strict else _OTHER_VERSIONS)
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
+
+
+def _ends(argument: Any) -> Any:
+    """An argument with both ends of each range, of a bucket, as extents."""
+    if not isinstance(argument, Mapping):
+        return argument
+    extents = argument.get("shape", [argument.get("range", [])])
+    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
 _SHOWN = 4
@@ -163,6 +175,8 @@ class Ladder:
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
         passed: list[str] = []
+        if _sources.pins and (config := _sources.pins.get(question.key.id)) is not None:
+            return Found(config=config, rung=EXPLICIT, why="it is raced in a step"), ()
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
@@ -216,7 +230,8 @@ class Ladder:
     def _found_elsewhere(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
-            ranked = [*self._lent(question), *shipped(question.asked, passed, drifted=question.near)]
+            others = shipped(question.asked, passed, drifted=question.near) if _sources.packages else ()
+            ranked = [*self._lent(question), *others]
             for _, answer in sorted(ranked, key=lambda pair: pair[0]):
                 yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
@@ -284,6 +299,8 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
+    if record.step is not msgspec.UNSET:
+        return f"measured {record.created}, and raced in place: no other finalist makes the step {record.step} faster"
     why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
     return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why
 
@@ -308,7 +325,7 @@ class _InUse:
         if not isinstance(self.lockfile, FollowedLockfile):
             return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
         lockfile = self.lockfile.read()
-        self.lockfile.follow(_look_again)
+        self.lockfile.follow(change_sources)
         return Ladder(store, folder, lockfile, only_lockfile=self.only, refused=self.lockfile.refused)
 
 
@@ -319,6 +336,8 @@ class _Sources:
         self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
         self.most: str | None = None  # that launches do when no winner is known; None is no limit
+        self.pins: Mapping[str, Config] = {}  # by the ids of keys: what is raced in a step
+        self.packages = True  # whether their winners answer
 
 
 _sources = _Sources()
@@ -341,7 +360,9 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
     Kernels that were launched before keep their configs until their caches are cleared.
     """
     content = None if lockfile is None else _read(lockfile)
-    _use(_InUse(content, only))
+    with _guard:
+        _sources.in_use = _InUse(content, only)
+        _sources.ladders.clear()
     return content
 
 
@@ -366,14 +387,28 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    before, limit = _use(_InUse(content, only=True)), confine(on_miss)
-    forget_decisions()
-    try:
+    with deciding_by(in_use=_InUse(content, only=True), most=on_miss):
         yield content
+
+
+@contextmanager
+def deciding_by(**sources: Any) -> Iterator[None]:
+    """Inside, every launch of this process is decided anew by other sources, and afterwards by those from before."""
+    before = change_sources(**sources)
+    try:
+        yield
     finally:
-        _use(before)
-        confine(limit)
-        forget_decisions()
+        change_sources(**before)
+
+
+def change_sources(**sources: Any) -> dict[str, Any]:
+    """Have every launch decided anew by other sources, fields of `_Sources`; returns what stood there before."""
+    with _guard:
+        before = {name: getattr(_sources, name) for name in sources}
+        vars(_sources).update(sources)
+        _sources.ladders.clear()
+    forget_decisions()
+    return before
 
 
 def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
@@ -382,14 +417,6 @@ def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
     if not isinstance(lockfile, (str, os.PathLike)):
         raise LockfileError(f"{lockfile!r} is no lockfile", hint="give its path, or what Lockfile.read returns")
     return Lockfile.read(lockfile)
-
-
-def _use(in_use: _InUse | None) -> _InUse | None:
-    """Look winners up there from now on; returns where they were looked up before."""
-    with _guard:
-        before, _sources.in_use = _sources.in_use, in_use
-        _sources.ladders.clear()
-    return before
 
 
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
@@ -405,13 +432,6 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
-
-
-def _look_again() -> None:
-    """Have every call decided again: the lockfile in use was refused before, and is read now."""
-    with _guard:
-        _sources.ladders.clear()
-    forget_decisions()
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:
@@ -434,20 +454,20 @@ def _environments() -> _InUse:
     return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
 
 
-_TUNER = "triton_ops.tuner"
+TUNER = "triton_ops.tuner"
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
     kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
-    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **{**kwargs, **kept})
+    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **kept})
     return result
 
 
 def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
     """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
     kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
-    tune = importlib.import_module(_TUNER).RequestedTune(request=request, options=kept, **place)
+    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=kept, **place)
     result: TuningResult = tune.result()
     return result
 
@@ -462,8 +482,9 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, RACE, EXPECTED, DEFAULT, ERROR, QUEUE = settings.ON_MISS
-MEASURING = (TUNE, RACE, EXPECTED)
+TUNE, RACE, EXPECTED, BACKGROUND, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE, EXPECTED)  # in a launch
+MAY_MEASURE = (*MEASURING, BACKGROUND)
 
 
 @contextmanager
@@ -475,7 +496,8 @@ def on_miss(policy: str) -> Iterator[None]:
     Args:
         policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
             default, which takes about a second, `expected` compares the one that it expects to be the fastest where it
-            is sure of a gain, and does as `queue` elsewhere, `default` runs the kernel's default config, `error` raises
+            is sure of a gain, and does as `queue` elsewhere, `background` does the same for decorated kernels while
+            their launches run the default, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:
@@ -496,7 +518,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
-    if asked in MEASURING and (missing := MissingDependencyError.of_extra("tune", "a tune")):
+    if asked in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
@@ -504,13 +526,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
         return asked
     if ERROR in (asked, confined):
         return ERROR
-    return DEFAULT if asked in MEASURING else asked
-
-
-def confine(policy: str | None) -> str | None:
-    """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
-    before, _sources.most = _sources.most, policy
-    return before
+    return DEFAULT if asked in MAY_MEASURE else asked
 
 
 def _of_environment() -> str | None:

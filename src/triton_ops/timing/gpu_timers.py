@@ -234,11 +234,11 @@ class GraphTimer(_QueuedTimer):
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
+        """A sampler that replays one checked graph; `CaptureError` if the launch cannot be captured.
 
-        `EmptyCaptureError` if the captured graph lacks the launch's work.
+        So is one that needs a reset, unless `launches` is 1. `EmptyCaptureError` if the graph lacks the launch's work.
         """
-        if launch.reset is not None:
+        if launch.reset is not None and launches != 1:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
@@ -246,7 +246,8 @@ class GraphTimer(_QueuedTimer):
             launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
         graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
+        clears = [self._queue.unsettle] if self._cold else []
+        return self._sampler(clears, lambda: owners[0].replay(), launches, launch.reset)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.
@@ -390,7 +391,6 @@ _LEAST_SETS = 2
 _PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
 _MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
 _MOST_SETS = 32_768  # copying so many takes about a second; a launch that touches a few bytes would need millions
-_ONE = 1  # a launch that touches no memory needs one set
 
 
 def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
@@ -404,7 +404,7 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
     if not l2_bytes:
         return None
     if touched_bytes <= 0:
-        return _ONE
+        return 1
     least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
     if least > _MOST_SETS:
         return None
