@@ -370,6 +370,8 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
+        if record.step:
+            return None  # another tune would look at it alone again
         other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
         if (lacking := other or left_undecided(record)) is not None:
             return lacking
@@ -391,11 +393,7 @@ def decide(call: KernelCall) -> Decision:
             question.key.id,
             lambda: _alone(call, question, asked, policy),
             question.why_not,
-            lambda why: replace(
-                _decision(call, question.key, Found(config=question.default, rung=FALLBACK, why=why)),
-                policy=asked,
-                within=within(),
-            ),
+            lambda why: _decision(call, question.key, question.fallback(why)).because(why, asked),
             _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
@@ -537,9 +535,7 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
     first = next(iter(call.configs or ()), None)
     config = Config() if first is None else from_triton(first)
     answer = Found(config=config, rung=FALLBACK, why=_first_line(error))
-    return Decision(
-        found=answer, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
-    )  # fmt: skip
+    return Decision(found=answer, kernel=call.name, problem=call.called.label, config=first).because(answer.why, policy)
 
 
 def _policies(call: KernelCall) -> tuple[KernelCall, str, str]:

@@ -21,8 +21,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
 from triton_ops import settings
 from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
@@ -142,6 +140,10 @@ class LadderQuestion:
     near: bool = True
     expected: bool = False
 
+    def fallback(self, why: str) -> Found:
+        """The default as an answer."""
+        return Found(config=self.default, rung=FALLBACK, why=why)
+
 
 @dataclass(eq=False)
 class Ladder:
@@ -166,8 +168,6 @@ class Ladder:
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
         passed: list[str] = []
-        if _sources.pins and (config := _sources.pins.get(question.key.id)) is not None:
-            return Found(config=config, rung=EXPLICIT, why="it is raced in a step"), ()
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
@@ -175,10 +175,11 @@ class Ladder:
                 if refused is None:
                     return answer, tuple(passed)
                 passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
-        why = "no winner is known for this problem"
-        return Found(config=question.default, rung=FALLBACK, why=why), tuple(passed)
+        return question.fallback("no winner is known for this problem"), tuple(passed)
 
     def _locked(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
+        if (config := _sources.pins.get(question.key.id)) is not None:
+            yield Found(config=config, rung=EXPLICIT, why="it is raced in a step")
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
@@ -290,7 +291,7 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
-    if record.step is not msgspec.UNSET:
+    if record.step:
         return f"measured {record.created}, and raced in place: no other finalist makes the step {record.step} faster"
     why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
     return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why
