@@ -125,11 +125,7 @@ class _Step:
             self.restore()
         known = {id(each) for each in before}
         left = Protection([each for each in self._tensors() if id(each) not in known])
-        try:
-            wrong = self.difference({})
-        except Exception as error:  # noqa: BLE001 - such as of an iterator that is exhausted
-            wrong = CandidateError.one_line(error)
-        if wrong := wrong or ("it changes a tensor that it has made" if left.changed() else ""):
+        if wrong := self.difference({}) or ("it changes a tensor that it has made" if left.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
 
@@ -153,11 +149,13 @@ class _Step:
             self.torch.cuda.set_rng_state_all(self._random[1])
 
     def difference(self, configs: Mapping[str, Config]) -> str:
-        """The difference of the step's results with some configs, in words; empty for none."""
+        """The difference of the step's results with some configs, or its error, in words; empty for none."""
         self._take(configs)
         self.restore()  # samples are left as they end
         try:
             return self._expected.fault([self(), self.written])
+        except Exception as error:  # noqa: BLE001 - a config may fail in any way, and an iterator be exhausted
+            return CandidateError.one_line(error)
         finally:
             self.restore()
 
@@ -202,9 +200,9 @@ class _Step:
 
         There is no gain if it fails, or gives other results than at first.
         """
+        if wrong := self.difference(after):
+            return False, None, f"is not taken: {wrong}"
         try:
-            if wrong := self.difference(after):
-                raise TargetError(wrong)
             policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
             first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
             samples = policy.samples(self.rounds.sample_ms(second.sampler))

@@ -174,7 +174,9 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
         launch = asked.operation(", which launches no kernel")
         if isinstance(launch, dispatch.NotedOperation) and launch.has_list:  # what its list may lack is around it
             launch = replace(asked, widen=True).operation("")
-        return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
+        if isinstance(launch, dispatch.NotedOperation):  # another process is sent it without its decorator
+            launch = Operation(launch.name, launch.kernel, launch.space, launch.arguments, device=launch.device)
+        return [(text, launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():
