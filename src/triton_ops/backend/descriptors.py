@@ -35,12 +35,12 @@ def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: 
     return matrix_descriptor(tensor, own, gluon=gluon)
 
 
-def _laid_out(descriptor: Any) -> Any:
+def _laid_out(made: Any) -> Any:
     """Give a descriptor of Gluon its layout in shared memory."""
-    bits = 8 * ITEM_BYTES[dtype_name(descriptor.base.dtype)]
+    bits = 8 * ITEM_BYTES[dtype_name(made.base.dtype)]
     layouts = importlib.import_module(_GLUON_LAYOUTS).NVMMASharedLayout
-    descriptor.layout = layouts.get_default_for(descriptor.block_shape, SimpleNamespace(primitive_bitwidth=bits))
-    return descriptor
+    made.layout = layouts.get_default_for(made.block_shape, SimpleNamespace(primitive_bitwidth=bits))
+    return made
 
 
 def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False, gluon: bool = False) -> Any:
@@ -52,20 +52,20 @@ def matrix_descriptor(tensor: Any, block: Sequence[int], *, turned: bool = False
         turned: Whether the tensor is column-major: the descriptor then shows it transposed, blocks included.
         gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
     """
-    descriptor = _made(tensor, block, gluon)
+    made = _made(tensor, block, gluon)
     if turned:
-        descriptor.shape, descriptor.strides, descriptor.block_shape = (
-            each[::-1] for each in (descriptor.shape, descriptor.strides, descriptor.block_shape)
+        made.shape, made.strides, made.block_shape = (
+            each[::-1] for each in (made.shape, made.strides, made.block_shape)
         )
-    return _laid_out(descriptor) if gluon else descriptor
+    return _laid_out(made) if gluon else made
 
 
 def _made(tensor: Any, block: Sequence[int], gluon: bool) -> Any:
-    descriptor = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
-    descriptor.base = tensor
-    descriptor.shape, descriptor.strides = list(tensor.shape), list(tensor.stride())
-    descriptor.block_shape = [int(extent) for extent in block]
-    return descriptor
+    made = object.__new__(importlib.import_module(_MAKERS[gluon]).TensorDescriptor)  # a stand-in fails its checks
+    made.base = tensor
+    made.shape, made.strides = list(tensor.shape), list(tensor.stride())
+    made.block_shape = [int(extent) for extent in block]
+    return made
 
 
 def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[str, Any]) -> None:

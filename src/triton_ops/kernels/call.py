@@ -385,5 +385,5 @@ def multiprocessors(device: Any) -> int:
     """
     if device.type == "cpu":
         return 1
-    properties = require("torch", "launching a kernel").cuda.get_device_properties(device)
-    return int(getattr(properties, "multi_processor_count", _UNITS_UNKNOWN))
+    found = require("torch", "launching a kernel").cuda.get_device_properties(device)
+    return int(getattr(found, "multi_processor_count", _UNITS_UNKNOWN))

@@ -388,16 +388,16 @@ def attention_reference(
             key, value = k[b, own].to(wide), v[b, own].to(wide)
             for first in range(0, queries, piece):
                 some = slice(first, min(first + piece, queries))
-                visible = min(keys, max(some.stop + keys - queries, 1)) if CAUSAL else keys  # by any of these queries
+                seen = min(keys, max(some.stop + keys - queries, 1)) if CAUSAL else keys  # by any of these queries
                 query = q[b, shared, some].to(wide).unflatten(0, (-1, group)).flatten(1, 2)
-                scores = (query @ key[:, :visible].mT).unflatten(1, (group, -1)) * scale
+                scores = (query @ key[:, :seen].mT).unflatten(1, (group, -1)) * scale
                 if CAUSAL:
-                    scores = scores.masked_fill(columns[:visible] > last[some, None], -math.inf)
+                    scores = scores.masked_fill(columns[:seen] > last[some, None], -math.inf)
                 highest = scores.amax(-1, keepdim=True) if keys else scores.new_full((*scores.shape[:-1], 1), -math.inf)
                 blind = highest == -math.inf
                 weights = torch.exp(scores - highest.masked_fill(blind, 0.0))
                 weight = weights.sum(-1, keepdim=True)
-                total = weights.to(v.dtype).to(wide).flatten(1, 2) @ value[:, :visible]
+                total = weights.to(v.dtype).to(wide).flatten(1, 2) @ value[:, :seen]
                 mean = total.unflatten(1, (group, -1)) / weight
                 result[b, shared, some] = mean.masked_fill(blind, 0.0).flatten(0, 1).to(out.dtype)
                 if logarithms is not None:
@@ -419,7 +419,7 @@ def attention_backward_reference(
     torch = require("torch", "the reference of attention")
     wide = torch.promote_types(q.dtype, torch.float32)
     (queries, keys), group = (q.shape[2], k.shape[2]), q.shape[1] // k.shape[1]
-    gradients = [torch.empty_like(each) for each in (dq, dk, dv)]
+    made = [torch.empty_like(each) for each in (dq, dk, dv)]
     hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
     if CAUSAL:
         hidden = torch.ones_like(hidden).triu(keys - queries + 1)
@@ -434,7 +434,7 @@ def attention_backward_reference(
             p = torch.exp(lowered).masked_fill(hidden, 0.0)
             ds = p * (own[2] @ value.mT - (own[1] * own[2]).sum(-1, keepdim=True))
             p, ds = p.to(q.dtype).to(wide), ds.to(q.dtype).to(wide)
-            gradients[0][b, shared] = (ds @ key * scale).masked_fill(blind, 0.0).to(dq.dtype)
-            gradients[1][b, h] = ((ds.mT @ own[0]).sum(0) * scale).to(dk.dtype)
-            gradients[2][b, h] = (p.mT @ own[2]).sum(0).to(dv.dtype)
-    return tuple(gradients)
+            made[0][b, shared] = (ds @ key * scale).masked_fill(blind, 0.0).to(dq.dtype)
+            made[1][b, h] = ((ds.mT @ own[0]).sum(0) * scale).to(dk.dtype)
+            made[2][b, h] = (p.mT @ own[2]).sum(0).to(dv.dtype)
+    return tuple(made)

@@ -51,15 +51,15 @@ def _right(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) ->
     """The product in float32 or wider, rounded once."""
     torch = torch_()
     wide = torch.float64 if scale_a.dtype == torch.float64 else torch.float32
-    product = (a.to(wide) @ b.to(wide)) * scale_a.to(wide) * scale_b.to(wide)
-    return product.to(out_dtype or torch.bfloat16)
+    found = (a.to(wide) @ b.to(wide)) * scale_a.to(wide) * scale_b.to(wide)
+    return found.to(out_dtype or torch.bfloat16)
 
 
 def _widened(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> Any:
     """A product of bfloat16, which holds every 8-bit float: for devices without 8-bit products."""
     torch = torch_()
-    product = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16)).float() * scale_a * scale_b
-    return product.to(out_dtype or torch.bfloat16)
+    found = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16)).float() * scale_a * scale_b
+    return found.to(out_dtype or torch.bfloat16)
 
 
 def _library(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> Any:
@@ -251,12 +251,12 @@ def _kernel_values(a: Any, b: Any) -> dict[str, Any]:
     return problems.launch_values(a, b, c)  # type: ignore[no-any-return]
 
 
-def _activated(product: Any, activation: str) -> Any:
+def _activated(found: Any, activation: str) -> Any:
     if activation == "none":
-        return product
+        return found
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}; it must be {' or '.join(_ACTIVATIONS)}")
-    return getattr(torch_().nn.functional, activation)(product)
+    return getattr(torch_().nn.functional, activation)(found)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> Any:
@@ -264,8 +264,8 @@ def _linear(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> 
 
 
 def _addmm(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> Any:
-    product = torch_().addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
-    return _activated(product, activation).view(*x.shape[:-1], weight.shape[0])
+    found = torch_().addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
+    return _activated(found, activation).view(*x.shape[:-1], weight.shape[0])
 
 
 def _fuses_relu(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> str | bool:
@@ -278,8 +278,8 @@ def _fuses_relu(x: Any, weight: Any, bias: Any = None, activation: str = "none")
 
 def _addmm_relu(x: Any, weight: Any, bias: Any = None, activation: str = "relu") -> Any:
     """The library's product with bias and relu in its epilogue."""
-    product = torch_()._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t())
-    return product.view(*x.shape[:-1], weight.shape[0])
+    found = torch_()._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t())
+    return found.view(*x.shape[:-1], weight.shape[0])
 
 
 def _linear_fits_kernel(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> str | bool:
@@ -294,8 +294,8 @@ def _linear_fits_kernel(x: Any, weight: Any, bias: Any = None, activation: str =
 
 def _linear_by_kernel(x: Any, weight: Any, bias: Any = None, activation: str = "none", *, config: Any = None) -> Any:
     flat = x if x.ndim == 2 else x.view(-1, x.shape[-1])
-    product = kernel_module("matmul").matmul(flat, weight.t(), bias=bias, activation=activation, config=config)
-    return product if x.ndim == 2 else product.view(*x.shape[:-1], weight.shape[0])
+    found = kernel_module("matmul").matmul(flat, weight.t(), bias=bias, activation=activation, config=config)
+    return found if x.ndim == 2 else found.view(*x.shape[:-1], weight.shape[0])
 
 
 def _linear_values(x: Any, weight: Any, bias: Any = None, activation: str = "none") -> dict[str, Any]:

@@ -340,5 +340,5 @@ def fp8_gemm_reference(a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, bias:
     """
     torch = require("torch", "the reference of fp8_gemm")
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    product = FP8Format.restored(a, a_scale, wide) @ FP8Format.restored(b, b_scale, wide)
-    return (product if bias is None else product + bias.to(wide)).to(c.dtype)
+    found = FP8Format.restored(a, a_scale, wide) @ FP8Format.restored(b, b_scale, wide)
+    return (found if bias is None else found + bias.to(wide)).to(c.dtype)

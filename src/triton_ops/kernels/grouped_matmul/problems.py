@@ -175,10 +175,10 @@ def grouped_matmul_reference(x: Any, weight: Any, out: Any, ends: Any, gather: A
     """
     torch = require("torch", "the reference of grouped_matmul")
     wide = torch.promote_types(x.dtype, torch.float32)
-    product, start = torch.zeros_like(out), 0
+    found, start = torch.zeros_like(out), 0
     for group, end in enumerate(ends.clamp(max=len(out)).tolist()):
         if end > start:
             rows = x[start:end] if gather is None else x[gather[start:end].long()]
-            product[start:end] = (rows.to(wide) @ weight[group].to(wide)).to(out.dtype)
+            found[start:end] = (rows.to(wide) @ weight[group].to(wide)).to(out.dtype)
         start = max(start, end)
-    return product
+    return found

@@ -183,8 +183,8 @@ def gradient_work(problem: Problem) -> Work:
 def layer_norm_reference(x: Any, weight: Any, bias: Any, out: Any, *, eps: float, **_extents: int) -> Any:
     """Compute `(x - mean) / sqrt(variance + eps) * weight + bias` in float32 or wider, rounded once."""
     n, _ = _normal(x, eps)
-    result = n if weight is None else n * weight.to(n.dtype)
-    return (result if bias is None else result + bias.to(n.dtype)).to(out.dtype)
+    found = n if weight is None else n * weight.to(n.dtype)
+    return (found if bias is None else found + bias.to(n.dtype)).to(out.dtype)
 
 
 def layer_norm_backward_reference(
@@ -194,9 +194,9 @@ def layer_norm_backward_reference(
     n, scale = _normal(x, eps)
     wide = grad.to(n.dtype)
     g = wide if weight is None else wide * weight.to(n.dtype)
-    gradient = (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * scale
+    found = (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * scale
     over = tuple(range(x.ndim - 1))
-    return gradient.to(dx.dtype), (wide * n).sum(over).to(dweight.dtype), wide.sum(over).to(dbias.dtype)
+    return found.to(dx.dtype), (wide * n).sum(over).to(dweight.dtype), wide.sum(over).to(dbias.dtype)
 
 
 def _normal(x: Any, eps: float) -> tuple[Any, Any]:

@@ -277,8 +277,8 @@ def matmul_reference(a: Any, b: Any, c: Any, bias: Any = None, ACTIVATION: str =
     """
     torch = require("torch", "the reference of matmul")
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    product = a.to(wide) @ b.to(wide)
-    product = product if bias is None else product + bias.to(wide)
+    found = a.to(wide) @ b.to(wide)
+    found = found if bias is None else found + bias.to(wide)
     if ACTIVATION != "none":
-        product = getattr(torch.nn.functional, ACTIVATION)(product)
-    return product.to(c.dtype)
+        found = getattr(torch.nn.functional, ACTIVATION)(found)
+    return found.to(c.dtype)

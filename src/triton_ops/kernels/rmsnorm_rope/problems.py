@@ -259,8 +259,8 @@ def rmsnorm_rope_backward_reference(
     n, scale = _normal(torch, x, eps)
     g = _turned(torch, grad.to(n.dtype), cos, -sin.to(n.dtype), HEAD_DIM)
     h = g * weight.to(n.dtype)
-    gradient = (h - n * (h * n).mean(-1, keepdim=True)) * scale
-    return gradient.to(dx.dtype), (g * n).sum((0, 1)).to(dweight.dtype)
+    found = (h - n * (h * n).mean(-1, keepdim=True)) * scale
+    return found.to(dx.dtype), (g * n).sum((0, 1)).to(dweight.dtype)
 
 
 def _normal(torch: Any, x: Any, eps: float) -> tuple[Any, Any]:
