@@ -170,10 +170,10 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     itself, and nothing of it is imported.
     """
     if "@" in text.partition(":")[2]:
-        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
-        launch = asked.operation(", which launches no kernel")
+        typed_target = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
+        launch = typed_target.operation(", which launches no kernel")
         if isinstance(launch, dispatch.NotedOperation) and launch.has_list:  # what its list may lack is around it
-            launch = replace(asked, widen=True).operation("")
+            launch = replace(typed_target, widen=True).operation("")
         if isinstance(launch, dispatch.NotedOperation):  # another process is sent it without its decorator
             launch = Operation(launch.name, launch.kernel, launch.space, launch.arguments, device=launch.device)
         return [(text, launch, options)]
