@@ -17,9 +17,9 @@ _MODULES = {
     "linear": "products",
     "bmm": "products",
     "scaled_mm": "products",
-    "conv2d": "functional",
-    "softmax": "functional",
-    "sdpa": "functional",
+    "conv2d": "convolution",
+    "softmax": "rows",
+    "sdpa": "attention",
 }
 
 
