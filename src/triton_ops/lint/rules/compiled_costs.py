@@ -284,7 +284,7 @@ def short_list(kernel: KernelReading) -> Iterable[Statement]:
     if (spec := DeviceSpec.called(kernel.gpu)) is None:
         raise UndecidedError(f"there are no figures of a device of {kernel.gpu}")
     try:
-        request = TuneProblem(target=operation).request(kernel.target.kind, spec=spec)
+        request = TuneProblem(target=operation).request("cuda", spec=spec)  # as torch calls any GPU
         options = TuneOptions(effort="expected", keep=False)
         expectation = RequestedTune(request=request, options=options).expectation(_SURVEY, of_list=True)
     except TritonKernelError as error:
