@@ -6,7 +6,8 @@ the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 
 
 `expected` is what the effort `expected` would run, with each other config as the default: for how many defaults the
 model is sure, for how many of these its pick is more than 2 % slower, the worst of these, and the pick's fraction of
-the optimum.
+the optimum. `default` is the first value of each tunable: its fraction of the optimum, whether the model is sure beside
+it, the speed of what then runs over it, and what the best of five picks and the default reach.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from typing import Any
 
 import triton
 
-from benchmarks.document import save
-from benchmarks.model import recorded_kernels
+from benchmarks.document import headed, save
+from benchmarks.model import fresh_spaces, plain_kernels, recorded_kernels
 from benchmarks.model.model_quality import figures, read, resources_of, show, time_ms
-from benchmarks.model.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
@@ -35,6 +35,7 @@ from triton_ops.space import Config
 from triton_ops.values import Resources, TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
+_RACED = 5  # picks beside the default
 _LOSS = 0.02  # of speed, below which a default was left wrongly
 _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean
 
@@ -42,9 +43,11 @@ _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that ha
 def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
     kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
-    for operation in (space.operation for space in SPACES if set(space.space) == set(recording["space"])):
+    every = (*plain_kernels.SPACES, *fresh_spaces.SPACES)
+    for operation in (space.operation for space in every if set(space.space) == set(recording["space"])):
         if operation.name == kind:
-            problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix(f"{kind}_")))
+            dtype = dtype_name(recording["family"].removeprefix(f"{kind}_")) if operation.dtypes else None
+            problem = operation.problem(tuple(shape), dtype)
             return operation.kernel, Arguments(keyword=dict(problem.arguments))
     if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
         operation = load("matmul")
@@ -122,9 +125,34 @@ def expected(recording: Mapping[str, Any], of: Readings | None) -> dict[str, Any
     known_ms = [model.expected_ms(row["config"], each) for row, each in zip(rows, compiled, strict=True)]
     sure = [at for at in range(len(rows)) if known_ms[at] >= (1 + effort.expected_gain) * known_ms[pick]]
     speeds = [times[at] / times[pick] for at in sure]
+    plain = {name: values[0] for name, values in recording["space"].items()}
+    default = next((at for at, row in enumerate(rows) if row["config"] == plain), None)
+    raced = sorted(range(len(rows)), key=guesses.__getitem__)[:_RACED] + ([] if default is None else [default])
     return {
         "defaults": len(rows) - 1, "sure": len(sure), "wrong": sum(speed < 1 - _LOSS for speed in speeds),
         "worst": round(min(speeds, default=1.0), 4), "fraction": round(min(times) / times[pick], 4),
+        "default": 0.0 if default is None else round(min(times) / times[default], 4),
+        "spoke": default is None or default in sure,
+        "speed": None if default is None else round(times[default] / times[pick], 4) if default in sure else 1.0,
+        "race": round(min(times) / min(times[at] for at in raced), 4),
+    }  # fmt: skip
+
+
+def summary(spaces: Mapping[str, Any], expectations: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures over all spaces that the model can rank."""
+    first = [modes["inferred"]["best_of_1"] for modes in spaces.values() if "inferred" in modes]
+    heard = [each for each in expectations.values() if each]
+    if not heard:
+        return {"spaces": len(spaces), "read": 0}
+    speeds = [each["speed"] for each in heard if each["spoke"] and each["speed"] is not None]
+    return {
+        "spaces": len(spaces), "read": len(heard), "first": statistics.mean(first), "worst_first": min(first),
+        "run": statistics.mean(each["fraction"] for each in heard), "worst_run": min(e["fraction"] for e in heard),
+        "race": statistics.mean(each["race"] for each in heard), "worst_race": min(e["race"] for e in heard),
+        "default": statistics.mean(each["default"] for each in heard), "spoke": sum(each["spoke"] for each in heard),
+        "lowest_speed": min(speeds, default=1.0), "every_default": sum(each["defaults"] for each in heard),
+        "spoke_beside": sum(each["sure"] for each in heard), "wrong_beside": sum(each["wrong"] for each in heard),
+        "lowest_beside": min(each["worst"] for each in heard),
     }  # fmt: skip
 
 
@@ -156,6 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     options = parser.parse_args()
@@ -173,10 +202,12 @@ def main() -> None:
     show(spaces)
     for name, each in expectations.items():
         print(f"{name:<36} expected  {each}")
+    print(summary(spaces, expectations))
     if options.markdown:
         print(*table(spaces), sep="\n")
     if options.json:
-        save(options.json, {"spaces": spaces, "expected": expectations})
+        figures_of = {"summary": summary(spaces, expectations), "spaces": spaces, "expected": expectations}
+        save(options.json, headed("python -m benchmarks.model.inferred_quality", options.commit, **figures_of))
 
 
 if __name__ == "__main__":

@@ -28,14 +28,14 @@ class Recorded:
         operation: The kernel with its arguments; its own space is not used.
         space: The tunables' values.
         shape: Shape of the problem.
-        dtype: Dtype of the problem.
+        dtype: Dtype of the problem; None where the operation takes none.
     """
 
     name: str
     operation: Operation
     space: dict[str, list[Any]] = field(hash=False)
     shape: tuple[int, ...]
-    dtype: str = "bfloat16"
+    dtype: str | None = "bfloat16"
 
 
 @triton.jit

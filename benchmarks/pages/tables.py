@@ -31,6 +31,7 @@ PAGES = tuple(
         "docs/guides/autotune.md",
         "docs/guides/choose.md",
         "docs/guides/compare.md",
+        "docs/guides/contents.md",
         "docs/guides/kernels.md",
         "docs/guides/torch-compile.md",
         "docs/guides/compile-modes.md",
@@ -53,6 +54,7 @@ ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
+IN_PLACE = tuple(ROOT / f"benchmarks/results/{gpu}/in_place.json" for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -451,6 +453,34 @@ def starts_table() -> str:
     return "\n".join([*rows, f"| all | {sums} | |", "", source(document)])
 
 
+def in_place_table() -> str:
+    """Steps of five models: kernels that were tuned alone, then compared in the step."""
+    first, second = (json.loads(path.read_text()) for path in IN_PLACE)
+    rows = [
+        "| step | time | problems compared | lost in the step | the step gains | seconds of tunes, and of the step |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in [*first["models"], *second["models"]]:
+        compared = [one for one in each["kernels"] if one["gains"]]
+        lost = [one["kernel"].removesuffix("_kernel") for one in compared if one["after"] != one["before"]]
+        gains = [100 * gain for gain in each["gain"] or ()]
+        gain = "{:.1f} % ({:.1f} to {:.1f})".format(*gains) if gains else "nothing"
+        seconds = " and ".join(f"{part:.0f}" for part in each["seconds"])
+        how = "" if each["mode"].startswith("graph") else ", not captured"
+        rows.append(
+            f"| {each['model']} | {each['before_ms']:.2f} ms{how} | {len(compared)} | {', '.join(lost) or 'none'} | "
+            f"{gain} | {seconds} |"
+        )
+    summary, equal = first["summary"], second["equal"]
+    rows += [
+        "",
+        f"{summary['lost']} of {summary['problems']} winners lose where they run: {source(first)} Training, and "
+        f"{equal['changes'] or 'no'} change in {equal['decisions']} decisions among configs that are the same: "
+        f"{source(second)}",
+    ]
+    return "\n".join(rows)
+
+
 def stated_table() -> str:
     """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
     document = json.loads(STATED.read_text())
@@ -481,6 +511,7 @@ TABLES = {
     "compile modes gpu": modes_gpu_table,
     "selection quality": quality_table,
     "compare quality": compare_table,
+    "in place": in_place_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,
     "third party starts": starts_table,

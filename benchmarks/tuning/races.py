@@ -2,12 +2,14 @@
 
     python -m benchmarks.tuning.races --limit-s 240 --out benchmarks/results/nvidia-h100-80gb-hbm3/races.json
     python -m benchmarks.tuning.races --only attention_backward layer_norm_backward --out OUT.json
+    python -m benchmarks.tuning.races --fresh --limit-s 540 --out OUT.json
 
-Each of the 30 problems of `many_problems` is tuned with the efforts `expected`, `race` and `quick`, each with an empty
-folder of records, without the winners that packages bring, and in a process whose worker has started. The winner of the
-race then runs beside that of the whole tune and beside the default: `share` is its speed over that of the tune's
-winner, `over_default` over the default's, each with the 95 % interval of the paired rounds. So does what the effort
-`expected` runs: `spoke` says whether the model was sure, `why` why not; where it was not, the default runs.
+Each of the 30 problems of `many_problems`, or of the `fresh_spaces`, is tuned with the efforts `expected`, `race` and
+`quick`, each with an empty folder of records, without the winners that packages bring, and in a process whose worker
+has started. The winner of the race then runs beside that of the whole tune and beside the default: `share` is its speed
+over that of the tune's winner, `over_default` over the default's, each with the 95 % interval of the paired rounds. So
+does what the effort `expected` runs: `spoke` says whether the model was sure, `why` why not; where it was not, the
+default runs.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
 from benchmarks.many.many_problems import problems
+from benchmarks.model import fresh_spaces
 from triton_ops import Operation, TuneProblem, TuningResult, compare, tune
 from triton_ops.device import probe
-from triton_ops.exceptions import UntunedError
+from triton_ops.exceptions import TritonKernelError, UntunedError
 from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
@@ -112,30 +116,45 @@ def summary_of(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def chosen(starts: list[str] | None) -> dict[str, TuneProblem]:
+def fresh() -> dict[str, TuneProblem]:
+    """The problems of `fresh_spaces`."""
+    return {one.name: TuneProblem(target=one.operation, shape=one.shape, dtype=one.dtype)
+            for one in fresh_spaces.SPACES}  # fmt: skip
+
+
+def chosen(every: dict[str, TuneProblem], starts: list[str] | None) -> dict[str, TuneProblem]:
     """The problems whose names begin with the words, in the order of these; all without words."""
-    every = problems()
     return {name: every[name] for start in starts or [""] for name in every if name.startswith(start)}
 
 
 def main() -> int:
-    """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default."""
+    """Measure until the limit, and write one JSON file; the exit code is 1 if what runs is slower than a default.
+
+    The file is written after each problem; one that fails is told, and left out.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=240.0, help="begin with no problem after so many seconds")
+    parser.add_argument("--fresh", action="store_true", help="the problems of the fresh spaces")
     parser.add_argument("--only", nargs="+", help="begin with these words the problems that are run, in their order")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit", help="of the tree that the script stands in, where that is no clone")
     options = parser.parse_args()
-    end, rows = time.monotonic() + options.limit_s, {}
-    first, *_ = problems().values()
+    end, rows, summary = time.monotonic() + options.limit_s, {}, {}
+    every = fresh() if options.fresh else problems()
+    command = f"python -m benchmarks.tuning.races{' --fresh' if options.fresh else ''}"
+    first, *_ = every.values()
     tuned(first, "race")  # starts the processes
-    for name, problem in chosen(options.only).items():
+    for name, problem in chosen(every, options.only).items():
         if time.monotonic() < end:
-            rows[name] = row(problem)
+            try:
+                rows[name] = row(problem)
+            except TritonKernelError:
+                traceback.print_exc()
+                continue
             print(name, json.dumps({what: rows[name][what] for what in ("race_s", "share", "expected")}), flush=True)
-    summary = summary_of(rows)
-    save(options.out, headed("python -m benchmarks.tuning.races", options.commit, device=probe("cuda").name,
-                             summary=summary, problems=rows))  # fmt: skip
+            summary = summary_of(rows)
+            save(options.out, headed(command, options.commit, device=probe("cuda").name, summary=summary,
+                                     problems=rows))  # fmt: skip
     print(json.dumps(summary, indent=1))
     return bool(summary["slower_than_default"] or summary["expected"]["slower_than_default"])
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch import on_miss as on_miss
     from triton_ops.dispatch import replaying as replaying
     from triton_ops.dispatch import serve as serve
+    from triton_ops.dispatch import tune_in_place as tune_in_place
     from triton_ops.dispatch import tuning as tuning
     from triton_ops.dispatch import uninstall as uninstall
     from triton_ops.dispatch import use_lockfile as use_lockfile

@@ -33,6 +33,7 @@ NAMES = {
     "triton_ops.search.coordinate": ["CoordinateDescent"],
     "triton_ops.lab.kernel_verdicts": ["read_profile"],
     "triton_ops.dispatch.decorator": ["autotune"],
+    "triton_ops.dispatch.in_place": ["tune_in_place"],
     "triton_ops.dispatch.installing": ["install", "uninstall"],
     "triton_ops.dispatch.decision": ["Decision", "LaunchedConfig", "launches"],
     "triton_ops.dispatch.ladder": ["on_miss", "replaying", "use_lockfile"],

@@ -168,6 +168,14 @@ class Protection:
         """The `id` of each tensor, array and container that differs from when this was made."""
         return set(self._differences())
 
+    def narrowed(self) -> list[Any]:
+        """The tensors that differ from when this was made; of tensors only these are restored from now on."""
+        changed = self.differing()
+        self._forms = [form for form in self._forms if id(form.tensor) in changed]
+        places = {form.place for form in self._forms}
+        self._saved = {place: pair for place, pair in self._saved.items() if place in places}
+        return [form.tensor for form in self._forms]
+
     def restore(self) -> None:
         """Restore every byte, item and shape."""
         for snapshot in self._host:

@@ -166,7 +166,7 @@ def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[TileWork, ...
     counts = {-1: (launch.plain, launch.special)}
     counts |= {at: (loop.plain, loop.special) for at, loop in enumerate(launch.loops)}
     for at, (plain, special) in counts.items():
-        tile = max((access.tile for access in accesses if access.loop == at), default=widest)
+        tile = max((access.tile for access in accesses if access.loop == at >= 0), default=widest)
         parts.append(TileWork((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
     return tuple(part for part in parts if part.instructions > 0)
 
@@ -182,10 +182,10 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
     Of tiles of several rows that are reduced across these, a thread holds a sum for every element, and ptxas 12.8 adds
     up a load before it begins another one or two.
     """
-    tall = {each.rows * each.columns for each in across}
     loops: list[Turning] = []
     for at in sorted({access.loop for access in loads} - {-1}):
         loop, here = launch.loops[at], [access for access in loads if access.loop == at]
+        tall = {each.rows * each.columns for each in across if each.executions < loop.turns}
         serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
         constant = loop.written and all(other.parent != at for other in launch.loops)  # the innermost ones are unrolled
         largest = float(max(access.tile for access in here))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.implementation import Implementation as Implementation
+    from triton_ops.dispatch.in_place import tune_in_place as tune_in_place
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import uninstall as uninstall
     from triton_ops.dispatch.ladder import capturing as capturing

@@ -455,7 +455,10 @@ def _alone(call: KernelCall, question: LadderQuestion, asked: str, policy: str) 
 
 def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
     device = str(key.device.get("name", ""))
-    return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
+    return Decision(
+        found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key,
+        folder=call.options.tune.cache_dir,
+    )  # fmt: skip
 
 
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -98,6 +99,7 @@ class Decision:
         device: The device's name.
         passed: What each rung above answered, as one sentence each.
         key: The key that was looked up; None where no look-up was needed.
+        folder: The folder of records where it was looked up; None is the usual one.
         policy: What the caller asked for on a miss, where this is one; None where a winner was found.
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
         config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
@@ -112,6 +114,7 @@ class Decision:
     device: str = ""
     passed: tuple[str, ...] = ()
     key: Key | None = None
+    folder: str | Path | None = None
     policy: str | None = None
     within: str | None = None
     config: Any = None
@@ -347,6 +350,11 @@ def forget_decisions() -> None:
     """Have every call of this process decided again; the counts of launches stay."""
     for decides in list(_deciders):
         decides.forget()
+
+
+def decisions() -> list[Decision]:
+    """The decisions that hold in this process."""
+    return [decision for decides in list(_deciders) for decision in decides.decisions]
 
 
 def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:

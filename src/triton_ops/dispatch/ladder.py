@@ -21,10 +21,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from triton_ops import settings
 from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
+    EXPLICIT,
     FALLBACK,
     LOCKFILE,
     RECORD,
@@ -163,6 +166,8 @@ class Ladder:
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
         passed: list[str] = []
+        if _sources.pins and (config := _sources.pins.get(question.key.id)) is not None:
+            return Found(config=config, rung=EXPLICIT, why="it is raced in a step"), ()
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
@@ -216,7 +221,8 @@ class Ladder:
     def _found_elsewhere(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
-            ranked = [*self._lent(question), *shipped(question.asked, passed, drifted=question.near)]
+            others = shipped(question.asked, passed, drifted=question.near) if _sources.packages else ()
+            ranked = [*self._lent(question), *others]
             for _, answer in sorted(ranked, key=lambda pair: pair[0]):
                 yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
@@ -284,6 +290,8 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
+    if record.step is not msgspec.UNSET:
+        return f"measured {record.created}, and raced in place: no other finalist makes the step {record.step} faster"
     why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
     return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why
 
@@ -308,7 +316,7 @@ class _InUse:
         if not isinstance(self.lockfile, FollowedLockfile):
             return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
         lockfile = self.lockfile.read()
-        self.lockfile.follow(_look_again)
+        self.lockfile.follow(change_sources)
         return Ladder(store, folder, lockfile, only_lockfile=self.only, refused=self.lockfile.refused)
 
 
@@ -319,6 +327,8 @@ class _Sources:
         self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
         self.most: str | None = None  # that launches do when no winner is known; None is no limit
+        self.pins: Mapping[str, Config] = {}  # by the ids of keys: what is raced in a step
+        self.packages = True  # whether their winners answer
 
 
 _sources = _Sources()
@@ -341,7 +351,9 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
     Kernels that were launched before keep their configs until their caches are cleared.
     """
     content = None if lockfile is None else _read(lockfile)
-    _use(_InUse(content, only))
+    with _guard:
+        _sources.in_use = _InUse(content, only)
+        _sources.ladders.clear()
     return content
 
 
@@ -366,14 +378,28 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
     content = _read(lockfile)
-    before, limit = _use(_InUse(content, only=True)), confine(on_miss)
-    forget_decisions()
-    try:
+    with deciding_by(in_use=_InUse(content, only=True), most=on_miss):
         yield content
+
+
+@contextmanager
+def deciding_by(**sources: Any) -> Iterator[None]:
+    """Inside, every launch of this process is decided anew by other sources, and afterwards by those from before."""
+    before = change_sources(**sources)
+    try:
+        yield
     finally:
-        _use(before)
-        confine(limit)
-        forget_decisions()
+        change_sources(**before)
+
+
+def change_sources(**sources: Any) -> dict[str, Any]:
+    """Have every launch decided anew by other sources, fields of `_Sources`; returns what stood there before."""
+    with _guard:
+        before = {name: getattr(_sources, name) for name in sources}
+        vars(_sources).update(sources)
+        _sources.ladders.clear()
+    forget_decisions()
+    return before
 
 
 def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
@@ -382,14 +408,6 @@ def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
     if not isinstance(lockfile, (str, os.PathLike)):
         raise LockfileError(f"{lockfile!r} is no lockfile", hint="give its path, or what Lockfile.read returns")
     return Lockfile.read(lockfile)
-
-
-def _use(in_use: _InUse | None) -> _InUse | None:
-    """Look winners up there from now on; returns where they were looked up before."""
-    with _guard:
-        before, _sources.in_use = _sources.in_use, in_use
-        _sources.ladders.clear()
-    return before
 
 
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
@@ -405,13 +423,6 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
-
-
-def _look_again() -> None:
-    """Have every call decided again: the lockfile in use was refused before, and is read now."""
-    with _guard:
-        _sources.ladders.clear()
-    forget_decisions()
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:
@@ -505,12 +516,6 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     if ERROR in (asked, confined):
         return ERROR
     return DEFAULT if asked in MEASURING else asked
-
-
-def confine(policy: str | None) -> str | None:
-    """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
-    before, _sources.most = _sources.most, policy
-    return before
 
 
 def _of_environment() -> str | None:

@@ -123,7 +123,7 @@ def answered(
     found, passed = ladder.ask(question)
     return Decision(
         found=found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
+        passed=(*passed, *getattr(space, "remarks", ())), key=key, folder=ladder.folder,  # remarks of a user's space
     )  # fmt: skip
 
 
@@ -137,8 +137,9 @@ class _Calls:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far, but for those of shipped kernels."""
-        return [known.decision for _, calls in list(self._of_operations.values()) for known in list(calls.values())]
+        """The decisions so far, those of shipped kernels first."""
+        of_operations = [calls for _, calls in list(self._of_operations.values())]
+        return [*self.shipped.values(), *(known.decision for calls in of_operations for known in list(calls.values()))]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("triton_ops")
 
-_CHECKPOINTS = (16, 32, 64, 128)
-_CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
-
-
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 _NO_TIME = "the budget left no time to compare the fastest with the default"
 _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told from noise lowers the confidence
@@ -470,7 +466,7 @@ class _LastComparison:
         configs = (challenger, self.final.default, challenger)
         samples = max(self.arms[config].visit_samples for config in configs)
         seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
-        policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
+        policy = DuelPolicy.after_a_race(seconds)
         first, second, twin = arms = [_arm(self.evaluator, config) for config in configs]
         try:
             for arm in arms:

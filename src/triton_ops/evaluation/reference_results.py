@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,11 @@ from triton_ops.base import require
 from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, leaf_pairs
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
+from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance, Trial
+
+_TERMS = 1 << 12  # that are added up for an element of results of which nobody knows how many they are
 
 
 class ReferenceResults:
@@ -47,6 +50,18 @@ class ReferenceResults:
             cut=lambda: referee.cut_to_tf32(inputs),
         )  # fmt: skip
         self._expected.prepare(self._tf32)
+
+    @classmethod
+    def of_own(cls, results: Sequence[Any], dtypes: Iterable[str], tolerance: Any) -> ReferenceResults:
+        """Results of something whose kernels take tensors of these dtypes, as it is; raises TargetError for nothing."""
+        precision = Precision(inputs=tuple(dtypes), reduction=_TERMS)
+        standard = Standard(precision=precision, tolerance=Tolerance.of(tolerance))
+        own = cls.__new__(cls)
+        own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
+        own._expected.prepare(own._tf32)
+        if own._expected.empty:
+            raise TargetError("there is nothing in the results that can be compared", hint="return them")
+        return own
 
     def fault(self, results: Sequence[Any]) -> str:
         """The error of results in words; empty if they are right."""

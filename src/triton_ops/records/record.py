@@ -154,6 +154,17 @@ class Record:
     ordered_by: tuple[str, ...] = ()
     contents: tuple[str, tuple[TimesOnContent, ...]] | msgspec.UnsetType = msgspec.UNSET  # where several: a fingerprint
     tunes: Count = 1  # how many, of which each went on with the one before, have led to it
+    step: str | msgspec.UnsetType = msgspec.UNSET  # in which the winner was chosen, where it was raced in place
+
+    def in_step(self, step: str, config: Config, trial: Trial | None, note: str) -> Record:
+        """The record with the config that a step takes; `trial` is that of the tune, None if it was not tried there."""
+        if config == self.winner:
+            return replace(self, step=step, notes=(*self.notes, note))
+        timing = Timing(0.0, 0.0, 0.0, 0) if trial is None else Timing.of(trial.best_measurement)
+        return replace(
+            self, winner=config, timing=timing, resources=None if trial is None else trial.resources, raced_gain=None,
+            gain_interval=None, ties=(), confidence="ok", contents=msgspec.UNSET, step=step, notes=(*self.notes, note),
+        )  # fmt: skip
 
     def raced_over(self, contents: str | None) -> bool:
         """True if it answers a request with contents of this fingerprint, or with its own alone for None."""

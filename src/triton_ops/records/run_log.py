@@ -295,6 +295,13 @@ class Run:
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
+    def finalists(self) -> list[Config]:
+        """The configs that tied with the winner, then the other finalists, fastest first; the winner is among them."""
+        raced = sorted((one for one in self.trials.values() if one.ok and one.final), key=lambda one: one.median_ms)
+        ties = () if self.end is None or self.end.record is None else self.end.record.ties
+        return list(dict.fromkeys([*ties, *(trial.config for trial in raced)]))
+
+    @cached_property
     def best_so_far(self) -> list[tuple[float, Trial]]:
         """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
 

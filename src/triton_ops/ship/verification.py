@@ -411,10 +411,8 @@ def _past(entry: LockEntry, folder: Path) -> tuple[list[Config], Resources | Non
     run = Runs(folder, entry.origin.record).run(entry.origin.run) if entry.origin.run else None
     if run is None:
         return [], None
-    raced = sorted((one for one in run.trials.values() if one.ok and one.final), key=lambda trial: trial.median_ms)
-    ties = () if run.end is None or run.end.record is None else run.end.record.ties
-    finalists, own = dict.fromkeys([*ties, *(trial.config for trial in raced)]), run.trials.get(entry.config)
-    return [config for config in finalists if config != entry.config], None if own is None else own.resources
+    own = run.trials.get(entry.config)
+    return [each for each in run.finalists if each != entry.config], None if own is None else own.resources
 
 
 @dataclass(frozen=True)

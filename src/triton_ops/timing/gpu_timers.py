@@ -234,11 +234,11 @@ class GraphTimer(_QueuedTimer):
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
+        """A sampler that replays one checked graph; `CaptureError` if the launch cannot be captured.
 
-        `EmptyCaptureError` if the captured graph lacks the launch's work.
+        So is one that needs a reset, unless `launches` is 1. `EmptyCaptureError` if the graph lacks the launch's work.
         """
-        if launch.reset is not None:
+        if launch.reset is not None and launches != 1:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
@@ -246,7 +246,8 @@ class GraphTimer(_QueuedTimer):
             launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
         graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), launches)
+        clears = [self._queue.unsettle] if self._cold else []
+        return self._sampler(clears, lambda: owners[0].replay(), launches, launch.reset)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.

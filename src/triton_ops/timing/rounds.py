@@ -283,6 +283,11 @@ class DuelPolicy:
     visit_ms: float = 5.0
     longest: int = 10
 
+    @classmethod
+    def after_a_race(cls, seconds: float, zone: float = INDIFFERENCE) -> DuelPolicy:
+        """The limits where many come: a gain that is none passes by a chance of three standard errors."""
+        return cls(checkpoints=(16, 32, 64, 128), seconds=seconds, zone=zone, chance=0.003)
+
     def samples(self, sample_ms: float) -> int:
         """Number of samples of `sample_ms` milliseconds that make a visit."""
         return fitting(sample_ms, self.visit_ms, 1, self.longest)

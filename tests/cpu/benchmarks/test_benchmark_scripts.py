@@ -11,12 +11,13 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from benchmarks.correctness import random_shapes
+from benchmarks.model import fresh_spaces, plain_kernels
 from benchmarks.shipped import fp8_variants
 from benchmarks.tuning import bucket_regret
 from benchmarks.tuning.time_line import STEPS
 
 from tests.bounded import bounded
-from triton_ops import Config
+from triton_ops import Config, ConfigSpace
 from triton_ops import device as hardware
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +70,16 @@ def test_what_tests_for_a_gpu_import_where_there_is_one_is_there(monkeypatch):
             tested[name] = [each for each in vars(module) if each.startswith("test_")]
     assert len(tested) >= 10
     assert [name for name, tests in tested.items() if not tests] == []
+
+
+def test_each_space_to_be_recorded_has_a_name_a_problem_and_its_default_first():
+    spaces = (*plain_kernels.SPACES, *fresh_spaces.SPACES)
+    assert len({space.name for space in spaces}) == len(spaces) >= 45
+    for space in spaces:
+        configs = ConfigSpace.from_user(space.space)
+        assert dict(configs.default_config) == {name: values[0] for name, values in space.space.items()}, space.name
+        assert 25 <= configs.size.valid <= 400, space.name
+        assert space.operation.problem(space.shape, space.dtype).specs, space.name
 
 
 def test_the_steps_of_a_tune_that_are_timed_are_there():

@@ -1,0 +1,121 @@
+"""Which winners change where kernels run: blocks of five models whose kernels were tuned alone, then in place.
+
+    python -m benchmarks.tuning.in_place_gpu --out benchmarks/results/nvidia-h100-80gb-hbm3/in_place.json
+
+Each step is run once while its kernels tune alone, then `tune_in_place` compares their finalists in it. With `equal`,
+100 decisions are taken about configs of which none is another. `--only` measures a part, and keeps the others that
+the result has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import triton_ops
+from benchmarks.document import headed, save
+from benchmarks.tuning.in_place_models import MODELS, equal
+from triton_ops.device import probe
+from triton_ops.dispatch.decision import forget_decisions
+from triton_ops.records import Record, Timing, store_in
+from triton_ops.space import Config
+
+EQUAL = "equal"
+ROWS, DECISIONS, RIVALS = (512, 8192), 100, 3
+
+
+def tuned(name: str, seconds: float, budget_s: float) -> dict[str, Any]:
+    """The figures of one model."""
+    step, start = MODELS[name](), time.monotonic()
+    tuning = triton_ops.tuning(effort="quick", budget_s=seconds)
+    with triton_ops.on_miss("tune"), tuning, torch.autograd.set_multithreading_enabled(False):
+        step()
+    torch.cuda.synchronize()
+    alone_s = time.monotonic() - start
+    result = triton_ops.tune_in_place(step, budget_s=budget_s, name=name)
+    kernels = [
+        {
+            "kernel": one.kernel.rpartition(":")[2], "problem": one.problem, "launches": one.launches,
+            "share": one.share, "before": str(one.before), "after": str(one.after), "why": "; ".join(one.whys),
+            "gains": {str(config): [gain.centre, gain.low, gain.high] for config, gain in one.gains.items()},
+        }
+        for one in result.kernels
+    ]  # fmt: skip
+    gain = None if result.gain is None else [result.gain.centre, result.gain.low, result.gain.high]
+    return {
+        "model": name, "mode": result.mode, "before_ms": result.before_ms, "gain": gain, "kernels": kernels,
+        "seconds": [alone_s, result.elapsed_s],
+    }  # fmt: skip
+
+
+def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
+    """The decisions about configs that are all the same: how many changes there were, all of them false."""
+    changes, taken, most_s, start = 0, 0, 0.0, time.monotonic()
+    steps = [equal(rows) for rows in ROWS]
+    for seed in range(-(-DECISIONS // RIVALS)):
+        step, call = steps[seed % len(steps)]
+        configs = [Config({**call.space.default_config, "TAG": tag}) for tag in range(RIVALS + 1)]
+        times = {"timing": Timing(0.01, 0.01, 0.01, 1), "default": configs[0], "ties": tuple(configs)}
+        record = Record(key=call.key, winner=configs[0], space=call.space.fingerprint, **times)
+        store_in(folder).put(record)
+        begun = time.monotonic()
+        (one,) = triton_ops.tune_in_place(step, seed=seed).kernels
+        taken, changes = taken + len(one.gains), changes + (one.after != one.before)
+        most_s = max(most_s, time.monotonic() - begun)
+        if time.monotonic() + most_s > end_s:
+            break
+    return {"decisions": taken, "changes": changes, "most_s": most_s, "seconds": time.monotonic() - start}
+
+
+def summary(models: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many problems lost what had won alone, and what the steps have gained."""
+    kernels = [(each, one) for each in models for one in each["kernels"] if one["gains"]]
+    lost = [(each, one) for each, one in kernels if one["after"] != one["before"] and each["gain"]]
+    return {
+        "problems": len(kernels), "lost": len(lost), "steps_faster": sum(bool(each["gain"]) for each in models),
+        "gains": {each["model"]: each["gain"] for each in models},
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=[*MODELS, EQUAL], default=[*MODELS, EQUAL])
+    parser.add_argument("--tune-s", type=float, default=8.0)
+    parser.add_argument("--budget-s", type=float, default=35.0)
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="seconds, after which no decision is taken")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options, end_s = parser.parse_args(), time.monotonic()
+    end_s += options.limit_s
+    before = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
+    models = {each["model"]: each for each in before.get("models", [])}
+    equals = before.get(EQUAL)
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TRITON_OPS_CACHE_DIR"] = folder
+            forget_decisions()
+            if name == EQUAL:
+                equals = decisions_about_equals(folder, end_s)
+                print(equals, flush=True)
+            else:
+                models[name] = tuned(name, options.tune_s, options.budget_s)
+                print(json.dumps(models[name], indent=1), flush=True)
+        if options.out:
+            limits = f"--tune-s {options.tune_s:g} --budget-s {options.budget_s:g}"
+            command = f"python -m benchmarks.tuning.in_place_gpu {limits}"
+            ordered = [models[each] for each in MODELS if each in models]
+            document = headed(command, options.commit, device=probe("cuda").name, models=ordered,
+                              summary=summary(ordered), equal=equals)  # fmt: skip
+            save(options.out, document)
+
+
+if __name__ == "__main__":
+    main()

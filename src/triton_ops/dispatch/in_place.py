@@ -1,0 +1,326 @@
+"""`tune_in_place`: finalists of kernels run where they are launched, and the time of the whole step decides.
+
+A config that wins alone can lose beside its neighbours, with which it shares caches, clocks and power. Every run begins
+in the state in which the step was handed over: tensors that a first run has changed are restored.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_ops import timing
+from triton_ops.backend import Arguments, CandidateError, Layers, Protection
+from triton_ops.base import canonical_json, require
+from triton_ops.device import TorchDevice, Turns, probe
+from triton_ops.dispatch.deciding import meeting
+from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
+from triton_ops.dispatch.ladder import DEFAULT, RACE, capturing, change_sources, deciding_by, on_miss, policy_of
+from triton_ops.evaluation import ReferenceResults
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
+from triton_ops.records import Runs, cache_folder, store_in
+from triton_ops.request import Budget
+from triton_ops.space import Config
+from triton_ops.values import Tolerance
+
+_log = logging.getLogger("triton_ops")
+_FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
+_ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
+_DUEL_S = 3.0
+_SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
+
+
+@dataclass(kw_only=True)
+class StepKernel:
+    """One problem of a kernel in a step, launched with the config `before`, and with `after` from now on.
+
+    `share` is its part of the step's time, by that of a launch alone. `gains` has for each rival by how much the step
+    took longer without it, relative, with its 95 % interval; `whys` has that in words, or why a rival failed.
+    """
+
+    kernel: str
+    problem: str
+    before: Config
+    after: Config
+    whys: list[str]
+    launches: int = 0
+    share: float = 0.0
+    rivals: Sequence[Config] = ()
+    gains: dict[Config, timing.Interval] = field(default_factory=dict)
+    keep: Callable[[str], object] | None = None  # in the record, given the name of the step; None without a record
+
+    @classmethod
+    def of(cls, decision: Decision) -> StepKernel:
+        """The problem of a decision, with its rivals where there is a record of it, and this decides."""
+        key, config, folder = decision.key, decision.found.config, cache_folder(decision.folder)
+        why = decision.found.why
+        one = cls(kernel=decision.kernel, problem=decision.problem, before=config, after=config, whys=[why])
+        record = None if key is None or decision.found.rung in (EXPLICIT, LOCKFILE) else store_in(folder).get(key.id)
+        if record is None:
+            return one
+        run = Runs(Path(folder), record.id).run(record.run)
+        finalists = [config, record.winner, record.default, *(record.ties if run is None else run.finalists)]
+
+        def keep(step: str) -> None:
+            trial = None if run is None else run.trials.get(one.after)
+            store_in(folder).put(record.in_step(step, one.after, trial, f"in the step {step}: {'; '.join(one.whys)}"))
+
+        one.share, one.whys, one.keep = record.timing.median_ms, [], keep
+        one.rivals = list(dict.fromkeys(filter(None, finalists)))[1:_FINALISTS]
+        return one
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """The result of `tune_in_place`; the time of the step as it was, and what it has gained, None for no change."""
+
+    name: str
+    kernels: tuple[StepKernel, ...]
+    mode: str
+    before_ms: float
+    gain: timing.Interval | None
+    elapsed_s: float
+
+
+class _Step:
+    """A callable that runs from the state in which it was handed over, with the configs that it is to take.
+
+    `launched` are the decisions of its first run, each with its launches, and `written` the tensors that it changes.
+    """
+
+    def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+        torch = self.torch = require("torch", "tune_in_place")
+        self._call, self._configs, before = call, dict[str, Config](), self._tensors()
+        self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
+        self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        try:
+            self._saved = Protection(before)
+        except (RuntimeError, MemoryError) as error:
+            why = f"there is no room for copies of the tensors that a step may write: {CandidateError.one_line(error)}"
+            raise DeviceError(why, hint="free memory, or take a smaller step") from error
+        try:
+            result = self()
+            self.launched = [(each, each.count.value) for each in decisions()]
+            self.written = self._saved.narrowed()
+            text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
+            dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
+            self._expected = ReferenceResults.of_own([result, self.written], dtypes, tolerance)
+        finally:
+            self._saved.narrowed()
+            self.restore()
+        known = {id(each) for each in before}
+        left = Protection([each for each in self._tensors() if id(each) not in known])
+        if wrong := self.difference({}) or ("it changes a tensor that it has made" if left.changed() else ""):
+            hint = "run it once before, so that gradients and an optimizer's state are there"
+            raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
+
+    def _tensors(self) -> list[Any]:
+        """Every tensor with memory that Python holds; beside a GPU only small ones of the CPU."""
+        most = {"cuda": math.inf, "cpu": _SMALL if self.torch.cuda.is_initialized() else math.inf}
+        held = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
+        return [t for t in held if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
+
+    def __call__(self) -> Any:
+        """Run once; the result has no gradient graph, which would keep streams of this run."""
+        return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
+
+    def restore(self) -> None:
+        """Give tensors, gradients and random numbers back what they had."""
+        self._saved.restore()
+        for tensor, gradient in self._gradients:
+            tensor.grad = gradient
+        self.torch.set_rng_state(self._random[0])
+        if self._random[1]:
+            self.torch.cuda.set_rng_state_all(self._random[1])
+
+    def difference(self, configs: Mapping[str, Config]) -> str:
+        """The difference of the step's results with some configs, in words; empty for none."""
+        self._take(configs)
+        self.restore()  # samples are left as they end
+        try:
+            return self._expected.fault([self(), self.written])
+        finally:
+            self.restore()
+
+    def _take(self, configs: Mapping[str, Config]) -> bool:
+        """Have launches take these configs; tell whether they took others before."""
+        changes = configs != self._configs
+        if changes:
+            self._configs = dict(configs)
+            change_sources(pins=self._configs)
+        return changes
+
+    def time_on(self, device: str, seed: int) -> None:
+        """Choose the clock: that of graphs, or another one where the step as it is cannot be captured."""
+        for mode in [None] if device == "cpu" else ["graph-warm", "event-warm"]:
+            timers = timing.SharedTimer(probe(device), device, cold=False, mode=mode)
+            self._timer = timers.start(timing.Launch(self))
+            try:
+                self.sampler({})
+                break
+            except (timing.CaptureError, timing.EmptyCaptureError) as error:
+                _log.warning("the step is timed without a graph: %s", error)
+        self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
+
+    def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
+        """A sampler of the step with some configs."""
+
+        def enter() -> None:
+            if self._take(configs):
+                self.restore()
+                self()  # which decides each launch
+            self.restore()
+
+        enter()
+        reset = self.restore if "graph" in self._timer.mode else enter
+        try:
+            return self._timer.prepare(timing.Launch(self, reset), 1)
+        finally:
+            self.restore()
+
+    def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], most_s: float) -> Any:
+        """Tell whether the step is proven faster with some configs than with others, and its gain, relative.
+
+        Raises TargetError if it gives other results than at first.
+        """
+        if wrong := self.difference(after):
+            raise TargetError(wrong)
+        policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
+        first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
+        samples = policy.samples(self.rounds.sample_ms(second.sampler))
+        first.visit_samples = second.visit_samples = twin.visit_samples = samples
+        duel = self.rounds.duel((first, second, twin), policy)
+        return duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
+
+    def compared(self, kernels: Iterable[Any] | None, seconds: float, seed: int) -> Any:
+        """The problems of the step after each has had its turn, its milliseconds before, and its gain, if any."""
+        found = self._found(kernels)
+        kinds = {each.key.device.get("kind") for each, _ in self.launched if each.key is not None}
+        device = "cpu" if kinds == {"cpu"} else "cuda"
+        with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
+            self.time_on(device, seed)
+            end_s, before = time.monotonic() + seconds, {key: one.before for key, one in found.items() if one.keep}
+            now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
+            for one in found.values():
+                one.share *= one.launches / before_ms
+            ordered = dict(sorted(found.items(), key=lambda item: -item[1].share))
+            for key, one in ordered.items():
+                for rival in one.rivals:
+                    self._race(key, one, rival, now, end_s - time.monotonic())
+            if now == before:
+                return tuple(ordered.values()), before_ms, None
+            proven, gain = self.faster(now, before, _DUEL_S)
+        for one in ordered.values():
+            if one.after != one.before and not proven:
+                one.after = one.before
+                one.whys.append(f"what is faster alone is not proven so together: {_words(gain)}")
+        return tuple(ordered.values()), before_ms, gain if proven else None
+
+    def _found(self, kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
+        """The problems by the ids of keys, after a short tune of those without records; some kernels', or all for None.
+
+        Raises TargetError if none can be compared.
+        """
+        one_thread = self.torch.autograd.set_multithreading_enabled(False)  # a policy holds for a thread
+        with one_thread, on_miss(RACE), deciding_by(most=None, packages=False):
+            self()
+        names = {getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each)) for each in kernels or ()}
+        found: dict[str, StepKernel] = {}
+        for each, launches in self.launched:
+            if kernels is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
+                key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
+                found.setdefault(key, StepKernel.of(each)).launches += launches
+        if not any(one.keep for one in found.values()):
+            whys = "; ".join(f"{one.kernel} {one.problem}: {one.whys[0]}" for one in found.values())
+            reasons = whys or "it launches none"
+            raise TargetError(f"no kernel of the step can be compared: {reasons}", hint="torch.compile hides launches")
+        return found
+
+    def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
+        """Take a rival in the place of what the step has now, if it makes the step faster."""
+        proven, why = False, "is not reached: the budget left no time"
+        try:
+            if left_s > 0:
+                proven, gain = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
+                one.gains[rival] = gain
+                why = f"is {'' if proven else 'not proven '}faster in the step: {_words(gain)}"
+        except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
+            why = f"is not taken: {CandidateError.one_line(error)}"
+        one.whys.append(f"({rival}) {why}")
+        if proven:
+            now[key] = one.after = rival
+
+
+def _words(gain: timing.Interval) -> str:
+    return "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
+
+
+def tune_in_place(
+    step: Callable[[], Any],
+    kernels: Iterable[Any] | None = None,
+    budget_s: float = 60.0,
+    *,
+    name: str | None = None,
+    tolerance: float | Tolerance | None = None,
+    seed: int = 0,
+) -> StepResult:
+    """Choose the configs with which a whole step is the fastest, among the finalists of its kernels' own tunes.
+
+    The step runs once as it is, which shows the problems of decorated and shipped kernels, operations and choosers that
+    it launches. A problem without a record of this machine gets a short tune, as by `on_miss("race")`. Then, the
+    largest share of the step's time first, the step runs by turns with what a problem has and with a rival: the winner
+    of its own tune, the default, the next of the finalists. A rival is taken if the step is proven faster with it, by
+    more than 0.2 % of its time; at the end all of them together must be so. The results of each step, and what it
+    writes, must be those of the step as it was. What was chosen is kept in the problems' records with the step's name,
+    which `why` names.
+
+    Args:
+        step: Called without arguments: a forward pass, or a whole training step. Run it once before, so that what it
+            makes only once is there.
+        kernels: What is to be chosen: decorated kernels, operations, or names; None takes all.
+        budget_s: Seconds after which no rival runs any more; short tunes before do not count.
+        name: The name of the step; None takes that of the callable.
+        tolerance: As for `tune`; None is the rule, with twice the rounding allowed.
+        seed: Seed of the orders in which steps run.
+
+    Returns:
+        The times of the step, and for each problem its share, the configs before and after, each rival's gain, and why.
+
+    Raises:
+        KernelTypeError: `step` cannot be called.
+        TargetError: The step launches none of the kernels, gives nothing to compare, or does not do the same again from
+            the same state.
+        DeviceError: There is no room for copies of the tensors that the step might write.
+        SettingsError: `budget_s` is out of range, or nothing can be tuned here, as while a lockfile is replayed.
+
+    Cost: for the first runs a copy of every tensor in the process; then, for each problem without a record, about a
+    second, and for each rival up to 3 s, in which the step runs hundreds of times, in the memory of three graphs of it.
+    Steps of other threads meanwhile take the configs that run. Launches inside of `torch.compile` are not seen.
+    """
+    start, seconds = time.monotonic(), Budget(seconds=budget_s).seconds or 0.0
+    if not callable(step):
+        raise KernelTypeError(f"the step is {step!r}, which cannot be called", hint="write lambda: model(x)")
+    with on_miss(RACE):
+        if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
+            reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
+            raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
+    with deciding_by(most=DEFAULT, pins={}):
+        state = _Step(step, tolerance)
+        try:
+            found, before_ms, gain = state.compared(kernels, seconds, seed)
+        finally:
+            state.restore()
+    label = name or str(getattr(step, "__qualname__", type(step).__qualname__))
+    for one in found:
+        if one.keep is not None:
+            one.keep(label)
+    mode, elapsed_s = state.rounds.timer.mode, time.monotonic() - start
+    return StepResult(name=label, kernels=found, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)
