@@ -160,9 +160,8 @@ class Model:
             layer = f"experts{' with the shared one' * more}{', second product' * down}"
             facts = {"E": count + more, "N": width, **weights, **({"down": down} if engine == "sglang" else {})}
             if count and width:
-                columns = (
-                    width if self._values.get("mlp_hidden_act") == "relu2" else 2 * width
-                )  # without a gate, or with
+                gates = 0 if self._values.get("mlp_hidden_act") == "relu2" else 1
+                columns = (1 + gates) * width
                 extents = {"K": hidden, "columns": columns, "top_k": top_k + more}
                 yield EngineProblem(form=f"{engine}-moe", layer=layer, facts=facts, extents=extents)
 

@@ -6,7 +6,7 @@
 | `TRITON_OPS_SHARED_DIRS` | further folders of records, only read, in order, `:` between them (Windows: `;`) | none |
 | `TRITON_OPS_LOCK_DIR`  | folder of the locks by which measurements take turns | `/tmp/triton-ops-UID`             |
 | `TRITON_OPS_EFFORT`    | effort of a tune that names none: expected, race, quick, full, exhaustive | quick       |
-| `TRITON_OPS_ON_MISS`   | what a launch without a winner does: tune, race, expected, default, error, queue | `tune` |
+| `TRITON_OPS_ON_MISS`   | tune, race, expected, background, default, error or queue, without a winner | `tune` |
 | `TRITON_OPS_LOCKFILE`  | the lockfile whose configs launches use             | none                              |
 | `TRITON_OPS_REPLAY`    | a lockfile from which alone launches take configs; nothing tunes | not set              |
 | `TRITON_OPS_REPORT`    | a file for what the process launched, written at its end; `1` is stderr | not told  |
@@ -60,7 +60,7 @@ _NAMES = (
     "PROGRESS", "FAMILY",
 )  # fmt: skip
 _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
-ON_MISS = ("tune", "race", "expected", "default", "error", "queue")
+ON_MISS = ("tune", "race", "expected", "background", "default", "error", "queue")
 RANKS = ("agree", "off")
 EFFORTS = ("expected", "race", "quick", "full", "exhaustive")
 HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."

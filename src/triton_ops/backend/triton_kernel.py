@@ -30,33 +30,52 @@ from triton_ops.values import Resources
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
 
 
+def hook_of(configs: Sequence[Any]) -> Hook | None:
+    """The hook of the configs, each with its own if they differ; None if no config has one."""
+    hooks = [(config, config.pre_hook) for config in configs if is_triton_config(config) and config.pre_hook]
+    if not hooks:
+        return None
+    first = hooks[0][1]
+    if len(hooks) == len(configs) and all(hook is first for _, hook in hooks):
+        hook: Hook = first
+        return hook
+    return HookByConfig(tuple((Config(TritonKernel.values_of(config)), hook) for config, hook in hooks))
+
+
 @dataclass(frozen=True)
 class HookByConfig:
-    """Calls the hook of the config that has the values it is called with, if there is one, and then the kernel's own.
+    """Calls the hook of the config that has the values it is called with; none if there is no such config.
 
     A launch option that no config sets does not appear in a space, nor in the values.
     """
 
     hooks: Sequence[tuple[Config, Hook]]
-    own: Hook | None = None
-
-    @classmethod
-    def of(cls, configs: Sequence[Any], own: Hook | None) -> Hook | None:
-        """The hook of the configs, with the kernel's own if it has another one; None if there is none."""
-        hooks = [(config, config.pre_hook) for config in configs if is_triton_config(config) and config.pre_hook]
-        each = {id(hook): hook for _, hook in hooks} | ({} if own is None else {id(own): own})
-        if not hooks or (len(hooks) == len(configs) and len(each) == 1):
-            return next(iter(each.values()), None)
-        return cls(tuple((Config(TritonKernel.values_of(config)), hook) for config, hook in hooks), own)
 
     def __call__(self, values: dict[str, Any]) -> None:
-        """Call the hooks with these arguments and values by name."""
+        """Call the hook of the config that these arguments and values belong to."""
         for config, hook in self.hooks:
             if all(values[name] == value for name, value in config.items() if name in values):
                 hook(values)
-                break
-        if self.own is not None:
-            self.own(values)
+                return
+
+
+def both_hooks(first: Hook | None, second: Hook | None) -> Hook | None:
+    """One hook that calls both, each once, or the one that there is."""
+    if first is None or second is None or first is second:
+        return first or second
+    return HooksInOrder((first, second))
+
+
+@dataclass(frozen=True)
+class HooksInOrder:
+    """Calls several hooks, one after the other."""
+
+    hooks: tuple[Hook, ...]
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call each with the arguments and values by name."""
+        for hook in self.hooks:
+            hook(values)
 
 
 def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
@@ -292,7 +311,7 @@ class TritonKernel(CompiledByTriton):
         As in Triton, a config's hook is called before the kernel's own.
         """
         all_configs = list(configs)
-        hook = HookByConfig.of(all_configs, self.pre_hook)
+        hook = both_hooks(hook_of(all_configs), self.pre_hook)
         overrides = {str(one[OVERRIDE]) for one in map(TritonKernel.values_of, all_configs) if one.get(OVERRIDE)}
         return replace(self, pre_hook=hook, overrides=tuple(sorted(overrides)))
 

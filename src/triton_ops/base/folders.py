@@ -203,20 +203,29 @@ SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold witho
 
 
 _descriptors: set[int] = set()  # of the locks that this process holds, or waits for
+_turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
+"""The queue of this process's threads for each lock: who looks again and again comes after all who ask at once."""
 
 
-def _take(descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> None:
-    """Wait until the lock of an open file or folder is this process's; TimeoutError if it took too long."""
-    if wait_s is None and may_be_anyones(os.fstat(descriptor)):
+def _take(turn: threading.Lock, file: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> None:
+    """Wait until the lock of an open file or folder is this thread's; TimeoutError if it took too long."""
+    if wait_s is None and may_be_anyones(os.fstat(file)):
         wait_s = SHARED_WAIT_S
-    start_s: float | None = None
-    while not _try(descriptor):
-        if start_s is None:
-            start_s = time.monotonic()
-            waiting()
-        if wait_s is not None and time.monotonic() - start_s >= wait_s:
-            raise TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {wait_s:g} s")
-        time.sleep(poll_s)
+    has_turn = turn.acquire(blocking=False)
+    try:
+        if has_turn and _try(file):
+            return
+        start_s = time.monotonic()
+        waiting()
+        has_turn = has_turn or turn.acquire(timeout=-1 if wait_s is None else wait_s)
+        while not (has_turn and _try(file)):
+            if wait_s is not None and time.monotonic() - start_s >= wait_s:
+                raise TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {wait_s:g} s")
+            time.sleep(poll_s)
+    except BaseException:
+        if has_turn:
+            turn.release()
+        raise
 
 
 def _try(descriptor: int) -> bool:
@@ -252,6 +261,7 @@ def _release(descriptor: int) -> None:
 
 def _let_go_in_child() -> None:
     """Close the locks of the parent in a forked child: they stay the parent's, and its threads do not exist here."""
+    _turns.clear()
     while _descriptors:
         os.close(_descriptors.pop())
 
@@ -390,8 +400,9 @@ class Folder:
         try:
             descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
             _descriptors.add(descriptor)
+            turn = _turns.setdefault(str(path), threading.Lock())
             try:
-                _take(descriptor, wait_s, poll_s, waiting)
+                _take(turn, descriptor, wait_s, poll_s, waiting)
             except BaseException:
                 _release(descriptor)
                 raise
@@ -404,3 +415,4 @@ class Folder:
             yield True
         finally:
             _release(descriptor)
+            turn.release()

@@ -164,19 +164,13 @@ def _fp8_gemm(torch: Any, values: Mapping[str, Any]) -> Rival:
     """`torch._scaled_mm` with the same accumulation; for scales by block the product of restored bfloat16."""
     dtype, fast = values["c"].dtype, bool(values["FAST"])
     if values["BLOCKED"]:
-        a, b = (_restored(torch, values[name], values[f"{name}_scale"]) for name in ("a", "b"))
+        pairs = ((values[name], values[f"{name}_scale"]) for name in ("a", "b"))
+        a, b = (FP8Format.restored(codes, scale, torch.float32).to(torch.bfloat16) for codes, scale in pairs)
         return lambda **_rest: (a @ b).to(dtype)
     scales = [_turned_over(values[name]) for name in ("a_scale", "b_scale")]
     if {scale.ndim for scale in scales} == {2}:  # by row: torch asks for bfloat16
         dtype = torch.bfloat16
     return lambda a, b, **_rest: torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=fast)
-
-
-def _restored(torch: Any, codes: Any, scale: Any) -> Any:
-    for axis, extent in enumerate(codes.shape):
-        if scale.shape[axis] not in (1, extent):
-            scale = scale.repeat_interleave(FP8Format.block, axis).narrow(axis, 0, extent)
-    return (codes.float() / scale).to(torch.bfloat16)
 
 
 def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
@@ -196,20 +190,6 @@ def _gated_mlp_gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
     g, d = gate.float(), grad.float()
     s = g.sigmoid()
     return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
-
-
-def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
-    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_rest: Any) -> Any:
-        wide, half = x.float(), HEAD_DIM // 2
-        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-        first, second = grad.float().unflatten(-1, (-1, 2, half)).unbind(-2)
-        c, s = (table.reshape(-1, 1, HEAD_DIM)[..., :half].float() for table in (cos, sin))
-        g = torch.cat([first * c + second * s, second * c - first * s], -1).reshape(x.shape)
-        n, h = wide * scale, g * weight.float()
-        dx = (h - n * (h * n).mean(-1, keepdim=True)) * scale
-        return dx.to(x.dtype), (g * n).sum((0, 1)).to(weight.dtype)
-
-    return gradients
 
 
 def _plain_quantize(torch: Any) -> Rival:
@@ -238,7 +218,7 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     ),
     "layer_norm_backward": lambda _torch: load("layer_norm_backward").reference,
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
-    "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
+    "rmsnorm_rope_backward": lambda _torch: load("rmsnorm_rope_backward").reference,
     "gated_mlp": lambda _torch: plain_gated_mlp,
     "gated_mlp_backward": lambda _torch: _gated_mlp_gradients,
     "fp8_quantize": _plain_quantize,

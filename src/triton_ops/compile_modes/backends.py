@@ -231,10 +231,6 @@ def _cutlass(site: Site) -> tuple[bool, str]:
     )  # fmt: skip
 
 
-def _nvgemm(site: Site) -> tuple[bool, str]:
-    return _first_no(_of_vendor(site, "NVIDIA"), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
-
-
 def _ck(site: Site) -> tuple[bool, str]:
     of_amd = _of_vendor(site, "AMD")
     if not of_amd[0]:
@@ -246,7 +242,10 @@ def _ck(site: Site) -> tuple[bool, str]:
 
 _PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
     "mm": {
-        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CK": _ck, "CKTILE": _ck,
+        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "CK": _ck, "CKTILE": _ck,
+        "NVGEMM": lambda site: _first_no(
+            _of_vendor(site, "NVIDIA"), _nonzero(site), _package("cutlass"), _package("cutlass_api")
+        ),
         "CUTEDSL": lambda _: (False, _GROUPED_ONLY),
     },
     "conv": {"ATEN": _aten, "TRITON": _triton, "CK": _ck},

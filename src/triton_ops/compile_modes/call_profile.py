@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops import settings
 from triton_ops.base import require
-from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
+from triton_ops.compile_modes.model_workload import ModelRunner, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing import HostTimer, Launch
@@ -146,7 +146,8 @@ def advise(
     checked_loss(loss)
     if strange := [word for word in tried if word not in WAYS]:
         raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
-    workload = checked_workload(model, inputs)
+    check_factory(model, inputs)
+    workload = workload_by(model) if inputs is None else workload_of(model, inputs)
     torch: Any = require("torch", "profiling a model")
     step = ModelRunner(workload, workload.model, training=training, loss=loss)
     with torch.set_grad_enabled(training), TorchDevice(workload.device_name).current():

@@ -102,12 +102,6 @@ def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     return workload_of(*pair)
 
 
-def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
-    """The workload of a model and its inputs, or of a factory, made in this process."""
-    check_factory(model, inputs)
-    return workload_by(model) if inputs is None else workload_of(model, inputs)
-
-
 def check_factory(model: Any, inputs: Any) -> None:
     """Raise a `SettingsError` where there are no inputs, and the model is no factory."""
     if inputs is None and (not callable(model) or hasattr(model, "named_parameters")):

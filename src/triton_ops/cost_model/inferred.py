@@ -246,7 +246,7 @@ class _LaunchFacts:
 
     def __init__(self, launch: LaunchWork) -> None:
         self.launch = launch
-        self._dram: dict[tuple[int, int], float] = {}
+        self._dram: dict[tuple[int, float], float] = {}
 
     why_not = cached_property(lambda self: why_silent(self.launch))
     flops = cached_property(lambda self: flops_of(self.launch))
@@ -256,7 +256,7 @@ class _LaunchFacts:
 
     def dram_bytes(self, machine: Machine, at_once: int) -> float:
         """Bytes that DRAM delivers for one program, in a wave of `at_once` programs."""
-        key = (at_once, machine.l2_bytes)
+        key = (at_once, machine.l2_kept_bytes)
         if key not in self._dram:
             self._dram[key] = dram_bytes(self.launch, self.step.loads, machine, at_once)
         return self._dram[key]

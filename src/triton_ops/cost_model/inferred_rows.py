@@ -40,13 +40,13 @@ def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at
     """Bytes that DRAM delivers for one program, in a wave of `at_once` programs.
 
     What programs of a wave share is read once. What an earlier wave has read is found in L2 as far as L2 holds all that
-    is read; only half of L2 counts, because each of the chip's two halves keeps its own copy of a line.
+    is read; only half of L2 counts where each of the chip's two halves keeps its own copy of a line.
     """
     resident = min(at_once, launch.programs)
     waves = launch.programs / resident
     wave = sum(different(access, launch, resident) * own_bytes(access) for access in loads)
     bounded = _once(launch, loads)
-    in_l2 = min(1.0, machine.l2_bytes / 2 / max(bounded, 1.0))
+    in_l2 = min(1.0, machine.l2_kept_bytes / max(bounded, 1.0))
     return (bounded + max(0.0, wave * waves - bounded) * (1 - in_l2)) / launch.programs
 
 

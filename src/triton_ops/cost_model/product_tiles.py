@@ -205,9 +205,10 @@ def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
 def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, warps: int) -> float:
     """Bytes that the matrix units read from shared memory for a tile of `rows` by `columns` and a `step_bytes` step."""
     if warp_groups(machine, rows, warps):
-        # The four warps together read the 64 rows of A and the columns of B of each instruction once.
+        # The four warps together read the rows of A and the columns of B of each instruction once.
         width = min(max(columns // warps_across(machine, rows, columns, warps), 8), _WIDEST)
-        return rows / _GROUP_ROWS * (columns / width) * (_GROUP_ROWS + width) * step_bytes
+        group = min(rows, machine.group_rows)
+        return rows / group * (columns / width) * (group + width) * step_bytes
     along_rows, along_columns = warp_grid(rows, columns, warps)
     return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
 
@@ -295,7 +296,7 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     """Bytes of A and B that DRAM delivers for the whole loop of one block, in a wave of `at_once` blocks.
 
     Data that blocks of a wave share is read once. Data of an earlier wave is found in L2 as far as L2 holds A and B;
-    only half of L2 counts, because each of the chip's two halves keeps its own copy of a line (Hopper and A100).
+    only half of L2 counts where each of the chip's two halves keeps its own copy of a line (Hopper and A100).
     """
     item = block.item_bytes
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
@@ -307,7 +308,7 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item
     least = (tiles.rows + tiles.columns) * tiles.inner * item
     waves = blocks / resident
-    in_l2 = min(1.0, machine.l2_bytes / 2 / least)
+    in_l2 = min(1.0, machine.l2_kept_bytes / least)
     return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)
 
 

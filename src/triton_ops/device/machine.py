@@ -1,7 +1,8 @@
 """The model's figures of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
 
 Every figure names its source; docs/concepts/model.md has all figures in a table. A device of an architecture without a
-row here has no machine, and the model makes no forecast for such a device.
+row here has no machine, and the model makes no forecast for such a device. A device without recordings is unseen: its
+figures are public ones, the costs that no datasheet has are those fitted on an H200, and forecasts say so.
 
 The roofline of a kernel on a device says which of two limits it meets, and how near to it a time is. A kernel does
 operations and moves bytes. With fewer operations per byte than the ridge has, the memory limits it; with more, the
@@ -141,10 +142,11 @@ class Machine:
         sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
         wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory
             themselves.
+        unseen: In words, that no recording of the device stands behind its figures; empty if one does.
     """
 
     units: int
-    clock_ghz: float  # highest clock
+    clock_ghz: float  # highest clock; in a row of 0 that of the device's float32 rate
     mma_flops_per_cycle: dict[str, float] = field(hash=False)
     peak_dram_gbps: float = 0.0  # memory bandwidth by datasheet, which no kernel exceeds
     dram_gbps: float = 0.0  # memory bandwidth that a copy reaches
@@ -152,7 +154,9 @@ class Machine:
     l2_bytes: int
     launch_us: float = 3.5  # time of an empty kernel between two events
     sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    l2_copies: int = 2  # of each line in L2, one in each half of the chip
     wgmma: bool = False
+    group_rows: int = 64  # rows of A that an instruction of a warp group reads with its columns of B
     mma_sync_share: float = 1.0  # share of the matrix rate that warp instructions reach
     shared_bytes_per_cycle: float = 128.0  # rate of the shared memory of one multiprocessor
     port_bytes_per_cycle: float = 64.0  # rate from L2 to one multiprocessor
@@ -160,6 +164,12 @@ class Machine:
     threads_per_block: int = 1024
     limits: UnitLimits = LIMITS["sm_90"]
     costs: Costs = Costs()
+    unseen: str = ""
+
+    @property
+    def l2_kept_bytes(self) -> float:
+        """The bytes of different lines that L2 holds."""
+        return self.l2_bytes / self.l2_copies
 
     def mma_tflops(self, dtype: str) -> float:
         """The device's peak matrix rate at its highest clock, 10^12 per second; 0 for a dtype without a matrix unit."""
@@ -179,25 +189,38 @@ class Machine:
         """The machine of a device; `DeviceError` if there is none, as of `of`."""
         if (machine := cls.of(spec, calibration)) is not None:
             return machine
-        raise DeviceError(
-            f"the model does not know the architecture {spec.arch} of {spec.name}",
-            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
-        )
+        hint = "name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'"
+        raise DeviceError(cls.why_unknown(spec), hint=hint)
+
+    @staticmethod
+    def why_unknown(spec: DeviceSpec) -> str:
+        """The reason why a device has no machine."""
+        if spec.arch in _BY_ARCH:
+            return f"the model does not know the rates of {spec.name}, which has no datasheet here"
+        terms = (why for start, why in _NO_TERMS.items() if spec.arch.startswith(start))
+        why = next(terms, "it has no row in the table of architectures")
+        return f"the model does not know the architecture {spec.arch} of {spec.name}: {why}"
 
     @staticmethod
     def of(spec: DeviceSpec | None, calibration: Calibration | None = None) -> Machine | None:
-        """The machine of a device; None without one, for an architecture that has no row here, or without a bandwidth.
+        """The machine of a device; None without one, for an architecture that has no row here, or without its rates.
 
         A calibrated rate that is far from the expected one is not used.
         """
         base = None if spec is None else _BY_ARCH.get(spec.arch)
         if spec is None or base is None or spec.bandwidth_gbps is None:
             return None
+        clock_ghz = base.clock_ghz or spec.tflops.get("float32", 0.0) * 1e3 / (_FLOPS_PER_CYCLE * spec.units)
+        if not clock_ghz:
+            return None
         expected = replace(
-            base, units=spec.units, peak_dram_gbps=spec.bandwidth_gbps, dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
-            l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz, l2_bytes=spec.l2_bytes or base.l2_bytes,
+            base, units=spec.units, clock_ghz=clock_ghz, peak_dram_gbps=spec.bandwidth_gbps,
+            mma_flops_per_cycle=base.mma_flops_per_cycle or _mma_flops_per_cycle(spec, clock_ghz),
+            dram_gbps=spec.bandwidth_gbps * _COPY_SHARE, l2_bytes=spec.l2_bytes or base.l2_bytes,
+            l2_gbps=max(_L2_BYTES_PER_CYCLE * spec.units * clock_ghz, spec.bandwidth_gbps),
             shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
             limits=spec.limits or base.limits,
+            unseen="" if spec.name in _RECORDED else _UNSEEN,
         )  # fmt: skip
         return expected if calibration is None else _with_calibration(expected, calibration)
 
@@ -207,7 +230,12 @@ machine_of = Machine.of
 
 
 _COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
-_L2_BYTES_PER_CYCLE = 18.4  # per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5
+# Per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5. GB202 has 17.8: 8.7 TB/s of 188
+# at 2.6 GHz (Chips and Cheese, "Blackwell: Nvidia's Massive GPU"). All that memory delivers passes through L2.
+_L2_BYTES_PER_CYCLE = 18.4
+_FLOPS_PER_CYCLE = 256  # float32 of one multiprocessor: 128 lanes, CUDA C++ Programming Guide, 8.6, 8.9 and 12.0
+_UNSEEN = "unseen: no recording of this device stands behind its figures"
+_RECORDED = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")  # benchmarks/recordings and its folder `fresh`
 
 _HOPPER = Machine(
     units=132,
@@ -232,7 +260,49 @@ _AMPERE = Machine(
     limits=LIMITS["sm_80"],
 )
 
-_BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
+# GA10x, AD10x and GB20x: a device's rates and boost clock are those of its datasheet. L1 is half of sm_90's 256 KB
+# (GA102, Ada and RTX Blackwell whitepapers), and L2 keeps one copy of a line (monolithic, unlike Hopper's: RTX 5080 in
+# arXiv:2507.10789; the whitepapers name no halves). Products are warp instructions as on sm_80 (Triton 3.6.0).
+_RTX = Machine(
+    units=84,
+    clock_ghz=0.0,
+    mma_flops_per_cycle={},
+    l2_bytes=6 << 20,
+    l2_copies=1,
+    shared_bytes_per_block=101_376,
+    limits=LIMITS["sm_86"],
+    costs=Costs(l1_bytes=135e3),
+)
+
+_BLACKWELL = Machine(
+    units=148,
+    clock_ghz=1.86,  # at which 2,250 TFLOP/s by 148 multiprocessors are 8,192 per cycle (technical brief, HGX B200)
+    mma_flops_per_cycle={},
+    l2_bytes=126 << 20,
+    wgmma=True,  # tcgen05 as instructions of warp groups; that sums are in tensor memory has no term
+    group_rows=128,  # PTX ISA, tcgen05.mma without a second multiprocessor
+    mma_sync_share=0.31,  # assumed: as many per cycle as on sm_90, of twice the rate
+    limits=LIMITS["sm_100"],
+)
+
+_BY_ARCH = {
+    "sm_80": _AMPERE, "sm_86": _RTX, "sm_89": _RTX, "sm_90": _HOPPER, "sm_100": _BLACKWELL, "sm_120": _RTX,
+}  # fmt: skip
+
+_NO_TERMS = {
+    "sm_7": "its terms begin with the asynchronous copies and the products of sm_80",
+    "gfx": "its terms are of NVIDIA's warps, copies and products, not of wavefronts, LDS, MFMA and an L2 for each die",
+}
+"""By the beginning of an architecture's name, why the terms of the model don't hold for it."""
+
+
+def _mma_flops_per_cycle(spec: DeviceSpec, clock_ghz: float) -> dict[str, float]:
+    """Matrix rates of one multiprocessor by datasheet; Triton widens float8_e5m2 where it has no rate."""
+    named = {dtype: "tfloat32" if dtype == "float32" else dtype for dtype in _HOPPER.mma_flops_per_cycle}
+    if "float8_e5m2" not in spec.tflops:
+        named["float8_e5m2"] = "float16"
+    scale = 1e3 / (spec.units * clock_ghz)
+    return {dtype: spec.tflops[name] * scale for dtype, name in named.items() if name in spec.tflops}
 
 
 def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:

@@ -14,11 +14,12 @@ name, what the config brings, `grid`, `warmup` and what came before it, and runs
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, KernelSource, Layers, Protection, ReadSpace
@@ -288,6 +289,14 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
 
 
 _MOST_NOTED = 256  # configs of a space: more would make the list of misses, records and lockfiles long
+
+
+def example_of(value: Any, most_bytes: float = math.inf) -> Any:
+    """The spec of a tensor, with the numbers of one of whole numbers that is no larger; any other argument as it is."""
+    if not Arguments.is_tensor(value):
+        return value
+    spec, drawn = TensorSpec.of(value), value.is_meta or value.is_floating_point() or value.is_complex()
+    return spec if drawn or spec.nbytes > most_bytes else replace(spec, fill=value.detach().to("cpu", copy=True))
 
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:

@@ -13,10 +13,7 @@ import json
 import logging
 import os
 import sys
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -37,11 +34,14 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
+from triton_ops.dispatch.comparing import TURN_S, measured
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
+    BACKGROUND,
     DEFAULT,
     ERROR,
     EXPECTED,
+    MAY_MEASURE,
     MEASURING,
     QUEUE,
     RACE,
@@ -155,7 +155,6 @@ def _read(text: bytes) -> Found | str:
         return f"what another process decided cannot be read: {error}"
 
 
-_WAIT_S = 30.0  # for another process of the job that looks a winner up
 _UNLISTED_S = 15.0  # for a tune of a kernel without a list that a launch waits for
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
@@ -396,7 +395,7 @@ def decide(call: KernelCall) -> Decision:
                 policy=asked,
                 within=within(),
             ),
-            _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
+            TURN_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
         raise
@@ -461,37 +460,13 @@ def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] 
     )  # fmt: skip
 
 
-_tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tuning.clear)  # whoever holds one is not there
-
-
-@contextmanager
-def _alone_on(device: str) -> Iterator[None]:
-    """Wait for a tune of another thread on this device, whose worker then serves; not long: it may wait for this one.
-
-    Two at a time would need two workers, which take seconds to start, and would wait for each other's turns.
-    """
-    lock = _tuning[device]
-    is_held = lock.acquire(timeout=_WAIT_S)
-    try:
-        yield
-    finally:
-        if is_held:
-            lock.release()
-
-
 def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
     if policy == ERROR:
         raise decision.error
     why = _why(call, policy)
-    if policy in MEASURING and decision.missed and decision.key is not None:
+    if policy in MAY_MEASURE and decision.missed and decision.key is not None:
         try:
-            with _alone_on(call.device):
-                result = call.tuned()
-            if call.tuned_as is not None:
-                call.tuned_as(result)
-            return decision.tuned(result)
+            answer = measured(call, decision.because(why, policy), policy, in_job=meeting() is not None)
         except TritonKernelError as error:
             why = _first_line(error)
             if policy == TUNE and isinstance(error, DeviceError):
@@ -500,6 +475,8 @@ def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
                 return _undescribed(call, error, policy)
             if policy == TUNE:
                 return _told(call, decision.because(f"tuning failed: {why}", policy))
+        else:
+            return _told(call, answer) if answer.missed else answer
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
@@ -545,11 +522,11 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
 def _policies(call: KernelCall) -> tuple[KernelCall, str, str]:
     """A call, the policy that is asked for, and the one that can be followed now.
 
-    A race is a tune of little effort, and an expectation a comparison of still less.
+    A race is a tune of little effort, and an expectation a comparison of still less, in the background too.
     """
     asked = policy_of(call.options.on_miss, TUNE)
-    if asked in (RACE, EXPECTED):
-        call = replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=asked)))
+    if effort := {RACE: RACE, EXPECTED: EXPECTED, BACKGROUND: EXPECTED}.get(asked):
+        call = replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=effort)))
     asked = TUNE if asked == RACE else asked
     return call, asked, asked if _possible(asked, call) else DEFAULT
 
@@ -560,9 +537,9 @@ def _possible(policy: str, call: KernelCall) -> bool:
     A request is the decorator's `on_miss`, that of a `with on_miss`, or the environment's, and no policy that stands
     where there is none of these.
     """
-    if policy not in MEASURING or capturing():
-        return policy not in MEASURING
-    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MEASURING
+    if policy not in MAY_MEASURE or capturing():
+        return policy not in MAY_MEASURE
+    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) in MAY_MEASURE
 
 
 def _why(call: KernelCall, policy: str) -> str:
@@ -575,6 +552,8 @@ def _why(call: KernelCall, policy: str) -> str:
             'an interpreted kernel is tuned only where that is asked for, by on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
         return f"no winner is known for this problem, and {MissingDependencyError.of_extra('tune', 'a tune') or asked}"
+    if policy == BACKGROUND:
+        return "no winner is known for this problem, which a model looks at in the background"
     return f"no winner is known for this problem, and on_miss is {policy}"
 
 

@@ -104,6 +104,7 @@ class Decision:
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
         config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
         count: Counts the launches.
+        now: What gives `within` for as long as a launch is decided alike.
         kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
         values: What a `triton.Config` held when the decision was taken; None for other configs.
     """
@@ -119,6 +120,7 @@ class Decision:
     within: str | None = None
     config: Any = None
     count: LaunchCount = field(default_factory=LaunchCount)
+    now: Callable[[], Any] = WITHIN.get
     kept: bool = True
     values: dict[str, Any] | None = field(init=False, default=None)
 
@@ -155,12 +157,12 @@ class Decision:
     @property
     def ask(self) -> Callable[[], str | None] | None:
         """The function that gives `within` while a launch is decided alike; None if it always is, as for a winner."""
-        return within if self.policy is not None else None
+        return self.now if self.policy is not None else None
 
     @property
     def holds(self) -> bool:
         """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
-        return self.ask is None or self.within == within()
+        return self.ask is None or self.ask() == self.within
 
     @staticmethod
     def origin_of(rung: str) -> str:

@@ -264,8 +264,8 @@ def autotune(
         contents: As for `tune`; a record that was not compared over them does not spare a tune.
         effort: As for `tune`.
         budget_s: As for `tune`.
-        on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `default`, `error` or `queue`.
-            None takes `TRITON_OPS_ON_MISS`, else `tune`. `with triton_ops.on_miss(...)` comes before both.
+        on_miss: What a launch without a known winner does: `tune`, `race`, `expected`, `background`, `default`,
+            `error` or `queue`. None takes `TRITON_OPS_ON_MISS`, else `tune`. `with triton_ops.on_miss(...)` is first.
         buckets: Rules by which values of key arguments share one winner, such as `{"n": "pow2"}`.
         cache_dir: Folder of records; None as for `tune`.
         isolate: As for `tune`.

@@ -109,15 +109,24 @@ def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> fl
     strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
     if not (strict or near):
         return None
-    mine, theirs = ({name: it for name, it in each.problem.items() if name not in loose} for each in (key, other))
+    mine, theirs = ({name: _ends(it) for name, it in one.problem.items() if name not in loose} for one in (key, other))
     extents, others = Mapper.extents_of(mine), Mapper.extents_of(theirs)
-    # A range is equal or not, 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
+    # 0 and 1 stand for themselves; equal pairs count once: M is also an extent of two tensors.
     pairs = {name: (it, others[name]) for name, it in extents.items() if type(it) is type(others.get(name)) is int}
     alike = {name: pair for name, pair in pairs.items() if pair[0] == pair[1] or (near and min(pair) > 1)}
     if canonical_json(Mapper.rest_of(mine, alike)) != canonical_json(Mapper.rest_of(theirs, alike)):
         return None
     total = sum((abs(math.log2(a / b)) for a, b in {*alike.values()} if a != b), 0.0 if strict else _OTHER_VERSIONS)
     return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
+
+
+def _ends(argument: Any) -> Any:
+    """An argument with both ends of each range, of a bucket, as extents."""
+    if not isinstance(argument, Mapping):
+        return argument
+    extents = argument.get("shape", [argument.get("range", [])])
+    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
 _SHOWN = 4
@@ -445,20 +454,20 @@ def _environments() -> _InUse:
     return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
 
 
-_TUNER = "triton_ops.tuner"
+TUNER = "triton_ops.tuner"
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
     kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
-    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **{**kwargs, **kept})
+    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **kept})
     return result
 
 
 def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
     """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
     kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
-    tune = importlib.import_module(_TUNER).RequestedTune(request=request, options=kept, **place)
+    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=kept, **place)
     result: TuningResult = tune.result()
     return result
 
@@ -473,8 +482,9 @@ def _keeps(cache_dir: str | Path | None) -> bool:
     return True
 
 
-TUNE, RACE, EXPECTED, DEFAULT, ERROR, QUEUE = settings.ON_MISS
-MEASURING = (TUNE, RACE, EXPECTED)
+TUNE, RACE, EXPECTED, BACKGROUND, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+MEASURING = (TUNE, RACE, EXPECTED)  # in a launch
+MAY_MEASURE = (*MEASURING, BACKGROUND)
 
 
 @contextmanager
@@ -486,7 +496,8 @@ def on_miss(policy: str) -> Iterator[None]:
     Args:
         policy: `tune` finds the winner first, `race` compares a few configs that a model expects to be fast with the
             default, which takes about a second, `expected` compares the one that it expects to be the fastest where it
-            is sure of a gain, and does as `queue` elsewhere, `default` runs the kernel's default config, `error` raises
+            is sure of a gain, and does as `queue` elsewhere, `background` does the same for decorated kernels while
+            their launches run the default, `default` runs the kernel's default config, `error` raises
             `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
 
     Raises:
@@ -507,7 +518,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     does `tune` where what a tune needs is not installed.
     """
     asked = within() or argument or _of_environment() or otherwise
-    if asked in MEASURING and (missing := MissingDependencyError.of_extra("tune", "a tune")):
+    if asked in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
         asked = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
@@ -515,7 +526,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
         return asked
     if ERROR in (asked, confined):
         return ERROR
-    return DEFAULT if asked in MEASURING else asked
+    return DEFAULT if asked in MAY_MEASURE else asked
 
 
 def _of_environment() -> str | None:

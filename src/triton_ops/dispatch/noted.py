@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
 from triton_ops.device import Target
-from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, space_around
+from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, example_of, grid_of_call, space_around
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
@@ -165,7 +165,7 @@ class NotedOperation(Operation):
                 f"{whole.name} is launched with no programs: its grid is {next(iter(grids.extents.values()))}",  # type: ignore[attr-defined]
                 hint="give the values that its grid follows from by --arg, such as ends=[0,16,64]:int32",
             )
-        values = {name: _example(value) for name, value in given.items()}
+        values = {name: example_of(value) for name, value in given.items()}
         return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property
@@ -245,15 +245,6 @@ def _decorated_at(
     if around is not None:
         configs = space_around(kernel, values, [brings], configs.tunables, around)
     return autotune(configs, key=list(rest))(kernel), (), rest
-
-
-def _example(value: Any) -> Any:
-    """The spec of a tensor, with the values of whole numbers that are known; any other argument as it is."""
-    if not Arguments.is_tensor(value):
-        return value
-    spec = TensorSpec.of(value)
-    known_values = not (value.is_meta or value.dtype.is_floating_point or value.dtype.is_complex)
-    return replace(spec, fill=value.detach().clone()) if known_values else spec
 
 
 def launches_of(decorated: Any) -> Launches:

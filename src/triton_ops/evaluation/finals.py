@@ -400,7 +400,7 @@ class _LastComparison:
             return
         self.gone |= losers
         for arm in [*others, *self.twins]:
-            arm.start_again()
+            arm.visits, arm.dropped_at = [], None
         self.race()
 
     @property

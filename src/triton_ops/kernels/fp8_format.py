@@ -87,6 +87,15 @@ class FP8Format:
         _check_floats(tensor)
         return bool((tensor.float() * scale).abs().le(FP8Format.max_value).all())
 
+    @staticmethod
+    def restored(codes: Any, scale: Any, wide: Any) -> Any:
+        """The real values; scales of one along an axis are shared, others serve an element or 128 of them."""
+        each = scale.to(wide)
+        for axis, extent in enumerate(codes.shape):
+            if each.shape[axis] not in (1, extent):
+                each = each.repeat_interleave(FP8Format.block, axis).narrow(axis, 0, extent)
+        return codes.to(wide) / each
+
 
 def _finite_magnitudes(tensor: Any) -> Any:
     """Magnitudes in float32, with 0 for NaN and infinity."""

@@ -6,8 +6,9 @@ else would have less work than threads.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from triton_ops.kernels import tiles
 from triton_ops.kernels.call import OwnConfigs
 from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo
 
@@ -20,9 +21,8 @@ _CHUNK = 4096
 _LEAST_CHUNK = 1024
 
 
-def padded(columns: int) -> int:
-    """The smallest block that holds a whole row."""
-    return max(64, 1 << max(columns - 1, 0).bit_length())
+padded = partial(tiles.padded, smallest=64)
+"""The smallest block that holds a whole row of so many columns."""
 
 
 def config_space(columns: int, tensors: int = 1) -> ConfigSpace:

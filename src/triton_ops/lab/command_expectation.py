@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import Readings
-from triton_ops.device import Calibration, DeviceSpec, device_spec
+from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
@@ -293,6 +293,8 @@ def rank_command(
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
+    if unseen := Machine.known(device_spec(gpu)).unseen:
+        tell(unseen)
     facts = Facts("explain rank", lambda: ranking[:most])
     guessed = [one for one in ranking if not one.compiled]
     if guesses := [one for one in guessed if math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE]:

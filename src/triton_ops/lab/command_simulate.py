@@ -123,11 +123,10 @@ def grid_of(first: Simulation) -> Grid:
     grid = {}
     for name, workload in WORKLOADS.items():
         simulations = _simulations(workload, first)
-        rankings = {  # devices with the same figures share one
-            figures: {size: ranking(replace(one, spec=figures)) for size, one in simulations.items()}
-            for figures in {replace(spec, name="") for spec in devices.values()}
+        grid[name] = {
+            device: {size: ranking(replace(one, spec=spec)) for size, one in simulations.items()}
+            for device, spec in devices.items()
         }
-        grid[name] = {device: rankings[replace(spec, name="")] for device, spec in devices.items()}
     return grid
 
 

@@ -22,7 +22,7 @@ from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast
-from triton_ops.device import Calibration, DeviceSpec, Placed, Residents, Roofline, Target
+from triton_ops.device import Calibration, DeviceSpec, Machine, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import LaunchWork
 from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
@@ -153,10 +153,10 @@ class Timeline:
         return steps_done / (last.done - first.done)
 
 
-def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
-    """The timeline of a loop whose loads take `load` computed steps; 0 steps are as many as show the rhythm."""
+def timeline(stages: int, *, load: float) -> Timeline:
+    """The timeline of a loop whose loads take `load` computed steps, of as many steps as show the rhythm."""
     done_steps: list[LoopStep] = []
-    for at in range(steps or 4 * stages + 4):
+    for at in range(4 * stages + 4):
         done = done_steps[-1].done if done_steps else 0.0
         issued = done
         if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed
@@ -321,6 +321,7 @@ def portrait(explained: Expectation, spec: DeviceSpec, measured_ms: float | None
         remarks=(
             *_fit_remarks(explained, spec, warps),
             *_remarks(residents, waves, resources, stages if pipelined else 1, spec),
+            *([machine.unseen] if explained.forecast and (machine := Machine.of(spec)) and machine.unseen else []),
             *([_FLAT] if explained.pipelined is False and launch is not None and launch.loops else []),
         ),
     )  # fmt: skip

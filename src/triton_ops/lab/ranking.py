@@ -217,7 +217,7 @@ class Expecter:
         if refused:
             return answer
         if self.model is None:
-            return replace(answer, silent=f"the model does not know the architecture {spec.arch} of {spec.name}")
+            return replace(answer, silent=Machine.why_unknown(spec))
         resources = compiled.resources if compiled is not None and compiled.launchable else None
         forecast = self.model.explain(answer.as_run, resources)
         if forecast is None:

@@ -23,14 +23,23 @@ from triton_ops.values import Work
 
 
 def known_devices() -> dict[str, DeviceSpec]:
-    """The devices for which the model makes forecasts, by their names in the table."""
+    """The devices of a page, by their names in the table: recorded ones, and the first of each other architecture."""
+    devices: dict[str, DeviceSpec] = {}
+    for name, spec in _table().items():
+        machine, known = Machine.of(spec), {each.arch for each in devices.values()}
+        if machine is not None and not (machine.unseen and spec.arch in known):
+            devices[name] = spec
+    return devices
+
+
+def _table() -> dict[str, DeviceSpec]:
     specs = {name: DeviceSpec.called(name) for name in DeviceSpec.names()}
-    return {name: spec for name, spec in specs.items() if spec is not None and Machine.of(spec) is not None}
+    return {name: spec for name, spec in specs.items() if spec is not None}
 
 
 def table_name(spec: DeviceSpec) -> str:
     """The name of a device in the table; its own if that has no such row."""
-    return next((name for name, known in known_devices().items() if known == spec), spec.name)
+    return next((name for name, known in _table().items() if known == spec), spec.name)
 
 
 @dataclass(frozen=True, kw_only=True)

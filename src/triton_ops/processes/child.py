@@ -156,16 +156,17 @@ def _check_system() -> None:
         )
 
 
-def pipe() -> tuple[int, int]:
-    """A pipe to a new process: a descriptor to read from, and one to write to.
+def pipe(*, large: bool = False) -> tuple[int, int]:
+    """A pipe to a new process: a descriptor to read from, and one to write to; `large` for tensors.
 
     With the usual 64 KiB two processes take turns thousands of times for tensors of some hundred MB: 140 MB took 1.3 s
-    on a virtual machine that is slow to wake a process.
+    on a virtual machine that is slow to wake a process. Linux gives a user 64 MiB of pipes, and then tiny ones.
     """
     _check_system()
     reader, writer = _move(*os.pipe())
     with contextlib.suppress(AttributeError, OSError):  # no Linux, or this user has many pipes
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        if large:
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return reader, writer
 
 

@@ -187,7 +187,7 @@ class WorkerProcess:
         """
         with contextlib.ExitStack() as theirs:
             answers, answers_in = _pipe(undo, theirs)
-            questions_out, questions = _pipe(theirs, undo)
+            questions_out, questions = _pipe(theirs, undo, large=True)
             lines, lines_in = _pipe(undo, theirs)
             there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
@@ -359,8 +359,8 @@ class WorkerProcess:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its output may end before it
 
 
-def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    reader_end, writer_end = pipe()
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack, *, large: bool = False) -> tuple[int, int]:
+    reader_end, writer_end = pipe(large=large)
     reader.callback(os.close, reader_end)
     writer.callback(os.close, writer_end)
     return reader_end, writer_end

@@ -326,10 +326,8 @@ class ConfigSpace:
     @cached_property
     def _never(self) -> RowOutcome | None:
         """The outcome of constraints over no tunable, if they refuse every config."""
-        refusing = [
-            constraint for constraint in self.constraints if not constraint.names and not constraint.kept_by({})
-        ]
-        return RowOutcome(None, refusing=tuple(refusing)) if refusing else None
+        refusing = tuple(each for each in self.constraints if not each.names and not each.kept_by({}))
+        return RowOutcome(None, refusing=refusing) if refusing else None
 
     @property
     def _without_rows(self) -> RowOutcome | None:
@@ -434,9 +432,9 @@ class ConfigSpace:
             return None
         if self.listed is not None:
             return list(self)
-        if not all(constraint.kept_by({}) for constraint in self.constraints if not constraint.names):
+        if self._never is not None:
             return []
-        rows = _rows_of_groups(groups_of(self.tunables, self.constraints), most)
+        rows = _rows_of_groups(self._groups, most)
         if rows is None or math.prod(map(len, rows)) > most:
             return None
         places = {name: {repr(value): at for at, value in enumerate(it.values)} for name, it in self.tunables.items()}

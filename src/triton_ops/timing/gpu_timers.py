@@ -391,7 +391,6 @@ _LEAST_SETS = 2
 _PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
 _MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
 _MOST_SETS = 32_768  # copying so many takes about a second; a launch that touches a few bytes would need millions
-_ONE = 1  # a launch that touches no memory needs one set
 
 
 def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
@@ -405,7 +404,7 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
     if not l2_bytes:
         return None
     if touched_bytes <= 0:
-        return _ONE
+        return 1
     least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
     if least > _MOST_SETS:
         return None

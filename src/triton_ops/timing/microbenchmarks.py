@@ -121,16 +121,10 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
         a = random.to(getattr(torch, dtype))
         b = random.to(getattr(torch, dtype)).t()  # column-major, as `_scaled_mm` requires
         scale = torch.ones((), device="cuda", dtype=torch.float32)
-
-        def product() -> Any:
-            return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+        product = partial(torch._scaled_mm, a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
     else:
         matrix = random.to(getattr(torch, dtype))
-        out = torch.empty_like(matrix)
-
-        def product() -> Any:
-            return torch.mm(matrix, matrix, out=out)
-
+        product = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
     each_ms = _best_ms(EventTimer(cache="warm"), product, 5)
     return float(2 * _MATRIX**3 / (each_ms * 1e9))
 

@@ -138,10 +138,6 @@ class Arm:
         """Its samples of all rounds that counted, at least one, in the mode of the timer."""
         return Measurement(tuple(self.samples_ms), mode, len(self.visits))
 
-    def start_again(self) -> None:
-        """Forget all rounds, for a race from the beginning."""
-        self.visits, self.dropped_at = [], None
-
 
 def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
     """The order of round `turn`: a new random order in even rounds, and the previous order backwards in odd rounds.

@@ -159,14 +159,14 @@ class Sampler:
     by_content: list[list[float]] = field(default_factory=list)
 
     @classmethod
-    def of_taken(cls, take: Callable[[int], list[float]]) -> Sampler:
-        """A sampler whose samples, one launch each, are taken at once when they are queued."""
+    def of_taken(cls, take: Callable[[int], list[float]], launches: int = 1) -> Sampler:
+        """A sampler whose samples are taken at once when they are queued."""
 
         def queue(count: int) -> Pending:
             samples = take(count)
             return lambda: samples
 
-        return cls(queue)
+        return cls(queue, launches)
 
     @classmethod
     def in_turn(cls, samplers: Sequence[Sampler]) -> Sampler:
@@ -307,12 +307,7 @@ class HostTimer:
         """A sampler that repeats the launch in a loop of at least `least_sample_ms`."""
         loops = self._calibrated(launch) if launches is None else launches
         calls = _calls(launch)
-
-        def sample(count: int) -> Pending:
-            times = self._sample(launch, loops, count, calls)
-            return lambda: times
-
-        return Sampler(sample, loops)
+        return Sampler.of_taken(lambda count: self._sample(launch, loops, count, calls), loops)
 
     def round(self) -> AbstractContextManager[None]:
         """A context that rests at most: each call of a launch has returned when its work is done."""

@@ -407,10 +407,10 @@ def coming_priors(
 
 
 def small_contents(request: TuneRequest) -> Contents:
-    """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
-    if request.originals is None:
-        return {}
-    arguments = request.originals.by_name(request.kernel).keyword
+    """The elements of small tensors of whole numbers, the caller's or those that specs hold, by parameters' names."""
+    arguments: Mapping[str, Any] = {name: spec.fill for name, spec in request.problem.specs.items()}
+    if request.originals is not None:
+        arguments = request.originals.by_name(request.kernel).keyword
     tensors = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and value.is_contiguous()}
     small = {name: value for name, value in tensors.items() if value.numel() * value.element_size() <= _MOST_BYTES}
     return {
@@ -457,7 +457,9 @@ class Expectation:
             first, whose = request.space.seeds[min(range(len(times)), key=times.__getitem__)], "the fastest of the list"
         previews = min(effort.previews, pool.workers) if survey is None else effort.previews
         pick = _first_pick(request, previews, pool, priors) or first
-        return cls._between((first, pick), whose, pool, priors[0])
+        between = cls._between((first, pick), whose, pool, priors[0])
+        unseen = (machine := Machine.of(request.device)) is not None and machine.unseen
+        return replace(between, forecast=f"{between.forecast} ({unseen})") if unseen else between
 
     @classmethod
     def _between(cls, pair: tuple[Config, Config], whose: str, pool: CompilePool, prior: Prior) -> Expectation:

@@ -186,8 +186,8 @@ class RequestedTune:
 
     A `listener` of None draws a progress bar. `start` is the time of the call, by `time.monotonic`. `call` is the call
     of a decorated kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its
-    device, and may end it; None has the device at once. `shared_cpus` are the CPUs that the compilers share with those
-    of other tunes.
+    device, and may end it; None has the device at once. `before_race` may wait. `shared_cpus` are the CPUs that the
+    compilers share with those of other tunes.
     """
 
     request: TuneRequest
@@ -198,6 +198,7 @@ class RequestedTune:
     gate: Gate | None = None
     shared_cpus: SharedCpus | None = None
     asked: Key | None = None  # of the record, in place of the request's
+    before_race: Callable[[], object] = lambda: None
     first: Sequence[Config] = ()  # configs that are tried before all others; the first one is in use
 
     def __post_init__(self) -> None:
@@ -464,7 +465,8 @@ class Tuning:
                 nearby=next(iter(nearby), None) if self.request.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
-            outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
+            race = partial(self._raced, partial(station.finals, final))
+            outcome = screened if screened.winner is None else _compared(loop, race, screened)
             facts, load_notes = station.facts, self.load.notes(self.request.device)
             pitfalls = pitfall_notes(final.trials, self.request.work)
             notes = (
@@ -481,6 +483,10 @@ class Tuning:
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
         outcome = _compared(loop, confirm, outcome)
         return _Findings(loop, outcome, facts)
+
+    def _raced(self, finals: Callable[[], Outcome]) -> Outcome:
+        self.requested.before_race()
+        return finals()
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         successes = [trial.config for trial in trials if trial.ok]

@@ -244,6 +244,26 @@ def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
     assert said == ["waiting"]
 
 
+def test_a_thread_that_waits_for_a_lock_comes_before_one_that_takes_it_again_and_again(tmp_path):
+    waits, has_it, turns = threading.Event(), threading.Event(), 0
+
+    def wait():
+        with Folder(tmp_path).locked(waiting=waits.set, poll_s=60) as held:
+            assert held
+            has_it.set()
+
+    with Folder(tmp_path).locked():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert waits.wait(20)
+    while not has_it.is_set() and turns < 1_000:
+        with Folder(tmp_path).locked(poll_s=0.001):
+            time.sleep(0.002)
+        turns += 1
+    assert has_it.is_set()
+    thread.join()
+
+
 FORKED = """
 import os, pathlib, sys, threading, time
 from triton_ops.base import Folder

@@ -101,8 +101,10 @@ def test_without_sure_figures_the_model_gives_no_time(work, machine, config):
 @pytest.mark.parametrize(
     "spec",
     [
-        DeviceSpec("cuda", "NVIDIA B200", "sm_100", 148, bandwidth_gbps=8000.0),
+        DeviceSpec("cuda", "Tesla T4", "sm_75", 40, bandwidth_gbps=320.0),
+        DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304, bandwidth_gbps=5300.0),
         DeviceSpec("cuda", "unknown", "sm_90", 132),
+        DeviceSpec("cuda", "unknown", "sm_89", 128, bandwidth_gbps=1008.0),  # without a datasheet it has no clock
         DeviceSpec("cpu", "EPYC", "x86_64", 2),
     ],
 )
@@ -343,7 +345,7 @@ def test_a_work_of_another_version_is_refused(tiles):
 def test_a_recording_may_declare_its_work_or_be_of_no_known_kind():
     declared = {"work": work_json(Work(1.0, 2.0, ELEMENTS)), "gpu": "NVIDIA H200"}
     assert recorded_work(declared) == Work(1.0, 2.0, ELEMENTS)
-    assert recorded_model({**declared, "gpu": "NVIDIA B200"}) is None
+    assert recorded_model({**declared, "gpu": "AMD Instinct MI300X"}) is None
     assert recorded_model({"kind": "convolution", "shape": [1, 2, 3], "gpu": "NVIDIA H200"}) is None
 
 

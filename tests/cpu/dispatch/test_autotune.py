@@ -23,7 +23,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.device import gpu_missing  # noqa: E402
-from triton_ops.dispatch import deciding, launching  # noqa: E402
+from triton_ops.dispatch import comparing, deciding, launching  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
@@ -501,6 +501,14 @@ def test_buckets_share_one_winner(launched):
     assert kernel.why(*vectors(), 512).found.rung == "default"
 
 
+def test_a_winner_of_a_bucket_is_borrowed_by_one_whose_ends_are_near(launched):
+    kernel = tuned_add(buckets={"n": "upto:64,96,128,256"})
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *vectors(), 96)
+    assert [kernel.why(*vectors(), n).found.rung for n in (80, 112, 48, 208)] == ["record", "borrowed"] + 2 * [
+        "default"
+    ]
+
+
 def whole_blocks(configs, named, **_given):
     return [config for config in configs if named["n"] % config.kwargs["BLOCK"] == 0]
 
@@ -577,7 +585,7 @@ def test_policies_by_argument_context_and_environment(launched, monkeypatch):
 
 
 def test_a_wrong_policy_is_told_where_it_is_given_and_never_by_a_launch(launched, monkeypatch, caplog):
-    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, expected, default"):
+    with pytest.raises(SettingsError, match="on_miss is 'guess'; allowed are tune, race, expected, background, "):
         tuned_add(on_miss="guess")
     with pytest.raises(SettingsError), triton_ops.on_miss("guess"):
         pass
@@ -674,7 +682,7 @@ def test_many_threads_decide_each_problem_once_and_tune_one_after_the_other(laun
 
 
 def test_a_tune_that_waits_for_a_thread_which_tunes_too_goes_on(launched, monkeypatch):
-    monkeypatch.setattr(deciding, "_WAIT_S", 0.05)
+    monkeypatch.setattr(comparing, "TURN_S", 0.05)
     kernel, x, tunes = tuned_add(on_miss="tune"), vectors(), []
 
     def tuned(call):

@@ -226,10 +226,14 @@ def test_configs_with_different_hooks_each_call_their_own():
     for config in ConfigSpace.from_user(parts(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
         kernel.pre_hook({"x": None, **config})
     assert called == [("a", 8), ("b", 16)]
+    assert "unknown" not in kernel.identity, "what calls the hooks refers to nothing but them"
     own = replace(kernel, pre_hook=lambda values: called.append(("own", values["BLOCK"])))
     own.with_configs(configs).pre_hook({"x": None, "BLOCK": 16})
     assert called[2:] == [("b", 16), ("own", 16)], "a config's hook comes before the kernel's own, as in Triton"
     assert kernel.with_configs([]).pre_hook is kernel.pre_hook
+    same = [triton.Config({"BLOCK": size}, pre_hook=hooks[0]) for size in (8, 16)]
+    own.with_configs(same).pre_hook({"x": None, "BLOCK": 64})
+    assert called[4:] == [("a", 64), ("own", 64)], "a hook of all configs is called for one that is not listed, too"
     with pytest.raises(KernelTypeError, match="no Triton kernel"):
         parts(lambda BLOCK: BLOCK, configs)
 

@@ -23,7 +23,7 @@ from triton_ops.kernels.call import ShippedKernel
 from triton_ops.kernels.gated_mlp import _forward, gradient, operation
 from triton_ops.kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
-from triton_ops.kernels.gated_mlp.problems import default_config, gradient_unit, unit
+from triton_ops.kernels.gated_mlp.problems import default_config, unit
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
@@ -263,7 +263,7 @@ def test_neighbours_that_are_copied_at_once(what):
 
 
 def code_of_the_gradient(elements, **changes):
-    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024, "EVICT": "none", **changes}
+    chosen = {"ACTIVATION": "silu", "UNIT": unit(elements, (), 2), "BLOCK_SIZE": 1024, "EVICT": "none", **changes}
     tensors = ("gate", "up", "grad", "dgate", "dup")
     signature = dict.fromkeys(tensors, "*fp16") | {"elements": "i32"} | dict.fromkeys(chosen, "constexpr")
     aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(tensors))}

@@ -256,15 +256,23 @@ def test_explain_refuses_a_function_of_which_nothing_can_be_told(cli, target, tm
     assert "the model makes no forecast: plain is no kernel that Triton compiles" in ran.err
 
 
-@pytest.mark.parametrize("gpu", ["b200", "RTX 4090"])
+@pytest.mark.parametrize("gpu", ["t4", "mi300x"])
 def test_explain_knows_devices_that_the_model_does_not(cli, target, gpu):
     ran = cli("explain", f"{target}:plain", "--gpu", gpu, "--config", "BLOCK=256", columns=240)
     assert ran.code == 0, ran.err
     said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
     assert "ms at best" in said["expected"]
-    assert re.match(r"\d+%: \d+ of (48|64) warps, limited by ", said["occupancy"])
+    assert re.match(r"\d+%: \d+ of 32 (warps|wavefronts), limited by ", said["occupancy"])
     assert "slots used" in said["blocks"]
     assert "limited by the memory" in said["intensity"]
+
+
+def test_a_device_without_recordings_is_said_to_be_unseen(cli, target):
+    words = f"{target}:plain", "--gpu", "rtx 4090"
+    unseen = "unseen: no recording of this device stands behind its figures"
+    assert unseen in cli("explain", *words, "--config", "BLOCK=256").out
+    assert unseen in cli("rank", *words, "--jobs", "2").err
+    assert "unseen" not in cli("rank", words[0], "--gpu", H200, "--jobs", "2").err
 
 
 def test_explain_says_what_an_amd_device_makes_of_a_product(cli, tmp_path):

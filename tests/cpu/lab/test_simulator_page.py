@@ -216,7 +216,7 @@ def test_a_page_opens_on_the_recording_that_is_given_and_names_what_limits_it(br
         assert page.input_value("#workload") == "recording:0"
         assert not re.search(r"limited by\W*$", page.inner_text("#advice"))
         assert page.locator("#device option[disabled]").filter(has_text="MI300X").count() == 1
-        assert page.locator("#device option[disabled]").filter(has_text="B200").count() == 1
+        assert page.locator("#device option[disabled]").filter(has_text="RTX 5090").count() == 1
 
 
 def test_what_is_chosen_stands_in_the_address(browser, file):

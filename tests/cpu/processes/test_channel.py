@@ -84,7 +84,7 @@ def test_a_message_that_does_not_fit_is_begun_and_finished_later(ends):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no call for it")
 def test_a_pipe_to_a_new_process_takes_a_large_part_of_a_message_at_once():
-    reader, writer = pipe()
+    reader, writer = pipe(large=True)
     channel, childs = Channel(reader, writer), ChildsEnd(os.dup(reader), writer)
     channel.begin(os.urandom(1 << 19))
     assert not channel._unsent

@@ -67,6 +67,19 @@ def lock_it(monkeypatch, tmp_path, capsys):
     return path, command
 
 
+@pytest.mark.parametrize("gpu", ["a10", "rtx 4090", "b200", "rtx 5090"])
+def test_the_entry_of_a_device_without_recordings_and_the_reason_of_its_launches_say_so(lock_it, monkeypatch, gpu):
+    path, command = lock_it
+    spec = DeviceSpec.called(gpu)
+    assert command("--expected", "--gpu", gpu, "--kernels", f"{__name__}:norm")[0] == 0
+    (entry,) = Lockfile.read(path).entries
+    assert entry.config == FAST
+    assert entry.origin.source.endswith(" (unseen: no recording of this device stands behind its figures)")
+    monkeypatch.setattr(request, "probe", lambda _: spec)
+    answer = would_run(norm, device="cuda", lockfile=Lockfile.read(path), cache_dir=path.parent)
+    assert (answer.found.rung, "unseen: no recording" in answer.found.why) == ("expected", True)
+
+
 def for_h200(name):
     return ("--expected", "--gpu", "h200", "--kernels", f"{__name__}:{name}")
 
@@ -79,6 +92,7 @@ def test_an_entry_of_what_is_expected_is_marked_and_answers_before_the_default_a
     (entry,) = lock.entries
     assert (entry.config, entry.default, entry.measured, entry.origin.driver) == (FAST, SLOW, None, None)
     assert entry.origin.source.startswith("expected: a model of the work, which expects ")
+    assert "unseen" not in entry.origin.source
     answer = would_run(norm, device="cuda", lockfile=lock, cache_dir=tmp_path)
     assert (answer.found.rung, answer.found.config) == ("expected", FAST)
     assert answer.found.why.startswith(f"lockfile, exact: ({FAST}) expected for 4096x1024 bfloat16; a model of the wo")

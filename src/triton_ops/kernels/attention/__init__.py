@@ -26,25 +26,9 @@ _ROWS = 32  # rows of a program that multiplies the result with its gradient
 
 
 def launch(
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    grad: Any,
-    dq: Any,
-    dk: Any,
-    dv: Any,
-    scale: float,
-    CAUSAL: bool,
-    PRECISION: str,
-    Q_ROWS: int,
-    Q_KEYS: int,
-    K_KEYS: int,
-    K_ROWS: int,
-    num_warps: int,
-    num_stages: int,
-) -> None:
+    q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, dq: Any, dk: Any, dv: Any, scale: float, CAUSAL: bool,
+    PRECISION: str, Q_ROWS: int, Q_KEYS: int, K_KEYS: int, K_ROWS: int, num_warps: int, num_stages: int,
+) -> None:  # fmt: skip
     """Write dq, dk and dv, contiguous, in three launches.
 
     `lse` is contiguous; other inputs have neighbours along their last axis. A program makes Q_ROWS rows of dq in steps

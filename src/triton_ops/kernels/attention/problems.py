@@ -268,16 +268,9 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 
 
 def arguments(
-    batch: int = 4,
-    heads: int = 32,
-    kv_heads: int = 8,
-    queries: int = 4096,
-    keys: int = 4096,
-    head_dim: int = 128,
-    value_dim: int = 128,
-    mask: int = 2,
-    dtype: str = "bfloat16",
-) -> dict[str, TensorSpec | float | bool | str | None]:
+    batch: int = 4, heads: int = 32, kv_heads: int = 8, queries: int = 4096, keys: int = 4096, head_dim: int = 128,
+    value_dim: int = 128, mask: int = 2, dtype: str = "bfloat16",
+) -> dict[str, TensorSpec | float | bool | str | None]:  # fmt: skip
     """The arguments of the launch, by name, in the order of its parameters; the logarithms of sums are not asked for.
 
     `mask` is 1 where every query sees all keys, 2 where the last one does, and each one before it one key less.
@@ -339,16 +332,9 @@ GRADIENT_PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 
 
 def gradient_arguments(
-    batch: int = 2,
-    heads: int = 32,
-    kv_heads: int = 8,
-    queries: int = 4096,
-    keys: int = 4096,
-    head_dim: int = 128,
-    value_dim: int = 128,
-    mask: int = 2,
-    dtype: str = "bfloat16",
-) -> dict[str, TensorSpec | float | bool | str | None]:
+    batch: int = 2, heads: int = 32, kv_heads: int = 8, queries: int = 4096, keys: int = 4096, head_dim: int = 128,
+    value_dim: int = 128, mask: int = 2, dtype: str = "bfloat16",
+) -> dict[str, TensorSpec | float | bool | str | None]:  # fmt: skip
     """The arguments of the gradient's launch; `out` and `lse`, a result and logarithms, hold any numbers."""
     inputs: dict[str, Any] = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
     result = replace(inputs["out"], fill=inputs["q"].fill)

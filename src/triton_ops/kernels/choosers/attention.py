@@ -39,8 +39,7 @@ def sdpa_chooser() -> Chooser:
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_sdpa",
         schema="(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None) -> Tensor",
-        parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments,
-        dtypes=DTYPES,
+        parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments, dtypes=DTYPES,
     )  # fmt: skip
 
 

@@ -18,9 +18,7 @@ def conv2d_chooser() -> Chooser:
         "product": Implementation(_product, applies=_is_product),
         "unfolded": Implementation(_unfolded, applies=_one_group),
     }
-    return choose(  # type: ignore[no-any-return]
-        implementations, name="choose_conv2d", arguments=_arguments, dtypes=DTYPES,
-    )  # fmt: skip
+    return choose(implementations, name="choose_conv2d", arguments=_arguments, dtypes=DTYPES)  # type: ignore[no-any-return]
 
 
 def _arguments(

@@ -115,7 +115,7 @@ def matmul_chooser() -> Chooser:
     implementations = {
         "aten": torch.mm,
         "cublaslt": Implementation(_by_lt, applies=_has_lt),
-        "mv": Implementation(_matrix_vector, applies=_one_row),
+        "mv": Implementation(_matrix_vector, applies=lambda a, b: a.shape[0] == 1 or f"a has {a.shape[0]} rows"),
         "transposed": Implementation(_transposed, applies=lambda a, b: a.shape[0] != b.shape[1] or "it is square"),
         "split_k": Implementation(_split_k, applies=_worth_splitting),
         **by_kernel("matmul", _by_kernel, _fits_kernel, _kernel_values, gradient=False),
@@ -232,10 +232,6 @@ def _has_lt(a: Any, b: Any) -> str | bool:
 
 def _matrix_vector(a: Any, b: Any) -> Any:
     return torch_().mv(b.t(), a[0]).unsqueeze(0)
-
-
-def _one_row(a: Any, b: Any) -> str | bool:
-    return a.shape[0] == 1 or f"a has {a.shape[0]} rows"
 
 
 def _transposed(a: Any, b: Any) -> Any:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import torch
 
 
-_FLOATS = ("bfloat16", "float16", "float32")
-
-
 def validate_fp8_gemm_inputs(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -45,7 +42,7 @@ def validate_fp8_gemm_inputs(
     scales = {name: scale for name, scale in (("a_scale", a_scale), ("b_scale", b_scale)) if scale is not None}
     call.check_placement({"a": a, "b": b, **scales}, on_cpu=INTERPRETED)
     check_float8_device(a)
-    call.check_dtypes({"a": a, "b": b}, (FP8Format.name, *_FLOATS))
+    call.check_dtypes({"a": a, "b": b}, (FP8Format.name, *problems.DTYPES))
     call.check_dtypes(scales, ("float32",))
     check_output_dtype(torch.float16 if output_dtype is None else output_dtype, problems.DTYPES)
     call.check_rank("a", a.shape, "[M, K]")

@@ -340,14 +340,5 @@ def fp8_gemm_reference(a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, bias:
     """
     torch = require("torch", "the reference of fp8_gemm")
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    found = _restored(a, a_scale, wide) @ _restored(b, b_scale, wide)
+    found = FP8Format.restored(a, a_scale, wide) @ FP8Format.restored(b, b_scale, wide)
     return (found if bias is None else found + bias.to(wide)).to(c.dtype)
-
-
-def _restored(codes: Any, scale: Any, wide: Any) -> Any:
-    """The real values; scales of one along an axis are shared, others serve an element or 128 of them."""
-    each = scale.to(wide)
-    for axis, extent in enumerate(codes.shape):
-        if each.shape[axis] not in (1, extent):
-            each = each.repeat_interleave(FP8Format.block, axis).narrow(axis, 0, extent)
-    return codes.to(wide) / each

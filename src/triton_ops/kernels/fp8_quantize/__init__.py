@@ -143,13 +143,12 @@ def _in_groups(
     per_row = 1 if granularity == "row" else -(-columns // group)
     out = tensor.new_empty(tensor.shape, dtype=torch.float8_e4m3fn)
     scale = tensor.new_ones((*tensor.shape[:-1], per_row), dtype=torch.float32)
-    if not call.launches(out):
-        return out, scale
-    values = {
-        "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
-        "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
-    }  # fmt: skip
-    _KERNEL.run(values, tensor.device, config, tune)
+    if call.launches(out):
+        values = {
+            "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
+            "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
+        }  # fmt: skip
+        _KERNEL.run(values, tensor.device, config, tune)
     return out, scale
 
 
@@ -253,14 +252,13 @@ def rescale(
     """The values of a contiguous tensor divided by their scales, or multiplied and quantised."""
     out = tensor.new_empty(tensor.shape, dtype=dtype)
     group_rows, group, scale_columns = scale_groups(tensor, scale)
-    if not call.launches(out):
-        return out
-    columns = tensor.shape[-1] if tensor.ndim else 1
-    flat = tensor.view(-1, columns)
-    values = {
-        "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": len(flat),
-        "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
-        "GROUP_COLUMNS": problems.group_columns(scale_columns, group), "DIVIDE": divide,
-    }  # fmt: skip
-    _RESCALING.run(values, tensor.device, config, tune)
+    if call.launches(out):
+        columns = tensor.shape[-1] if tensor.ndim else 1
+        flat = tensor.view(-1, columns)
+        values = {
+            "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": len(flat),
+            "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
+            "GROUP_COLUMNS": problems.group_columns(scale_columns, group), "DIVIDE": divide,
+        }  # fmt: skip
+        _RESCALING.run(values, tensor.device, config, tune)
     return out

@@ -42,7 +42,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
         "elements": gate.numel(), "ACTIVATION": activation,
-        "UNIT": problems.gradient_unit(gate.numel(), gate.element_size()),
+        "UNIT": problems.unit(gate.numel(), (), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
         _GRADIENT.run(values, gate.device)

@@ -188,7 +188,9 @@ def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
 
     Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
     example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not. `strides`
-    are those of x and of both weights, in elements.
+    are those of x and of both weights, in elements. The gradient's kernel maps elements, which have no strides: 777,000
+    elements of 16 bits, a multiple of 8, would be read two bytes at a time, since the last block's mask could end
+    anywhere.
     """
     if any(stride[1] != 1 for stride in strides):
         return 1
@@ -206,17 +208,8 @@ def gradient_arguments(
     input_spec, output_spec = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
     return {
         "gate": input_spec, "up": input_spec, "grad": input_spec, "dgate": output_spec, "dup": output_spec,
-        "elements": input_spec.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(input_spec.numel, ITEM_BYTES[dtype]),
+        "elements": input_spec.numel, "ACTIVATION": "silu", "UNIT": unit(input_spec.numel, (), ITEM_BYTES[dtype]),
     }  # fmt: skip
-
-
-def gradient_unit(elements: int, item_bytes: int) -> int:
-    """Neighbours that the gradient's kernel may read at once: in 16 bytes at most.
-
-    Triton itself sees it only of multiples of 16: 777,000 elements of 16 bits, a multiple of 8, would be read two bytes
-    at a time, since the last block's mask could end anywhere.
-    """
-    return math.gcd(ALIGNMENT_BYTES // item_bytes, elements)
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,9 @@ _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of
 
 
 def launch(
-    x: Any,
-    weight: Any,
-    grad: Any,
-    dx: Any,
-    dweight: Any,
-    dbias: Any,
-    eps: float,
-    COLUMNS: int,
-    ROWS: int,
-    BLOCK_SIZE: int,
-    PROGRAMS: int,
-    STAGES: int,
-    SUM_COLUMNS: int,
-    num_warps: int,
-) -> None:
+    x: Any, weight: Any, grad: Any, dx: Any, dweight: Any, dbias: Any, eps: float, COLUMNS: int, ROWS: int,
+    BLOCK_SIZE: int, PROGRAMS: int, STAGES: int, SUM_COLUMNS: int, num_warps: int,
+) -> None:  # fmt: skip
     """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
 
     If BLOCK_SIZE columns hold no whole row, a launch reads the rows' statistics, and another one writes dx and sums by
@@ -170,13 +158,12 @@ def _forward(
     tune: bool,
 ) -> torch.Tensor:
     out, columns = x.new_empty(x.shape), x.shape[-1]
-    if not call.launches(out):
-        return out
-    flat, flat_out = x.detach().view(-1, columns), out.view(-1, columns)
-    weight, bias = (None if each is None else each.detach() for each in (weight, bias))
-    values = {
-        "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": problems.DEFAULT_EPS,
-        "COLUMNS": columns,
-    }  # fmt: skip
-    _KERNEL.run(values, x.device, config, tune, eps=eps)
+    if call.launches(out):
+        flat = x.detach().view(-1, columns)
+        weight, bias = (None if each is None else each.detach() for each in (weight, bias))
+        values = {
+            "x": flat, "weight": weight, "bias": bias, "out": out.view(-1, columns), "rows": len(flat),
+            "eps": problems.DEFAULT_EPS, "COLUMNS": columns,
+        }  # fmt: skip
+        _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out

@@ -20,23 +20,9 @@ if TYPE_CHECKING:
 
 
 def launch(
-    x: Any,
-    weight: Any,
-    cos: Any,
-    sin: Any,
-    grad: Any,
-    dx: Any,
-    dweight: Any,
-    seq_len: int,
-    eps: float,
-    HIDDEN: int,
-    HEAD_DIM: int,
-    BLOCK_SIZE: int,
-    PROGRAMS: int,
-    STAGES: int,
-    SUM_COLUMNS: int,
-    num_warps: int,
-) -> None:
+    x: Any, weight: Any, cos: Any, sin: Any, grad: Any, dx: Any, dweight: Any, seq_len: int, eps: float, HIDDEN: int,
+    HEAD_DIM: int, BLOCK_SIZE: int, PROGRAMS: int, STAGES: int, SUM_COLUMNS: int, num_warps: int,
+) -> None:  # fmt: skip
     """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
 
     BLOCK_SIZE counts pairs. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program

@@ -36,14 +36,13 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
     (out,) = tensors
     columns = out.shape[-1]
     dx = out.new_empty(out.shape)
-    if not call.launches(dx):
-        return (dx,)
-    flat = out.view(-1, columns)
-    values = {
-        "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
-        "rows": len(flat), "COLUMNS": columns,
-    }  # fmt: skip
-    _GRADIENT.run(values, out.device)
+    if call.launches(dx):
+        flat = out.view(-1, columns)
+        values = {
+            "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
+            "rows": len(flat), "COLUMNS": columns,
+        }  # fmt: skip
+        _GRADIENT.run(values, out.device)
     return (dx,)
 
 

@@ -1,0 +1,118 @@
+"""Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
+
+A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
+memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
+as a later tune of a noted problem does. The launches go on meanwhile, and one of them stands still for the race alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from triton_ops.backend import Operation
+from triton_ops.dispatch.calls import example_of
+from triton_ops.dispatch.decision import Decision, within
+from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, TUNER, tune_request
+from triton_ops.exceptions import UntunedError
+from triton_ops.processes import Threads
+from triton_ops.request import TuneProblem, TuneRequest
+from triton_ops.values import TuningResult
+
+if TYPE_CHECKING:
+    from triton_ops.dispatch.deciding import KernelCall
+
+TURN_S = 30.0  # for another thread of this process that tunes, or another process of the job that looks a winner up
+_STILL_S = 0.05  # that a launch stands still for a race, which lasts as long
+_PATIENCE_S = 10.0  # until a launch stands still
+_MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
+
+_tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+_comparisons: dict[str, Comparison] = {}  # by the ids of keys
+
+
+def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool) -> Decision:
+    """The decision of a miss after a tune, or for as long as a comparison goes on beside it; raises as a tune."""
+    if policy == BACKGROUND:
+        noted = call.noted if isinstance(call.noted, str) else None
+        if refused := "the processes of a job decide alike" if in_job else call.key.unknown or noted:
+            raise UntunedError(f"nothing is compared in the background: {refused}", call.name, call.called.label)
+        comparison = _comparisons.get(call.key.id) or _comparisons.setdefault(call.key.id, Comparison(call))
+        if (result := comparison.turn()) is None:
+            return replace(decision, now=comparison.now)
+        decision = replace(decision, policy=EXPECTED)
+    else:
+        with _alone_on(call.device, TURN_S):
+            result = call.tuned()
+    if call.tuned_as is not None:
+        call.tuned_as(result)
+    return decision.tuned(result)
+
+
+@contextmanager
+def _alone_on(device: str, timeout_s: float) -> Iterator[None]:
+    """Wait for a tune of another thread on this device, whose worker then serves; not long: it may wait for this one.
+
+    Two at a time would need two workers, which take seconds to start, and would wait for each other's turns.
+    """
+    lock = _tuning[device]
+    is_held = lock.acquire(timeout=timeout_s)
+    try:
+        yield
+    finally:
+        if is_held:
+            lock.release()
+
+
+class Comparison:
+    """The comparison of a problem's default with a model's first pick, in a thread, after those that began before."""
+
+    def __init__(self, call: KernelCall) -> None:
+        self._result: Future[TuningResult] = Future()
+        self._meeting = threading.Barrier(2)  # of the thread with a launch, before the race
+        options = replace(call.options.tune.of_effort(call.plan), isolate=True)
+        tune = partial(tune_request, _like(call), options, asked=call.key, call=call.noted, before_race=self._meet)
+        work = partial(Threads.settle, self._result, partial(_in_turn, call.device, tune))
+        Threads.begin(threading.Thread(target=work, name="triton-ops comparison", daemon=True))
+
+    def now(self) -> Any:
+        """As `within`, as long as no launch is wanted: for a race that is about to begin, or to take the result."""
+        return self if self._result.done() or self._meeting.n_waiting else within()
+
+    def turn(self) -> TuningResult | None:
+        """Stand still for a race that is about to begin; the result, or None while there is none. Raises as a tune."""
+        if self._meeting.n_waiting:
+            self._meet(0)
+            wait([self._result], timeout=_STILL_S)
+        return self._result.result() if self._result.done() else None
+
+    def _meet(self, wait_s: float = _PATIENCE_S) -> None:
+        with suppress(threading.BrokenBarrierError):  # the problem has not come again, and may never
+            self._meeting.wait(wait_s)
+
+
+def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult:
+    with _alone_on(device, -1):
+        return tune(listener=importlib.import_module(TUNER).Silent())
+
+
+def _like(call: KernelCall) -> TuneRequest:
+    """The request of a call, over new tensors like its own that a worker makes."""
+    given = call.called.given.keyword
+    request, values = call.request, {name: example_of(value, _MOST_BYTES) for name, value in given.items()}
+    operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
+    like = TuneProblem(target=operation, device=call.device).request()
+    return replace(request, problem=like.problem, arguments=like.arguments)
+
+
+if hasattr(os, "register_at_fork"):  # whoever holds a lock, or compares, is not there
+    os.register_at_fork(after_in_child=_tuning.clear)
+    os.register_at_fork(after_in_child=_comparisons.clear)
