@@ -99,8 +99,9 @@ site: $(READY)  ## The documents as a site in build/site, with references made f
 pages: site
 	$(RUN) -m pytest --quiet tests/docs/test_site.py
 
+# Fewer processes than CPUs would feed: each imports torch, and other targets of `check` run meanwhile.
 docs: $(READY)
-	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE) --ignore=tests/docs/test_site.py tests/docs
+	$(RUN) -m pytest --quiet $(SIDE_BY_SIDE:auto=2) --ignore=tests/docs/test_site.py tests/docs
 
 # Ratios of what the host does before a launch; the least of many rounds, so that other programs hardly count.
 launch-cost: $(READY)  ## That a known launch costs at most the committed share of Triton's own

@@ -142,7 +142,7 @@ def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], A
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
     depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
     loads, dtype = checked_loads(problem, served.routing), served.dtype
-    held = "float8_e4m3fn" if block else dtype
+    weight_dtype = "float8_e4m3fn" if block else dtype
     parts_n, parts_k = block or (1, 1)
 
     def scale(*shape: int) -> TensorSpec | None:
@@ -152,9 +152,9 @@ def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], A
         count, chosen = M * top_k, chosen_experts(M, top_k, loads)
         order = sort(chosen)
         return {
-            "x": TensorSpec((M, depth), held), "w1": TensorSpec((experts, columns, depth), held),
+            "x": TensorSpec((M, depth), weight_dtype), "w1": TensorSpec((experts, columns, depth), weight_dtype),
             "up": TensorSpec((M, top_k, columns), dtype, fill="empty"),
-            "inner": TensorSpec((count, width), held), "w2": TensorSpec((experts, depth, width), held),
+            "inner": TensorSpec((count, width), weight_dtype), "w2": TensorSpec((experts, depth, width), weight_dtype),
             "out": TensorSpec((M, top_k, depth), dtype, fill="empty"),
             "weights": TensorSpec((M, top_k), "float32", fill="positive"),
             "chosen": TensorSpec((M, top_k), "int32", fill=chosen),
@@ -168,9 +168,9 @@ def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], A
     return arguments
 
 
-def work_of(asked: Problem) -> Work:
+def work_of(problem: Problem) -> Work:
     """The work of both products: as one, over experts in use that have equally many tokens."""
-    x, w1, w2, chosen, out = (asked.specs[name] for name in ("x", "w1", "w2", "chosen", "out"))
+    x, w1, w2, chosen, out = (problem.specs[name] for name in ("x", "w1", "w2", "chosen", "out"))
     (experts, columns, depth), (tokens, top_k) = w1.shape, chosen.shape
     used, width = min(experts, tokens * top_k), w2.shape[2]
     tiles = product_tiles(-(-tokens * top_k // used), columns + width, depth, x.dtype, out.dtype, batch=used)

@@ -72,9 +72,9 @@ def _default_row(multiply: Any, noted: Callable[..., Any], problem: Problem, blo
     return kernel.row
 
 
-def work_of(asked: Problem) -> Work:
+def work_of(problem: Problem) -> Work:
     """The work of the product, without that of its scales."""
-    x, w, like = (asked.specs[name] for name in ("x", "w", "like"))
+    x, w, like = (problem.specs[name] for name in ("x", "w", "like"))
     (tokens, depth), columns = x.shape, w.shape[0]
     tiles = kernels.product_tiles(tokens, columns, depth, x.dtype, like.dtype)
     return Work(2.0 * tokens * columns * depth, x.nbytes + w.nbytes + 2.0 * tokens * columns, tiles)
@@ -101,9 +101,9 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
             "like": TensorSpec((1,), served.dtype),
         }  # fmt: skip
 
-    def space(asked: Problem) -> ConfigSpace:
-        row = served.row(asked["x"].shape[0])
-        return kernels.space_of(values, row or _default_row(multiply, noted, asked, block))
+    def space(problem: Problem) -> ConfigSpace:
+        row = served.row(problem["x"].shape[0])
+        return kernels.space_of(values, row or _default_row(multiply, noted, problem, block))
 
     kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

@@ -54,14 +54,14 @@ class Model:
     """A model as its `config.json` describes it, and one rank's share of it."""
 
     def __init__(self, values: Mapping[str, Any], ranks: int = 1, *, expert_parallel: bool = False) -> None:
-        inner = next((held for name in _LANGUAGE if isinstance(held := values.get(name), Mapping)), {})
+        inner = next((part for name in _LANGUAGE if isinstance(part := values.get(name), Mapping)), {})
         self._values = {**values, **inner}
         self._ranks, self._expert_parallel = ranks, expert_parallel
         self.remarks: list[str] = []  # what is not understood, or not listed, each as a sentence
-        written = str(self._values.get("torch_dtype") or self._values.get("dtype") or _DTYPES[0])
-        self.dtype = written.removeprefix("torch.")  # of its activations
+        dtype = str(self._values.get("torch_dtype") or self._values.get("dtype") or _DTYPES[0])
+        self.dtype = dtype.removeprefix("torch.")  # of its activations
         if self.dtype not in _DTYPES:
-            self.remarks.append(f"the dtype {written[:40]} is not understood: {_DTYPES[0]} is taken")
+            self.remarks.append(f"the dtype {dtype[:40]} is not understood: {_DTYPES[0]} is taken")
             self.dtype = _DTYPES[0]
 
     @classmethod
@@ -113,18 +113,18 @@ class Model:
 
     def _quantised(self, engine: str) -> dict[str, Any] | None:
         """What a table's name has of the weights; None, with a remark, for a quantisation that is not understood."""
-        held = self._values.get("quantization_config") or self._values.get("compression_config")
-        if not held:
+        how = self._values.get("quantization_config") or self._values.get("compression_config")
+        if not how:
             return {"dtype": "float32"} if self.dtype == "float32" else {}
-        if not isinstance(held, Mapping):
-            self.remarks.append(f"the quantisation {str(held)[:40]} is not understood: what it quantises is left out")
+        if not isinstance(how, Mapping):
+            self.remarks.append(f"the quantisation {str(how)[:40]} is not understood: what it quantises is left out")
             return None
-        exceptions = held.get("modules_to_not_convert") or held.get("ignore") or held.get("ignored_layers")
+        exceptions = how.get("modules_to_not_convert") or how.get("ignore") or how.get("ignored_layers")
         names = map(str, exceptions if isinstance(exceptions, list) else ())
         if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
             self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
-        method, groups = str(held.get("quant_method") or held.get("quant_algo")).lower(), held.get("config_groups")
-        block, strategy, known = held.get("weight_block_size"), None, method == "fp8"
+        method, groups = str(how.get("quant_method") or how.get("quant_algo")).lower(), how.get("config_groups")
+        block, strategy, known = how.get("weight_block_size"), None, method == "fp8"
         if method == "compressed-tensors" and isinstance(groups, Mapping) and len(groups) == 1:
             group = next(iter(groups.values()))
             weights = group.get("weights") if isinstance(group, Mapping) else None
@@ -134,7 +134,7 @@ class Model:
         usable = not block or (
             isinstance(block, list) and len(block) == 2 and all(type(one) is int and one > 0 for one in block)
         )
-        if not known or not usable or held.get("expert_dtype") not in (None, "fp8"):
+        if not known or not usable or how.get("expert_dtype") not in (None, "fp8"):
             self.remarks.append(f"quantisation by {method} is not understood: what it quantises is left out")
             return None
         facts = {"block_shape": block, "per_channel_quant": engine == "sglang" and strategy == "channel"}

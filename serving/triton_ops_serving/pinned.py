@@ -32,7 +32,7 @@ def label_of(facts: Mapping[str, Any]) -> str:
 
 def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) -> dict[int, LockEntry]:
     """The entries for a table of this format, by size; `facts` are those of the table's name, without the device."""
-    wanted = {name: _plain(name, value) for name, value in facts.items()}
+    plain_facts = {name: _plain(name, value) for name, value in facts.items()}
     devices = {each.alias: each for each in lock.devices}
     rows: dict[int, LockEntry] = {}
     for entry in lock.entries:
@@ -41,7 +41,7 @@ def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) ->
             continue
         own = {**_facts_of_file(form, entry.origin.source), **entry.problem}
         plain = {name: _plain(name, value) for name, value in own.items() if name not in (*ROWS, "device_name")}
-        same = all(plain.get(name, "") == wanted.get(name, "") for name in {*plain, *wanted})
+        same = all(plain.get(name, "") == plain_facts.get(name, "") for name in {*plain, *plain_facts})
         if same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
             rows[size] = entry
     return rows

@@ -83,8 +83,8 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         first, second = (other or default(tokens), row) if down else (row, other or row)
         return first, {**second, _HEIGHT: first[_HEIGHT]}
 
-    def space(asked: Problem) -> ConfigSpace:
-        tokens = asked["x"].shape[0]
+    def space(problem: Problem) -> ConfigSpace:
+        tokens = problem["x"].shape[0]
         row = served.row(tokens)  # without a table both products have the row of the first
         now = both(row, tokens)[down] if row else both(default(tokens), tokens)[0]
         widths = {"BLOCK_SIZE_K": kernels.up_to(min(block))} if block else _by_tma()
@@ -92,8 +92,8 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         return kernels.space_of({**kernels.TILES, **widths, **heights}, now)
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
-        made = plain(M)
-        return made if block else {**made, "up": None, "inner": None}
+        arguments = plain(M)
+        return arguments if block else {**arguments, "up": None, "inner": None}
 
     launch = _launcher(invoke, both, getattr(kernels.imported(_MODULE).tl, served.dtype), block)
     outputs, label = ("up", "out") if block else ("out",), f"{problem.form}{'-down' * down}"

@@ -70,9 +70,9 @@ class Place:
         table = form.read(path)
         rows = {row.at[0]: dict(row.config) for row in table.rows if not row.failure}
         beside = next((match[1] for match in map(_VERSION.match, table.remarks) if match), "")
-        written, says = table.facts.get("triton_version") or beside, []
-        if written and written != self.triton:
-            says.append(f"of Triton {written}, and {self.triton} runs")
+        version, says = table.facts.get("triton_version") or beside, []
+        if version and version != self.triton:
+            says.append(f"of Triton {version}, and {self.triton} runs")
         if of_first := bool(problem.facts.get("down")) and not table.facts.get("down"):
             says.append("that of the first product")
         says += [each for each in table.remarks if not _VERSION.match(each)]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 
+from tests.garbage import ENDS_UNSEARCHED
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.device import Target
 from triton_ops.kernels import TypedTarget
@@ -47,7 +48,7 @@ main()
 
 def test_softmax_and_the_sum_of_vectors_are_right(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],
+        [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],
         capture_output=True, text=True, check=False,
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}",
              "TRITON_OPS_CACHE_DIR": str(tmp_path)},

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.garbage import ENDS_UNSEARCHED
+
 PROJECT = Path(__file__).parents[2]
 PAGES = [*sorted(PROJECT.glob("README.md")), *sorted((PROJECT / "docs").rglob("*.md"))]
 _INTERPRETED = 'os.environ["TRITON_INTERPRET"] = "1"'
@@ -71,7 +73,7 @@ def run_blocks(page, chosen, folder, monkeypatch):
 
 def run_apart(page, chosen, folder):
     """Run them in another process, as one file in which the code stands on the page's lines."""
-    lines = []
+    lines = [ENDS_UNSEARCHED.strip()]
     for block in chosen:
         lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
     file = folder / f"{page.stem}.py"

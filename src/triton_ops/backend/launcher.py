@@ -202,8 +202,8 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
             if func in answers:
                 return answers[func](*args)
             named = {name: moved(value) for name, value in (kwargs or {}).items()}
-            found = light(torch, func, args, named)
-            return func(*map(moved, args), **named) if found is NotImplemented else found
+            result = light(torch, func, args, named)
+            return func(*map(moved, args), **named) if result is NotImplemented else result
 
     return OnGpu()
 
@@ -318,8 +318,8 @@ def standing_in(
 def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
     """Call `act` once a module was imported, inside of the block."""
 
-    def find_spec(wanted: str, path: Any = None, _target: Any = None) -> Any:
-        if wanted != name:
+    def find_spec(module_name: str, path: Any = None, _target: Any = None) -> Any:
+        if module_name != name:
             return None
         sys.meta_path.remove(finder)
         spec = importlib.util.find_spec(name, path)

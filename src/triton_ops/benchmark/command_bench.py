@@ -134,8 +134,8 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
     question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
-    noted = operation.why(device) if hasattr(operation, "why") else None
-    answer = (noted or would_run(operation, shape=shape, dtype=dtype, **question)).found
+    decision = operation.why(device) if hasattr(operation, "why") else None
+    answer = (decision or would_run(operation, shape=shape, dtype=dtype, **question)).found
     configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
     if answer.rung != "default":
         configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))

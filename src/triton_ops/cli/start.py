@@ -23,4 +23,6 @@ def main() -> None:
         sys.exit(_NO_PACKAGE)
     gc.freeze()
     gc.enable()
-    sys.exit(program.main(sys.argv[1:]))
+    code = program.main(sys.argv[1:])
+    gc.freeze()  # Python looks for garbage again when it ends: half a second where torch was imported
+    sys.exit(code)

@@ -33,9 +33,9 @@ def why_command(
     """
     if target.endswith(".json"):
         return _report_facts(target)
-    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
+    typed_target = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
     with only_data_on_stdout():
-        operation, _, extents, element = asked.tuned(asked.operation(", whose calls nothing decides"))
+        operation, _, extents, element = typed_target.tuned(typed_target.operation(", whose calls nothing decides"))
     decision = operation.why(device) if hasattr(operation, "why") else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),

@@ -86,7 +86,7 @@ def wrong_variables() -> tuple[dict[str, str], list[str]]:
     """Variables that torch does not read, each with the one that was probably meant; and texts on all that is wrong."""
     environment = dict(settings.environment())
     names = wrong_names(environment, variables(), is_read)
-    texts = [f"{name} is set, and torch does not read it; {meant} is probably meant" for name, meant in names.items()]
+    texts = [f"{name} is set, and torch does not read it; {other} is probably meant" for name, other in names.items()]
     return names, texts + wrong_lists(environment, variables_by_option())
 
 

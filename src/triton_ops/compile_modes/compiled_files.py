@@ -431,12 +431,12 @@ class _Walk:
         if any(state.st_mtime > self._latest_s for state in files.values()):
             return False
         part = _inner(place).partition("/")[0]
-        taken = [
+        entries = [
             state.st_size for name, state in files.items() if not self._remove or _removed(os.unlink, name, descriptor)
         ]
-        if taken:
-            self._sizes[part if part in _PARTS else _CODE] += taken
-        return self._remove and bool(taken)
+        if entries:
+            self._sizes[part if part in _PARTS else _CODE] += entries
+        return self._remove and bool(entries)
 
 
 @contextlib.contextmanager

@@ -171,8 +171,8 @@ def _traffic(walk: MemoryWalk, machine: Machine, depth: int, blocks: int) -> dic
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
     l1_bytes = machine.costs.l1_bytes
     past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
-    held = [machine.l2_kept_bytes / max(blocks * own, 1e-9) for _, own, _ in walk.again]  # shares, at most all
-    missed = [max(0.0, 1 - share) for share in held]
+    shares = [machine.l2_kept_bytes / max(blocks * own, 1e-9) for _, own, _ in walk.again]  # shares, at most all
+    missed = [max(0.0, 1 - share) for share in shares]
     anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
     common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)

@@ -411,15 +411,15 @@ class Roofline:
         ceilings: dict[str, Ceiling] = {}
         unknown: list[str] = []
         for name, count in by_dtype.items():
-            taken, peak = "float32", spec.tflops.get("float32")
+            kind, peak = "float32", spec.tflops.get("float32")
             if products:
-                taken, peak = spec.rate_of("tfloat32" if name == "float32" else name)
+                kind, peak = spec.rate_of("tfloat32" if name == "float32" else name)
             if peak is None:
                 unknown += [name] if count and name else []
                 continue
-            rate = calibration.mma_tflops.get(_CALIBRATED.get(taken, taken)) if calibration and products else None
-            counts[taken] = counts.get(taken, 0.0) + count
-            ceilings[taken] = Ceiling(taken, peak, rate)
+            rate = calibration.mma_tflops.get(_CALIBRATED.get(kind, kind)) if calibration and products else None
+            counts[kind] = counts.get(kind, 0.0) + count
+            ceilings[kind] = Ceiling(kind, peak, rate)
         parts = tuple((ceilings[name], count) for name, count in counts.items())
         return cls(
             flops=sum(by_dtype.values()), bytes=bytes_, memory=memory, units=_mixture(parts), parts=parts,

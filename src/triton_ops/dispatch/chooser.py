@@ -175,9 +175,9 @@ class Chooser:
                 f"{name!r} cannot be removed from {self.name}, which has {', '.join(self.implementations)}",
                 hint="keep one of them",
             )
-        taken = self.implementations[name]
+        implementation = self.implementations[name]
         self._take({label: each for label, each in self.implementations.items() if label != name})
-        return taken
+        return implementation
 
     def tune(
         self,

@@ -478,8 +478,8 @@ def _missed(call: KernelCall, decision: Decision, policy: str) -> Decision:
         else:
             return _told(call, answer) if answer.missed else answer
     if decision.key is not None and not TritonProcess.is_interpreted(call.function):
-        noted = None if isinstance(call.noted, str) else call.noted
-        Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
+        noted_call = None if isinstance(call.noted, str) else call.noted
+        Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted_call)
     return _told(call, replace(decision, found=replace(decision.found, why=why))) if decision.missed else decision
 
 

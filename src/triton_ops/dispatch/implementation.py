@@ -148,12 +148,12 @@ def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
     on_gpu = device.startswith("cuda")
     if not on_gpu and _leaves_no_tensor(call):
         return 0
-    held: Any = require("torch", "looking for leaks").cuda.memory_allocated if on_gpu else _on_cpu
-    bytes_held = [held(device)]
+    allocated_bytes: Any = require("torch", "looking for leaks").cuda.memory_allocated if on_gpu else _on_cpu
+    bytes_held = [allocated_bytes(device)]
     for _ in range(_LOOKS):
         for _ in range(_CALLS):
             call()
-        bytes_held.append(held(device))
+        bytes_held.append(allocated_bytes(device))
     grown = [after - before for before, after in itertools.pairwise(bytes_held)]
     return min(grown) // _CALLS if min(grown) > 0 else 0
 
@@ -357,9 +357,9 @@ class ChoiceKernel:
             raise CandidateError(Status.RUNTIME, f"{name} raised {CandidateError.one_line(error)}") from error
         if bytes_held:
             raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {bytes_held:,} more bytes of tensors")
-        first, wanted = next(iter(self._forms.items()), (name, form))
-        if form != wanted and not self.outputs:
-            raise CandidateError(Status.WRONG, f"{name} returns {form}, and {first} returns {wanted}")
+        first, first_form = next(iter(self._forms.items()), (name, form))
+        if form != first_form and not self.outputs:
+            raise CandidateError(Status.WRONG, f"{name} returns {form}, and {first} returns {first_form}")
         self._forms[name] = form
 
 

@@ -265,8 +265,8 @@ class KernelInCompile(InCompile):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""
         options = self._options(decision.config)
-        kept = keeps_options(require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile"))
-        if lost := {name: value for name, value in options.items() if not kept or name in _NEVER_GIVEN}:
+        keeps = keeps_options(require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile"))
+        if lost := {name: value for name, value in options.items() if not keeps or name in _NEVER_GIVEN}:
             text = ", ".join(f"{name}={value}" for name, value in lost.items())
             return (), "", f"torch.compile does not keep {text} of the config of {decision.kernel}"
         _log.info("compiled: %s", decision.text)

@@ -124,8 +124,7 @@ def _ends(argument: Any) -> Any:
     """An argument with both ends of each range, of a bucket, as extents."""
     if not isinstance(argument, Mapping):
         return argument
-    extents = argument.get("shape", [argument.get("range", [])])
-    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    ends = [it if isinstance(it, (list, tuple)) else [it] for it in argument.get("shape", [argument.get("range", [])])]
     return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
@@ -444,8 +443,8 @@ def _made(folder: str, in_use: _InUse) -> Ladder:
 
 
 def _environments() -> _InUse:
-    for name, meant in settings.misspelt().items():
-        _log.warning("the variable %s is not read; %s is meant?", name, meant)
+    for name, right_name in settings.misspelt().items():
+        _log.warning("the variable %s is not read; %s is meant?", name, right_name)
     replay = settings.replay()
     path = settings.lockfile() if replay is None else replay
     if path is None:
@@ -459,8 +458,8 @@ TUNER = "triton_ops.tuner"
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
-    kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
-    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **kept})
+    options = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
+    result: TuningResult = importlib.import_module(TUNER).tune(*args, **{**kwargs, **options})
     return result
 
 
@@ -517,16 +516,16 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error. So
     does `tune` where what a tune needs is not installed.
     """
-    asked = within() or argument or _of_environment() or otherwise
-    if asked in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
+    policy = within() or argument or _of_environment() or otherwise
+    if policy in MAY_MEASURE and (missing := MissingDependencyError.of_extra("tune", "a tune")):
         warn_once(f"{missing}; launches without a known winner run their default config")
-        asked = DEFAULT
+        policy = DEFAULT
     confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
-        return asked
-    if ERROR in (asked, confined):
+        return policy
+    if ERROR in (policy, confined):
         return ERROR
-    return DEFAULT if asked in MAY_MEASURE else asked
+    return DEFAULT if policy in MAY_MEASURE else policy
 
 
 def _of_environment() -> str | None:

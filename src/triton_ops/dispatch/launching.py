@@ -390,15 +390,15 @@ class Launches:
     @contextmanager
     def _pruned(self, launch: Launch) -> Iterator[None]:
         """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        held = vars(self.autotuner)
+        attributes = vars(self.autotuner)
         with self._guard:
-            before = held.get("prune_configs")
-            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
+            before = attributes.get("prune_configs")
+            attributes["prune_configs"] = lambda _kwargs: list(launch.listed or ())
             try:
                 yield
             finally:
-                del held["prune_configs"]
-                held.update({} if before is None else {"prune_configs": before})
+                del attributes["prune_configs"]
+                attributes.update({} if before is None else {"prune_configs": before})
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""

@@ -78,8 +78,8 @@ class NotedOperation(Operation):
             return None
         folder = cache_folder(cache_dir)
         misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
-        noted = [*misses, *(record.call for record in matching(whole.name, folder))]
-        call = next((each for each in noted if isinstance(each, NotedCall)), None)
+        calls = [*misses, *(record.call for record in matching(whole.name, folder))]
+        call = next((each for each in calls if isinstance(each, NotedCall)), None)
         return None if call is None else cls.at(decorated, call)
 
     @classmethod
@@ -110,17 +110,17 @@ class NotedOperation(Operation):
         if the function cannot be run so, or does not launch the kernel.
         """
         layers = Layers.of(kernel)
-        asked = next((layer for layer in layers if hasattr(layer, "configs")), layers[-1])
+        outer = next((layer for layer in layers if hasattr(layer, "configs")), layers[-1])
         reached: list[NotedOperation] = []
 
         def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-            if launched is asked and not reached:
+            if launched is outer and not reached:
                 reached.append(cls._of_launch(kernel, space, widen, grid, args, kwargs))
                 raise SystemExit  # code of the user's takes it for no error, and a thread ends by it without a word
 
         with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
         with_values += Arguments.tensors_in(specs.values())
-        tuners = {AUTOTUNER, Tuned, *([type(asked)] if isinstance(asked, AUTOTUNER) else [])}  # one may run its own way
+        tuners = {AUTOTUNER, Tuned, *([type(outer)] if isinstance(outer, AUTOTUNER) else [])}  # one may run its own way
         errors: list[BaseException] = []
         for memory in ["cpu"] if with_values else ["meta", "cpu"]:
             examples = {name: _light(value, memory) for name, value in specs.items()}
@@ -152,20 +152,20 @@ class NotedOperation(Operation):
         call = launches_of(kernel).call_of(grid, args, kwargs)
         if widen and not space and call.configs is not None:
             call = replace(call, options=replace(call.options, widen=True))
-        given, whole = call.called.given.keyword, call.operation
+        arguments, whole = call.called.given.keyword, call.operation
         if call.space.size.total > 1:
-            GridWatch().look(grid, call.function, given, call.first, whole.name, tuple(call.space.tunables))
+            GridWatch().look(grid, call.function, arguments, call.first, whole.name, tuple(call.space.tunables))
         wide = call.space
         if space and wide.listed is not None and space.keys() <= wide.tunables.keys():  # what is typed is launched too
             parts = (wide, wide.with_values(space))
             wide = ConfigSpace.from_configs([one.with_members(part.members) for part in parts for one in part])
-        grids = grid_of_call(grid, call.function, given, wide)
+        grids = grid_of_call(grid, call.function, arguments, wide)
         if all(isinstance(each, tuple) and 0 in each for each in getattr(grids, "extents", {0: ""}).values()):
             raise TargetError(
                 f"{whole.name} is launched with no programs: its grid is {next(iter(grids.extents.values()))}",  # type: ignore[attr-defined]
                 hint="give the values that its grid follows from by --arg, such as ends=[0,16,64]:int32",
             )
-        values = {name: example_of(value) for name, value in given.items()}
+        values = {name: example_of(value) for name, value in arguments.items()}
         return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property

@@ -219,15 +219,15 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
 
     Members of an `Enum` and dtypes stand by name or as they are; a new config is given those in `members`.
     """
-    wanted = dict(config.plain if isinstance(config, Config) else config)
+    plain = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
         values = TritonKernel.values_of(one)
-        alike = all(name in values or name in _OPTIONS for name in wanted) and _tuned(values) == _tuned(wanted)
-        if alike and all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted):
+        alike = all(name in values or name in _OPTIONS for name in plain) and _tuned(values) == _tuned(plain)
+        if alike and all(values.get(name) == plain[name] for name in _OPTIONS if name in plain):
             return one
     own = members or {}
-    kwargs = {name: given_back(value, own.get(name, {})) for name, value in wanted.items() if name not in _OPTIONS}
-    options = {name: wanted[name] for name in _OPTIONS if wanted.get(name) is not None}
+    kwargs = {name: given_back(value, own.get(name, {})) for name, value in plain.items() if name not in _OPTIONS}
+    options = {name: plain[name] for name in _OPTIONS if plain.get(name) is not None}
     return require("triton", "launching a config").Config(kwargs, **options)
 
 
@@ -298,5 +298,5 @@ class Printed:
 
 def printed_listener(kernel: str, key: Any) -> Listener | None:
     """The listener that prints, if Triton was told to print; None otherwise."""
-    asked = require("triton.knobs", "autotuning").autotuning.print
-    return Printed(kernel, key) if asked else None
+    prints = require("triton.knobs", "autotuning").autotuning.print
+    return Printed(kernel, key) if prints else None

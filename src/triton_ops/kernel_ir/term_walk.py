@@ -95,8 +95,8 @@ class KernelFacts(Facts):
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
         others = {one.number for one in self.products if one.loops == product.loops and one is not product}
-        made = (one for side in (product.left, product.right) for one in side.term.named("dot"))
-        return any(one.operands[1] in others for one in made)
+        dots = (one for side in (product.left, product.right) for one in side.term.named("dot"))
+        return any(one.operands[1] in others for one in dots)
 
     def is_matrix_product(self, reduction: ReductionFact) -> bool:
         """Check whether what is added up are products of a factor without columns and one without rows."""

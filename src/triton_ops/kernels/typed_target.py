@@ -79,10 +79,10 @@ class TypedTarget:
         self, target: Operation | Callable[..., Any]
     ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
         """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
-        noted: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
-        if noted is None:
+        launch: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
+        if launch is None:
             return self.problem.operation(target)
-        return TypedProblem(space=self.problem.space if noted.has_list else None).operation(target)
+        return TypedProblem(space=self.problem.space if launch.has_list else None).operation(target)
 
     @property
     def _parts(self) -> tuple[str, str]:
@@ -120,8 +120,8 @@ class TypedTarget:
         text, function = self._parts
         name = text.rpartition(":")[2]
         if hasattr(target, "fn") and hasattr(target, "arg_names"):
-            noted = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
-            return noted or self._launched(target, name, function)
+            call = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
+            return call or self._launched(target, name, function)
         if hasattr(target, "grid"):  # a TritonKernel
             raise TargetError(
                 f"{text} is a Triton kernel, and neither its arguments nor its reference are known",

@@ -132,13 +132,13 @@ def compile_command(
     here = None if named else probe()
     goals = list(named.values()) if here is None else [(Target.of(here), here)]
     typed = TypedProblem.of(shape, dtype, space, arg)
-    asked = TypedTarget(target, problem=typed, gpu=next(iter(typed_gpus), None))
+    typed_target = TypedTarget(target, problem=typed, gpu=next(iter(typed_gpus), None))
     with only_data_on_stdout():
-        operation = _operation(asked, goals[0][0])
+        operation = _operation(typed_target, goals[0][0])
         if shape is None:
             shapes, element = _first_problem(operation, dtype)
-            asked = replace(asked, problem=replace(typed, shapes=shapes, dtype=element))
-        operation, own_space, extents, element = asked.tuned(operation)
+            typed_target = replace(typed_target, problem=replace(typed, shapes=shapes, dtype=element))
+        operation, own_space, extents, element = typed_target.tuned(operation)
         problem = operation.problem(extents, element)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
@@ -179,11 +179,11 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
         dtype_name(dtype)
 
 
-def _operation(asked: TypedTarget, goal: Target) -> Operation:
-    target = asked.load()
+def _operation(typed_target: TypedTarget, goal: Target) -> Operation:
+    target = typed_target.load()
     if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
-            f"{asked.text} is no operation with a Triton kernel, so there is nothing to compile",
+            f"{typed_target.text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
         )
     return target
@@ -278,9 +278,9 @@ def spills_command(
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
     values = TypedProblem.config(config, "--config")
-    asked = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu or arch)
+    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu or arch)
     with only_data_on_stdout():
-        operation, _, extents, element = asked.tuned(asked.operation("; its problem is not known"))
+        operation, _, extents, element = typed_target.tuned(typed_target.operation("; its problem is not known"))
         report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))

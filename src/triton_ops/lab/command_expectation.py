@@ -210,22 +210,22 @@ def explain_command(
     return facts
 
 
-def _space_facts(spec: DeviceSpec, asked: TypedTarget) -> Facts:
+def _space_facts(spec: DeviceSpec, target: TypedTarget) -> Facts:
     """The space that a kernel has by itself, whatever its list: at the call that is typed, else without extents."""
-    kernel, grid, values = asked.object(), None, dict[str, Any]()
-    if not asked.is_lone_kernel:
-        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
+    kernel, grid, values = target.object(), None, dict[str, Any]()
+    if not target.is_lone_kernel:
+        operation, _, extents, element = target.tuned(target.operation(_LACK))
         values = getattr(operation, "values", None) or dict(operation.problem(extents, element).arguments)
         kernel = getattr(operation, "decorated", None) or getattr(operation.kernel, "function", None)
         grid = getattr(operation, "author_grid", None) or getattr(operation.kernel, "grid", None)
     if not hasattr(kernel, "arg_names"):
         raise TargetError(
-            f"{asked.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
+            f"{target.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
         )
     read = ReadSpace.of(kernel, values, spec, grid=grid)
     size, tuned = read.space.size, {**read.tunables, **read.options}
     derived = {name: value or "not known without its extent" for name, value in read.derived.items()}
-    rows = {"kernel": asked.text, "device": f"{spec.name} {spec.arch}"}
+    rows = {"kernel": target.text, "device": f"{spec.name} {spec.arch}"}
     rows |= {f"tune {name}": f"{', '.join(map(str, tuned[name]))}: {read.reasons[name]}" for name in tuned}
     rows |= {f"derived {name}": f"{value}: {read.reasons[name]}" for name, value in derived.items()}
     rows |= {f"rule {rule.name}": rule.reason for rule in read.constraints}
@@ -233,7 +233,7 @@ def _space_facts(spec: DeviceSpec, asked: TypedTarget) -> Facts:
     rows |= {f"grid {number}": text for number, text in enumerate(read.grid, 1)}
     rows |= {"default": str(read.space.default_config), "configs": str(size)}
     data = {
-        "kernel": asked.text, "device": spec.name, "derived": read.derived, "left_alone": read.meaning,
+        "kernel": target.text, "device": spec.name, "derived": read.derived, "left_alone": read.meaning,
         "tunables": {name: {"values": list(tunable), "reason": read.reasons[name]} for name, tunable in tuned.items()},
         "rules": [Facts.members(rule, "name", "names", "reason") for rule in read.constraints],
         "launch_options": list(read.options), "grid": read.grid, "default": dict(read.space.default_config),
@@ -279,10 +279,10 @@ def rank_command(
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
     """
     typed = TypedProblem.of(shape, dtype, space, arg)
-    asked = TypedTarget(target, cache_dir, typed, gpu)
+    typed_target = TypedTarget(target, cache_dir, typed, gpu)
     with only_data_on_stdout():
-        whole = asked.operation("; its space and its problem are not known")
-        operation, own_space, extents, element = asked.tuned(whole)
+        whole = typed_target.operation("; its space and its problem are not known")
+        operation, own_space, extents, element = typed_target.tuned(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
         check_filled(configs, typed.space)
         most = configs.size.total if every else top

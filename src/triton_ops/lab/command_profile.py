@@ -203,10 +203,10 @@ class Called:
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
-        asked = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
-        function = asked.load()
+        target = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
+        function = target.load()
         if isinstance(function, Operation):
-            operation, _, shape, dtype = asked.tuned(function)
+            operation, _, shape, dtype = target.tuned(function)
             device = TuneProblem.device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
             return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config

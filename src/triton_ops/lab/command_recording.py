@@ -182,11 +182,11 @@ def record_command(
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
-    asked = TypedTarget(target, problem=TypedProblem.of(shape, dtype, space, arg))
+    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, space, arg))
     try:
         with only_data_on_stdout():
             content = record(
-                *asked.tuned(asked.load()),
+                *typed_target.tuned(typed_target.load()),
                 passes=passes, device=device, cold=not warm, listener=ProgressBar(),
             )  # fmt: skip
     except KeyboardInterrupt:

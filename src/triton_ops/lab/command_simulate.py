@@ -388,11 +388,11 @@ def simulate_command(
 
 
 def _of_target(
-    asked: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, over: str | None, **jitter: Any
+    target: TypedTarget, typed: Sequence[Mapping[str, Any]], spec: DeviceSpec, over: str | None, **jitter: Any
 ) -> Simulation:
     """The configs of a TARGET's space, or those that were typed, each with the default's values for the rest."""
     with only_data_on_stdout():
-        operation, space, shape, dtype = asked.tuned(asked.operation("; its space and its problem are not known"))
+        operation, space, shape, dtype = target.tuned(target.operation("; its space and its problem are not known"))
         own = operation.space_for(operation.problem(shape, dtype))
         if typed:  # whose values may be any, as those of --space
             values = {name: list(own.tunables.get(name, ())) for config in typed for name in config}
@@ -402,11 +402,11 @@ def _of_target(
         workload = Workload(title=operation.name, operation=operation, space=space)
         if over is not None:
             workload.axis(over)  # before any work
-        check_filled(space or own, asked.problem.space)
+        check_filled(space or own, target.problem.space)
         configs = [Config({**own.default_config, **own.with_names(one)}) for one in typed]
         simulation = simulate(
             workload, spec, shape=shape, dtype=dtype, configs=configs or Survey.considered(space or own),
-            calibration=Calibration.load(folder_of(asked.cache_dir), spec.name), **jitter,
+            calibration=Calibration.load(folder_of(target.cache_dir), spec.name), **jitter,
         )  # fmt: skip
         _ = simulation.standings  # while what the user's code and compilers print is kept from stdout
     return simulation

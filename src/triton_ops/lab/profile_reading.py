@@ -174,12 +174,12 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
         whole = [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
         strange += len(rows) - len(whole)
         if _KERNEL not in header:
-            found, left_out = _of_rocprof(header, whole)
+            table_launches, left_out = _of_rocprof(header, whole)
             strange += left_out
         else:
-            found, said = (_by_metric if _METRIC in header else _by_launch)(header, whole)
-            notes += said
-        launches += found
+            table_launches, remarks = (_by_metric if _METRIC in header else _by_launch)(header, whole)
+            notes += remarks
+        launches += table_launches
     if strange:
         notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
     if cut and launches:
@@ -217,10 +217,10 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
     for line in lines:
         if not line.strip() or line.startswith("=="):  # the profiler's own messages
             continue
-        if found := next((each for each in ",;\t" if each in line and _is_header(_split(line, each))), ""):
+        if separator := next((each for each in ",;\t" if each in line and _is_header(_split(line, each))), ""):
             if header is not None:
                 yield header, rows
-            mark, header, rows = found, _split(line, found), []
+            mark, header, rows = separator, _split(line, separator), []
         elif header is not None:
             rows.append(_split(line, mark))
     if header is not None:

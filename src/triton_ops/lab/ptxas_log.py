@@ -154,10 +154,10 @@ class _Reader:
 
     def take(self, line: str) -> None:
         """Read a line."""
-        said, numbered = _SAYS.search(line), _BUILD.match(line)
+        words, numbered = _SAYS.search(line), _BUILD.match(line)
         build = numbered[1] if numbered else ""
-        if said is not None and said["kind"] in ("error", "fatal"):
-            self._refuse(build, said)
+        if words is not None and words["kind"] in ("error", "fatal"):
+            self._refuse(build, words)
         elif (match := _SERIALISED.search(line)) is not None:
             self._serialised.add(match[1])
         elif (match := _ENTRY.search(line)) is not None:
@@ -172,8 +172,8 @@ class _Reader:
             self._warned.append((len(self._kernels), one))
         elif (match := _OF.search(line)) is not None:
             self._of[build] = match[1]
-        elif not self._take_figures(build, line) and said is not None and not _WITHOUT_FIGURES.search(line):
-            self._strange[said["what"].strip()] += 1
+        elif not self._take_figures(build, line) and words is not None and not _WITHOUT_FIGURES.search(line):
+            self._strange[words["what"].strip()] += 1
 
     def _take_figures(self, build: str, line: str) -> bool:
         """Return True for a line with figures, or with the target of a kernel that was refused."""
@@ -201,20 +201,20 @@ class _Reader:
         if self._kernels[at].stack_bytes is None and (local or before_fermi):
             self._change(at, stack_bytes=_bytes_in(local))
 
-    def _refuse(self, build: str, said: re.Match[str]) -> None:
+    def _refuse(self, build: str, words: re.Match[str]) -> None:
         """Add an error to the kernel under way, or as a kernel of its own, whose lines it came before."""
-        what = said["what"].strip()
+        what = words["what"].strip()
         last = self._kernels[-1] if self._kernels else None
         if _ABORTED in what:
             self._aborted = True
             if last is None or not last.refused:
                 self._strange[what] += 1
             return
-        reason = f"line {said['line']}: {what}" if said["line"] else what
+        reason = f"line {words['line']}: {what}" if words["line"] else what
         match = _NAMED_IN.search(what)
         name = (match[1] or match[2]) if match else ""
         under_way = [at for at in self._open.get(build, []) if self._kernels[at].kernel == (name or self._of[build])]
-        follows = last is not None and last.refused and last.kernel == (name or said["file"] or last.kernel)
+        follows = last is not None and last.refused and last.kernel == (name or words["file"] or last.kernel)
         if under_way:
             self._change(under_way[-1], refused=reason)
             self._open[build].remove(under_way[-1])
@@ -223,7 +223,7 @@ class _Reader:
         else:
             arch = last.arch if last is not None and last.kernel == name else ""
             self._aborted = False
-            self._kernels.append(Assembled(kernel=name or said["file"] or "", arch=arch, refused=reason))
+            self._kernels.append(Assembled(kernel=name or words["file"] or "", arch=arch, refused=reason))
 
     def _change(self, at: int, **figures: int | str) -> None:
         self._kernels[at] = replace(self._kernels[at], **figures)  # type: ignore[arg-type]

@@ -141,8 +141,8 @@ class Expectation:
     @property
     def as_run(self) -> Config:
         """The config as its program runs: with no more stages than that has."""
-        _, asked = warps_and_stages(self.config)
-        return self.config if (self.stages or asked) >= asked else _with_stages(self.config, self.stages or 1)
+        _, stages = warps_and_stages(self.config)
+        return self.config if (self.stages or stages) >= stages else _with_stages(self.config, self.stages or 1)
 
     @property
     def told(self) -> bool:
@@ -240,11 +240,11 @@ class Expecter:
         stays the same.
         """
         known = dict(results or {})
-        wanted: Iterable[Config] = configs
+        candidates: Iterable[Config] = configs
         compared = {config: 0 for config in configs if self._stages_matter(config)}
         by_stages: dict[Config, dict[int, Compiled]] = {config: {} for config in configs}
-        while wanted:
-            futures = {config: pool.submit(config, anyway=True) for config in wanted if config not in known}
+        while candidates:
+            futures = {config: pool.submit(config, anyway=True) for config in candidates if config not in known}
             known.update((config, future.result()) for config, future in futures.items())
             families: dict[Config, dict[int, Compiled]] = {}
             for one in known.values():
@@ -252,7 +252,7 @@ class Expecter:
             for config in compared:
                 by_stages[config] = families[_with_stages(config, 1)]
             compared = {config: at for config in compared if (at := _next_stages(config, by_stages[config]))}
-            wanted = dict.fromkeys(map(_with_stages, compared, compared.values()))
+            candidates = dict.fromkeys(map(_with_stages, compared, compared.values()))
         for config in configs:
             yield self.of(config, known[config], by_stages[config])
 
@@ -266,8 +266,8 @@ class Expecter:
 
 def _next_stages(config: Config, by_stages: Mapping[int, Compiled]) -> int:
     """The stages with which a config is compared next; 0 if what is known of others is enough."""
-    _, asked = warps_and_stages(config)
-    program = by_stages[asked].launch
+    _, depth = warps_and_stages(config)
+    program = by_stages[depth].launch
     if not program or any(one.launch and one.launch != program for one in by_stages.values()):
         return 0
     fewest = min(stages for stages, one in by_stages.items() if one.launch == program)
@@ -284,12 +284,12 @@ def _stages_of(config: Config, by_stages: Mapping[int, Compiled]) -> int | None:
 
     A program with one stage counts as one of two where a second one changes it, so that it could have a pipeline.
     """
-    _, asked = warps_and_stages(config)
-    program = by_stages[asked].launch if asked in by_stages else None
+    _, depth = warps_and_stages(config)
+    program = by_stages[depth].launch if depth in by_stages else None
     launches = {stages: one.launch for stages, one in by_stages.items() if one.launch}
     if not program or len(launches) < 2:
         return None
-    if asked == 1:
+    if depth == 1:
         return 1 if len(set(launches.values())) == 1 else 2
     return min(stages for stages, launch in launches.items() if launch == program)
 

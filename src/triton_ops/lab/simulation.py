@@ -289,17 +289,17 @@ def simulate(
     if faults := [extent for extent in whole if extent > LARGEST]:
         raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", whole)
     workload.operation.problem(whole, dtype)  # which refuses what is not one
-    taken = tuple(map(Config, LESSON if configs is None else configs))
+    candidates = tuple(map(Config, LESSON if configs is None else configs))
     if workload.least:
-        workload.check(taken)
+        workload.check(candidates)
     Machine.known(spec)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
-        workload=workload, spec=spec, shape=whole, configs=taken, calibration=calibration,
+        workload=workload, spec=spec, shape=whole, configs=candidates, calibration=calibration,
         dtype=dtype_name(dtype) if dtype else next(iter(workload.operation.dtypes), None),
-        factors=[math.exp(rng.gauss(0, jitter)) for _ in taken] if jitter else (),
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in candidates] if jitter else (),
     )  # fmt: skip
 
 

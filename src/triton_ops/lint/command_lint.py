@@ -172,10 +172,10 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     itself, and nothing of it is imported.
     """
     if "@" in text.partition(":")[2]:
-        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
-        launch = asked.operation(", which launches no kernel")
+        typed_target = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
+        launch = typed_target.operation(", which launches no kernel")
         if isinstance(launch, dispatch.NotedOperation) and _has_whole_list(launch):  # what it may lack is around it
-            launch = replace(asked, widen=True).operation("")
+            launch = replace(typed_target, widen=True).operation("")
         return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]

@@ -191,7 +191,7 @@ def lint_each(
     So many are read at a time as there are `jobs`, or CPUs. A file of a folder that cannot be read is in `unread` of
     its report; a target that was named raises as `lint` does.
     """
-    kept = KeptReports()
+    earlier_reports = KeptReports()
     reports: list[tuple[str, Future[LintReport]]] = []
     waiting: SimpleQueue[tuple[Any, LintOptions, bool, Future[LintReport]]] = SimpleQueue()
     for name, target, options in targets:
@@ -204,7 +204,7 @@ def lint_each(
         with contextlib.suppress(Empty):
             while True:
                 target, options, is_one_of_many, future = waiting.get_nowait()
-                Threads.settle(future, partial(_report_of, target, options, kept, is_one_of_many))
+                Threads.settle(future, partial(_report_of, target, options, earlier_reports, is_one_of_many))
 
     for _ in range(min(len(reports), jobs or Host.usable_cpus())):
         Threads.begin(threading.Thread(target=serve, daemon=True))
@@ -217,7 +217,7 @@ def _files_of(folder: str) -> list[str]:
     return [str(file) for file in sorted(files) if not file.is_dir()]
 
 
-def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_many: bool) -> LintReport:
+def _report_of(target: Any, options: LintOptions, earlier_reports: KeptReports, is_one_of_many: bool) -> LintReport:
     """The report of a target, which is new unless it is a file that was read before."""
     if not isinstance(target, str):
         return lint_apart(target, options)[0]
@@ -230,12 +230,12 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
             return lint_apart(target, options)[0]
         file = file.resolve()
         root = root_of(file)
-        place = kept.place(target, root, options)
-        report = kept.read(place, file, root)
+        place = earlier_reports.place(target, root, options)
+        report = earlier_reports.read(place, file, root)
         if report is None:
             report, sources = lint_apart(target, options, with_torch=is_one_of_many and _names(file, b"torch"))
             if sources is not None:
-                kept.write(place, file, root, report, sources)
+                earlier_reports.write(place, file, root, report, sources)
         return report
     except (TargetError, KernelTypeError) as error:
         if not is_one_of_many:
@@ -261,8 +261,8 @@ def lint_here(target: Any, options: LintOptions) -> LintReport:
     run_record = _run_record(target, options.shape) if options.run and readings else None
     gpu_target = Target.named(options.gpu)
     undecided = [replace(rule.undecided(*one), file=files[0]) for one in failures for rule in chosen_rules]
-    asked = [replace(one, target=gpu_target, gpu=options.gpu, run=run_record) for one in readings]
-    statements = [(reading.file, one) for reading in asked for one in _statements(chosen_rules, reading)]
+    chosen_readings = [replace(one, target=gpu_target, gpu=options.gpu, run=run_record) for one in readings]
+    statements = [(reading.file, one) for reading in chosen_readings for one in _statements(chosen_rules, reading)]
     undecided += [replace(one, file=file) for file, one in statements if isinstance(one, Undecided)]
     findings = tuple(one for _, one in statements if isinstance(one, Finding))
     each_once = merge_reports([LintReport(findings)]).findings  # several kernels call a function that has one

@@ -556,8 +556,8 @@ def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     """The number of axes of a tensor, by its shape taken apart or the strides that are given; None if unseen."""
     values = (one for several in launch.names.values() for one in several if not hasattr(one, "lineno"))  # a `_part`
     parts = [_axis_of(launch, value, "shape") for value in values]
-    seen = (parts, launch.strides.values())
-    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in seen)
+    sources = (parts, launch.strides.values())
+    several = ([one.axis for one in axes if one is not None and one.tensor == tensor] for axes in sources)
     return next((max(axes) + 1 for axes in several if max(axes, default=-1) >= 0), None)
 
 

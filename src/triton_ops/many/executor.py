@@ -412,7 +412,7 @@ class RemoteExecutor:
 
     def _listen(self) -> None:
         takes: dict[str, Callable[..., Any]] = {
-            "log": _log.handle, "ready": lambda *said: self.ready(*said), "follow": self._follow, "ended": self._finish,
+            "log": _log.handle, "ready": lambda *args: self.ready(*args), "follow": self._follow, "ended": self._finish,
             "idle": self._note,
         }  # fmt: skip
         silent_s = 0.0

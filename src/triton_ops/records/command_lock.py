@@ -442,8 +442,8 @@ def _with_expected(
     (device,) = _devices([facts], plan).values()
     records, _ = lock_of(matching(None, cache_dir), LockPlan(unproven=True))
     misses = [LockEntry.asked(miss.key, miss.call) for miss in Misses(folder_of(cache_dir)).read()]
-    wanted = [*before.entries, *plan.with_ranges([*records.entries, *misses])]
-    chosen = [entry for entry in wanted if which is None or entry.kernel in kernel_names(which)]
+    problems = [*before.entries, *plan.with_ranges([*records.entries, *misses])]
+    chosen = [entry for entry in problems if which is None or entry.kernel in kernel_names(which)]
     entries = REGISTERED["expect winners"](device, spec, chosen, before, kernels)
     if not (entries or chosen or kernels):
         raise CacheError(

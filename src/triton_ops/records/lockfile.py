@@ -266,10 +266,10 @@ class Lockfile:
                 or (now is None and (old.kernel, old.device, old.origin.source) in origins)
             ]
             old_ones = [old for old, _ in differs] if replaces else []
-            kept = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
-            there = set(map(_problem_of, kept.entries))
+            remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
+            there = set(map(_problem_of, remainder.entries))
             added = tuple(entry for problem, entry in new.items() if problem not in there)
-            Lockfile.merged([kept, replace(self, entries=added)]).write(path)
+            Lockfile.merged([remainder, replace(self, entries=added)]).write(path)
         return len(new.keys() - set(map(_problem_of, before.entries))), differs
 
     @staticmethod

@@ -503,8 +503,8 @@ class LayeredStore(MemoryStore[T]):
         value = None if entry_id in self._unwritten else self.directory.get(entry_id)
         with self._guard:
             if entry_id in self._unwritten or (value is None and not self.directory.reachable):
-                kept = self._texts.get(entry_id)
-                return None if kept is None else self.codec.loads(kept)
+                cached = self._texts.get(entry_id)
+                return None if cached is None else self.codec.loads(cached)
             text = self.directory.text_of(entry_id)
             if value is None or text is None:
                 self._texts.pop(entry_id, None)

@@ -149,12 +149,12 @@ class KnownCalls(dict[Any, V], Generic[V]):
             facts += ["autocast()"] if "autocast" in self._modes else []
             needs = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
             facts += [f"recording() and ({needs})"] if "gradients" in self._modes else []
-        taken = [f"{', '.join(values[:count])}, = args"] if count else []
-        taken += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
+        bindings = [f"{', '.join(values[:count])}, = args"] if count else []
+        bindings += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
         source = _CALL.format(
             key=f"({', '.join([*([repr(names)] if names else []), *facts, ''])})",
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
-            taken="; ".join(taken) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
+            taken="; ".join(bindings) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
         )  # fmt: skip
         exec(compile(source, "<known calls>", "exec"), scope)
         return scope["key"], scope["call"]

@@ -265,13 +265,13 @@ def make_searcher(
     """
     Search.checked(search)
     if not isinstance(search, str):
-        made: Any = search if _can_search(search) else cast("SearcherFactory", search)(space, seed)
-        if not _can_search(made):
+        instance: Any = search if _can_search(search) else cast("SearcherFactory", search)(space, seed)
+        if not _can_search(instance):
             raise SettingsError(
-                f"{Search(search).name} made {made!r}, which has no methods `ask` and `tell`",
+                f"{Search(search).name} made {instance!r}, which has no methods `ask` and `tell`",
                 hint="return a searcher: docs/guides/searcher.md has an example",
             )
-        return cast("Searcher", made)
+        return cast("Searcher", instance)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
     searcher: Searcher = factory(space, seed, priors, records) if search in _USES_PRIORS else factory(space, seed)

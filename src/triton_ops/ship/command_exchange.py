@@ -70,8 +70,8 @@ def export_command(
         answer = form.look_up(folder, table.facts, each.at)
         if answer is None or not each.launches_as(answer[1].config):
             instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
-            said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
-            raise CacheError(said, hint="check the facts")
+            message = f"{path} is written, and the engine would not find {each.name} in it{instead}"
+            raise CacheError(message, hint="check the facts")
     named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
     if doubt := form.doubt(folder, table.facts, named=named):
         tell(doubt)

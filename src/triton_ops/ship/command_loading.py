@@ -325,7 +325,7 @@ _AS_TORCH = "cuda"  # the name of a GPU of any vendor
 
 
 def expect_winners(
-    device: LockedDevice, spec: DeviceSpec, wanted: Iterable[LockEntry], measured: Lockfile, kernels: Sequence[str]
+    device: LockedDevice, spec: DeviceSpec, problems: Iterable[LockEntry], measured: Lockfile, kernels: Sequence[str]
 ) -> list[LockEntry]:
     """The entries of what is expected to be fast on a device; what the model is not sure of is told, with the reason.
 
@@ -338,7 +338,7 @@ def expect_winners(
         targets = Targets(loaded := list(load_kernels(kernels).values()))
         named = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
         unique: dict[tuple[str, str], LockEntry] = {}
-        for each in (*wanted, *named):
+        for each in (*problems, *named):
             problem = each.kernel, canonical_json(dict(each.problem))
             unique.setdefault(problem, replace(each, device=device.alias, identity={}))
         for _, answer in bound(Lockfile((device,), tuple(unique.values())), targets):

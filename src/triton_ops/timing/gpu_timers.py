@@ -242,8 +242,8 @@ class GraphTimer(_QueuedTimer):
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         if launches is None:  # enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm
-            wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
-            launches = min(max(wanted, len(calls)), max(_MOST_UNROLLED, len(calls)))
+            replays = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
+            launches = min(max(replays, len(calls)), max(_MOST_UNROLLED, len(calls)))
         graph, results = self._checked(launch, calls, launches)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
         clears = [self._queue.unsettle] if self._cold else []

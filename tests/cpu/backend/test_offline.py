@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
 from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, TritonProcess  # noqa: E402
 from triton_ops.backend.offline import never_cached, option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
@@ -278,7 +279,7 @@ def test_the_launching_process_finds_what_was_compiled_without_memory():
         ]
         expected.append(f"{built.key} True")
     words = [str(word) for case in LAUNCHED for word in case]
-    command = [sys.executable, "-W", "ignore", "-c", OTHER_PROCESS, *words]
+    command = [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + OTHER_PROCESS, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.splitlines() == expected
 

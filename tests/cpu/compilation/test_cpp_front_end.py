@@ -14,9 +14,11 @@ sys.path.append(str(PROJECT / "examples"))
 
 from cpp_kernel import CppCompiler, CppKernel, product  # noqa: E402
 
+from tests.forking import Lent  # noqa: E402
 from triton_ops import ConfigSpace, MissingDependencyError, Operation, TensorSpec, tune  # noqa: E402
 from triton_ops.backend import Arguments, CandidateError, Compiler  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
+from triton_ops.compilation import pool as pools  # noqa: E402
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
@@ -47,16 +49,34 @@ exec c++ "$@"
 """
 
 
-@pytest.fixture
-def compilations(tmp_path, monkeypatch):
-    """The lines that calls of the compiler leave: 1 from a process of the pool, which has one thread, else 7."""
-    log, program = tmp_path / "log", tmp_path / "c++"
-    program.write_text(LOGGED.format(log=log))
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with the compiler that all tests here call, its log and what it has built."""
+    home = tmp_path_factory.mktemp("cpp")
+    program = home / "c++"
+    program.write_text(LOGGED.format(log=home / "log"))
     program.chmod(0o755)
-    for name, value in {"CXX": program, "TORCH_EXTENSIONS_DIR": tmp_path / "built", "OMP_NUM_THREADS": 7}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
-    return lambda: log.read_text().split()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"CXX": program, "TORCH_EXTENSIONS_DIR": home / "built", "OMP_NUM_THREADS": 7}.items():
+            patch.setenv(name, str(value))
+        yield home
+
+
+@pytest.fixture(scope="module")
+def server(home):
+    """The fork server that all tests here share: its import of torch takes longer than what they compile."""
+    server = pools.compiler_server(CppCompiler(TWICE).needs)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def compilations(home, server, monkeypatch):
+    """The lines that calls of the compiler leave: 1 from a process of the pool, which has one thread, else 7."""
+    shutil.rmtree(home / "built", ignore_errors=True)
+    (home / "log").unlink(missing_ok=True)
+    monkeypatch.setattr(pools, "compiler_server", lambda _: Lent(server))
+    return lambda: (home / "log").read_text().split()
 
 
 @needs_builder
@@ -112,9 +132,10 @@ def test_a_library_that_is_gone_is_compiled_again_in_the_same_process(compilatio
 
 
 @needs_builder
-def test_a_folder_that_cannot_be_written_is_no_fault_of_a_config(compilations, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/dev/null/built")
-    unwritable = pytest.raises(CacheError, match="/dev/null/built/triton_ops_cpp cannot be written")
+def test_a_folder_that_cannot_be_written_is_no_fault_of_a_config(compilations, home, request):
+    (home / "built").touch()
+    request.addfinalizer((home / "built").unlink)
+    unwritable = pytest.raises(CacheError, match="built/triton_ops_cpp cannot be written")
     with CompilePool(CppCompiler(TWICE), workers=1) as pool, unwritable:
         pool.submit(Config(WAY=1, OPT=1)).result()
 

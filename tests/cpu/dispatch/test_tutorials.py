@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.garbage import ENDS_UNSEARCHED
 from triton_ops.compile_modes import parse_printed
 
 pytest.importorskip("torch")
@@ -127,7 +128,7 @@ def all_ran(tmp_path_factory):
     for number, text in enumerate(CHANGED.values()):
         (folder / f"part{number}").mkdir()
         (folder / f"part{number}" / "tutorial.py").write_text(HEAD + text)
-    program = STEADY + NEXT.join(f"import part{number}.tutorial\n" for number in range(len(CHANGED)))
+    program = ENDS_UNSEARCHED + STEADY + NEXT.join(f"import part{number}.tutorial\n" for number in range(len(CHANGED)))
     done = subprocess.run(
         [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=False, cwd=folder,
         env={

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 
+from tests.garbage import ENDS_UNSEARCHED
 from tests.near import drawn
 from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
 from triton_ops.benchmark import GATED_MLP_CONFIGS
@@ -232,7 +233,7 @@ print([name for name in sys.modules if name.startswith(tuners)])
 
 def test_shipped_kernels_run_without_the_modules_that_tune():
     done = subprocess.run(
-        [sys.executable, "-c", UNTUNED],
+        [sys.executable, "-c", ENDS_UNSEARCHED + UNTUNED],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
