@@ -124,8 +124,7 @@ def _ends(argument: Any) -> Any:
     """An argument with both ends of each range, of a bucket, as extents."""
     if not isinstance(argument, Mapping):
         return argument
-    extents = argument.get("shape", [argument.get("range", [])])
-    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    ends = [it if isinstance(it, (list, tuple)) else [it] for it in argument.get("shape", [argument.get("range", [])])]
     return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
