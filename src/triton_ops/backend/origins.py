@@ -151,8 +151,6 @@ def function_layers(function: Any) -> Iterator[Any]:
 class Layers:
     """A function or a kernel inside of its decorators."""
 
-    inside = staticmethod(function_layers)
-
     @staticmethod
     def unwrap(function: Any) -> Any:
         """The plain function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""

@@ -275,12 +275,6 @@ class KernelCall:
         return dict(self.space.default_config.with_members(self.space.members))
 
     @property
-    def is_empty(self) -> bool:
-        """Tell whether a launch with the first config has no program, as for tensors without elements."""
-        extents = extents_of(self.grid, self.function, self.called.given.keyword, self.first)
-        return isinstance(extents, tuple) and 0 in extents
-
-    @property
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
@@ -369,6 +363,8 @@ class KernelCall:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
+        if record.step:
+            return None  # another tune would look at it alone again
         other = None if record.raced_over(self.request.contents_fingerprint) else "it was over other contents"
         if (lacking := other or left_undecided(record)) is not None:
             return lacking
@@ -390,11 +386,7 @@ def decide(call: KernelCall) -> Decision:
             question.key.id,
             lambda: _alone(call, question, asked, policy),
             question.why_not,
-            lambda why: replace(
-                _decision(call, question.key, Found(config=question.default, rung=FALLBACK, why=why)),
-                policy=asked,
-                within=within(),
-            ),
+            lambda why: _decision(call, question.key, question.fallback(why)).because(why, asked),
             TURN_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
@@ -439,7 +431,8 @@ def _alone(call: KernelCall, question: LadderQuestion, asked: str, policy: str) 
     decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     if not decision.unmeasured:
         return decision
-    if call.is_empty:  # another call of the same key may launch something: that one is decided
+    extents = extents_of(call.grid, call.function, call.called.given.keyword, call.first)
+    if isinstance(extents, tuple) and 0 in extents:  # another call of the key may launch something: that one is decided
         return replace(decision.because("the call launches no program", DEFAULT), kept=False)
     if policy in MEASURING and call.called.hides_tiles(call.space, call.parts[0].outputs):
         why = "each tensor that it reads holds one value, with which wrong tiles may give equal results"
@@ -514,9 +507,7 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
     first = next(iter(call.configs or ()), None)
     config = Config() if first is None else from_triton(first)
     answer = Found(config=config, rung=FALLBACK, why=_first_line(error))
-    return Decision(
-        found=answer, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
-    )  # fmt: skip
+    return Decision(found=answer, kernel=call.name, problem=call.called.label, config=first).because(answer.why, policy)
 
 
 def _policies(call: KernelCall) -> tuple[KernelCall, str, str]:

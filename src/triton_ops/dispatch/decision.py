@@ -136,9 +136,7 @@ class Decision:
     @property
     def copy(self) -> Decision:
         """The decision for those who look at it; what they change in its `triton.Config` changes no launch."""
-        if isinstance(self.config, Config) or not hasattr(
-            self.config, "kwargs"
-        ):  # configs of this package never change
+        if not hasattr(self.config, "kwargs"):  # configs of this package never change
             return self
         config = copy(self.config)
         config.kwargs = dict(config.kwargs)

@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any
 
 from triton_ops import timing
 from triton_ops.backend import Arguments, CandidateError, Layers, Protection
-from triton_ops.base import canonical_json, require
+from triton_ops.base import ForkSafeLock, canonical_json, require
 from triton_ops.device import TorchDevice, Turns, probe
 from triton_ops.dispatch.deciding import meeting
 from triton_ops.dispatch.decision import EXPLICIT, LOCKFILE, Decision, decisions
@@ -36,6 +37,7 @@ _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and th
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _DUEL_S = 3.0
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
+_one_at_a_time = ForkSafeLock(threading.RLock)  # what launches take holds for all threads
 
 
 @dataclass(kw_only=True)
@@ -43,7 +45,8 @@ class StepKernel:
     """One problem of a kernel in a step, launched with the config `before`, and with `after` from now on.
 
     `share` is its part of the step's time, by that of a launch alone. `gains` has for each rival by how much the step
-    took longer without it, relative, with its 95 % interval; `whys` has that in words, or why a rival failed.
+    took longer without it, relative, with its 95 % interval; `whys` has that in words, or why a rival failed. Where no
+    rival has `raced`, since the budget left no time, the winner of the problem's own tune is left alone.
     """
 
     kernel: str
@@ -54,6 +57,7 @@ class StepKernel:
     launches: int = 0
     share: float = 0.0
     rivals: Sequence[Config] = ()
+    raced: bool = False
     gains: dict[Config, timing.Interval] = field(default_factory=dict)
     keep: Callable[[str], object] | None = None  # in the record, given the name of the step; None without a record
 
@@ -70,8 +74,11 @@ class StepKernel:
         finalists = [config, record.winner, record.default, *(record.ties if run is None else run.finalists)]
 
         def keep(step: str) -> None:
+            if not one.raced:
+                one.after = record.winner
+                return
             trial = None if run is None else run.trials.get(one.after)
-            store_in(folder).put(record.in_step(step, one.after, trial, f"in the step {step}: {'; '.join(one.whys)}"))
+            store_in(folder).put(record.in_step(step, one.after, trial, "; ".join(one.whys)))
 
         one.share, one.whys, one.keep = record.timing.median_ms, [], keep
         one.rivals = list(dict.fromkeys(filter(None, finalists)))[1:_FINALISTS]
@@ -142,11 +149,13 @@ class _Step:
             self.torch.cuda.set_rng_state_all(self._random[1])
 
     def difference(self, configs: Mapping[str, Config]) -> str:
-        """The difference of the step's results with some configs, in words; empty for none."""
+        """The difference of the step's results with some configs, or its error, in words; empty for none."""
         self._take(configs)
         self.restore()  # samples are left as they end
         try:
             return self._expected.fault([self(), self.written])
+        except Exception as error:  # noqa: BLE001 - a config may fail in any way, and an iterator be exhausted
+            return CandidateError.one_line(error)
         finally:
             self.restore()
 
@@ -187,22 +196,27 @@ class _Step:
             self.restore()
 
     def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], most_s: float) -> Any:
-        """Tell whether the step is proven faster with some configs than with others, and its gain, relative.
+        """Tell whether the step is proven faster with some configs than with others, its relative gain, and a reason.
 
-        Raises TargetError if it gives other results than at first.
+        There is no gain if it fails, or gives other results than at first.
         """
         if wrong := self.difference(after):
-            raise TargetError(wrong)
-        policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
-        first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
-        samples = policy.samples(self.rounds.sample_ms(second.sampler))
-        first.visit_samples = second.visit_samples = twin.visit_samples = samples
-        duel = self.rounds.duel((first, second, twin), policy)
-        return duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
+            return False, None, f"is not taken: {wrong}"
+        try:
+            policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
+            first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
+            samples = policy.samples(self.rounds.sample_ms(second.sampler))
+            first.visit_samples = second.visit_samples = twin.visit_samples = samples
+            duel = self.rounds.duel((first, second, twin), policy)
+        except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
+            return False, None, f"is not taken: {CandidateError.one_line(error)}"
+        proven, gain = duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
+        words = "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
+        return proven, gain, f"is {'' if proven else 'not proven '}faster in the step: {words}"
 
-    def compared(self, kernels: Iterable[Any] | None, seconds: float, seed: int) -> Any:
+    def compared(self, names: set[str] | None, seconds: float, seed: int) -> Any:
         """The problems of the step after each has had its turn, its milliseconds before, and its gain, if any."""
-        found = self._found(kernels)
+        found = self._found(names)
         kinds = {each.key.device.get("kind") for each, _ in self.launched if each.key is not None}
         device = "cpu" if kinds == {"cpu"} else "cuda"
         with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
@@ -217,27 +231,31 @@ class _Step:
                     self._race(key, one, rival, now, end_s - time.monotonic())
             if now == before:
                 return tuple(ordered.values()), before_ms, None
-            proven, gain = self.faster(now, before, _DUEL_S)
+            proven, gain, why = self.faster(now, before, _DUEL_S)
         for one in ordered.values():
             if one.after != one.before and not proven:
                 one.after = one.before
-                one.whys.append(f"what is faster alone is not proven so together: {_words(gain)}")
+                one.whys.append(f"all that is taken, together, {why}")
         return tuple(ordered.values()), before_ms, gain if proven else None
 
-    def _found(self, kernels: Iterable[Any] | None) -> dict[str, StepKernel]:
+    def _found(self, names: set[str] | None) -> dict[str, StepKernel]:
         """The problems by the ids of keys, after a short tune of those without records; some kernels', or all for None.
 
-        Raises TargetError if none can be compared.
+        Raises TargetError if a kernel is not launched, or none can be compared.
         """
         one_thread = self.torch.autograd.set_multithreading_enabled(False)  # a policy holds for a thread
-        with one_thread, on_miss(RACE), deciding_by(most=None, packages=False):
+        with one_thread, deciding_by(most=None, packages=False):
             self()
-        names = {getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each)) for each in kernels or ()}
-        found: dict[str, StepKernel] = {}
+        missing, found = set(names or ()), dict[str, StepKernel]()
         for each, launches in self.launched:
-            if kernels is None or names & {each.kernel, each.kernel.rpartition(":")[2]}:
+            known = {each.kernel, each.kernel.rpartition(":")[2]}
+            missing -= known
+            if names is None or known & names:
                 key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
                 found.setdefault(key, StepKernel.of(each)).launches += launches
+        if missing:
+            launched = ", ".join(dict.fromkeys(each.kernel for each, _ in self.launched)) or "none"
+            raise TargetError(f"the step launches no {', '.join(sorted(missing))}", hint=f"it launches {launched}")
         if not any(one.keep for one in found.values()):
             whys = "; ".join(f"{one.kernel} {one.problem}: {one.whys[0]}" for one in found.values())
             reasons = whys or "it launches none"
@@ -246,21 +264,16 @@ class _Step:
 
     def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
         """Take a rival in the place of what the step has now, if it makes the step faster."""
-        proven, why = False, "is not reached: the budget left no time"
-        try:
-            if left_s > 0:
-                proven, gain = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
-                one.gains[rival] = gain
-                why = f"is {'' if proven else 'not proven '}faster in the step: {_words(gain)}"
-        except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
-            why = f"is not taken: {CandidateError.one_line(error)}"
+        if left_s <= 0:
+            one.whys.append(f"({rival}) is not reached: the budget left no time")
+            return
+        one.raced = True
+        proven, gain, why = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
         one.whys.append(f"({rival}) {why}")
+        if gain is not None:
+            one.gains[rival] = gain
         if proven:
             now[key] = one.after = rival
-
-
-def _words(gain: timing.Interval) -> str:
-    return "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
 
 
 def tune_in_place(
@@ -287,7 +300,7 @@ def tune_in_place(
             makes only once is there.
         kernels: What is to be chosen: decorated kernels, operations, or names; None takes all.
         budget_s: Seconds after which no rival runs any more; short tunes before do not count.
-        name: The name of the step; None takes that of the callable.
+        name: The name of the step, one line; None takes that of the callable.
         tolerance: As for `tune`; None is the rule, with twice the rounding allowed.
         seed: Seed of the orders in which steps run.
 
@@ -296,31 +309,39 @@ def tune_in_place(
 
     Raises:
         KernelTypeError: `step` cannot be called.
-        TargetError: The step launches none of the kernels, gives nothing to compare, or does not do the same again from
+        TargetError: The step does not launch a kernel, gives nothing to compare, or does not do the same again from
             the same state.
         DeviceError: There is no room for copies of the tensors that the step might write.
-        SettingsError: `budget_s` is out of range, or nothing can be tuned here, as while a lockfile is replayed.
+        SettingsError: `budget_s` or `name` is wrong, or nothing can be tuned here, as while a lockfile is replayed.
 
     Cost: for the first runs a copy of every tensor in the process; then, for each problem without a record, about a
     second, and for each rival up to 3 s, in which the step runs hundreds of times, in the memory of three graphs of it.
-    Steps of other threads meanwhile take the configs that run. Launches inside of `torch.compile` are not seen.
+    Steps of other threads meanwhile take the configs that run; those that call this wait. Launches inside of
+    `torch.compile` are not seen. Tensors that `gc.freeze` has set aside are not restored.
     """
-    start, seconds = time.monotonic(), Budget(seconds=budget_s).seconds or 0.0
+    start, seconds = time.monotonic(), Budget(seconds=budget_s).seconds or math.inf
     if not callable(step):
         raise KernelTypeError(f"the step is {step!r}, which cannot be called", hint="write lambda: model(x)")
-    with on_miss(RACE):
+    label: Any = getattr(step, "__qualname__", type(step).__qualname__) if name is None else name
+    if not (isinstance(label, str) and label.strip() and label.isprintable()):
+        raise SettingsError(f"the step's name is {name!r}; it must be a text of one line", hint="or leave it out")
+    names = (
+        None
+        if kernels is None
+        else {str(getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each))) for each in kernels}
+    )
+    with _one_at_a_time, on_miss(RACE):
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
-            reasons = "a lockfile is replayed, a graph captured, processes agree on winners, or an extra is missing"
+            reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-    with deciding_by(most=DEFAULT, pins={}):
-        state = _Step(step, tolerance)
-        try:
-            found, before_ms, gain = state.compared(kernels, seconds, seed)
-        finally:
-            state.restore()
-    label = name or str(getattr(step, "__qualname__", type(step).__qualname__))
-    for one in found:
-        if one.keep is not None:
-            one.keep(label)
+        with deciding_by(most=DEFAULT, pins={}):
+            state = _Step(step, tolerance)
+            try:
+                found, before_ms, gain = state.compared(names, seconds, seed)
+            finally:
+                state.restore()
+        for one in found:
+            if one.keep is not None:
+                one.keep(label)
     mode, elapsed_s = state.rounds.timer.mode, time.monotonic() - start
     return StepResult(name=label, kernels=found, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)

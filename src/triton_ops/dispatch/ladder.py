@@ -21,8 +21,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
 from triton_ops import settings
 from triton_ops.base import Folder, ForkSafeLock, canonical_json, require, warn_once
 from triton_ops.dispatch.decision import (
@@ -124,8 +122,7 @@ def _ends(argument: Any) -> Any:
     """An argument with both ends of each range, of a bucket, as extents."""
     if not isinstance(argument, Mapping):
         return argument
-    extents = argument.get("shape", [argument.get("range", [])])
-    ends = [extent if isinstance(extent, (list, tuple)) else [extent] for extent in extents]
+    ends = [it if isinstance(it, (list, tuple)) else [it] for it in argument.get("shape", [argument.get("range", [])])]
     return {**argument, "range": None, "shape": [*chain.from_iterable(ends)]}
 
 
@@ -151,6 +148,10 @@ class LadderQuestion:
     near: bool = True
     expected: bool = False
 
+    def fallback(self, why: str) -> Found:
+        """The default as an answer."""
+        return Found(config=self.default, rung=FALLBACK, why=why)
+
 
 @dataclass(eq=False)
 class Ladder:
@@ -175,8 +176,6 @@ class Ladder:
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
         passed: list[str] = []
-        if _sources.pins and (config := _sources.pins.get(question.key.id)) is not None:
-            return Found(config=config, rung=EXPLICIT, why="it is raced in a step"), ()
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
@@ -184,10 +183,11 @@ class Ladder:
                 if refused is None:
                     return answer, tuple(passed)
                 passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
-        why = "no winner is known for this problem"
-        return Found(config=question.default, rung=FALLBACK, why=why), tuple(passed)
+        return question.fallback("no winner is known for this problem"), tuple(passed)
 
     def _locked(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
+        if (config := _sources.pins.get(question.key.id)) is not None:
+            yield Found(config=config, rung=EXPLICIT, why="it is raced in a step")
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
@@ -299,7 +299,7 @@ def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -
 
 
 def _measured(record: Record) -> str:
-    if record.step is not msgspec.UNSET:
+    if record.step:
         return f"measured {record.created}, and raced in place: no other finalist makes the step {record.step} faster"
     why = f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
     return f"{why}; chosen by {' and '.join(record.ordered_by)}" if record.effort == EXPECTED else why

@@ -312,7 +312,8 @@ class Launches:
             return _with_config(without_launch(call), call)
         named = called.given.keyword
         self._grids.look(call.grid, call.function, named, call.first, self._name, self._tuned_names)
-        if launch.listed is not None and own_loop.asks_its_own_disk(self.autotuner):
+        asks = self.autotuner.cache_results and not own_loop.is_tritons(self.autotuner.check_disk_cache)
+        if launch.listed is not None and asks:  # somebody's own `check_disk_cache` for winners
             return self._by_its_own_disk(launch, called, lambda: _with_config(decide(call), call))
         return _with_config(decide(call), call)
 

@@ -169,11 +169,6 @@ class NotedOperation(Operation):
         return replace(cls._at(whole, grids, values, kernel, launched=True), author_grid=grid)
 
     @property
-    def undecorated(self) -> Operation:
-        """The operation without its decorator, as another process is sent it."""
-        return Operation(self.name, self.kernel, self.space, self.arguments, device=self.device)
-
-    @property
     def has_list(self) -> bool:
         """Tell whether its space is a list of configs."""
         return isinstance(self.space, ConfigSpace) and self.space.listed is not None

@@ -19,7 +19,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register, within
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
@@ -234,9 +234,7 @@ def safely_decided(
         problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
         _log.warning("%s runs with its default config: %s", operation.name, error)
         answer = Found(config=operation.space_for(problem).default_config, rung=FALLBACK, why=error.message)
-        return Decision(
-            found=answer, kernel=operation.name, problem=problem.label, policy=DEFAULT, within=within()
-        )  # fmt: skip
+        return Decision(found=answer, kernel=operation.name, problem=problem.label).because(answer.why, DEFAULT)
 
 
 def _of_other_space(

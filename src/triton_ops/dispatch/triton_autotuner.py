@@ -55,14 +55,11 @@ def measures_itself(autotuner: Any) -> str:
         return "the decorator brings do_bench"
     if not is_tritons(autotuner._bench):
         return f"{kind.__qualname__} has a _bench of its own"
-    if kind.do_bench is not AUTOTUNER.do_bench or _set_later(vars(autotuner).get("do_bench")):
+    measure = vars(autotuner).get("do_bench")  # Triton's, or its driver's, once it has measured
+    set_later = measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
+    if kind.do_bench is not AUTOTUNER.do_bench or set_later:
         return f"{kind.__qualname__} has a do_bench of its own"
     return ""
-
-
-def _set_later(measure: Any) -> bool:
-    """Tell whether this is neither Triton's nor its driver's, which are kept in the same place once they are used."""
-    return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
 
 
 def prunes(autotuner: Any) -> bool:
@@ -70,11 +67,6 @@ def prunes(autotuner: Any) -> bool:
     if autotuner.perf_model or "prune_configs" in vars(autotuner) or not is_tritons(type(autotuner).prune_configs):
         return True
     return bool(autotuner.own_pruning if hasattr(autotuner, "own_pruning") else autotuner.early_config_prune)
-
-
-def asks_its_own_disk(autotuner: Any) -> bool:
-    """Tell whether somebody's own `check_disk_cache` is asked for winners."""
-    return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)
 
 
 def reset(autotuner: Any, values: Mapping[str, Any]) -> None:

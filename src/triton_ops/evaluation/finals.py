@@ -417,8 +417,7 @@ class _LastComparison:
             before = self._losers
             self._check([winner, *outcome.ties])
             seconds = min(_WINNER_CHECKED_S, self._left_s)
-            if difference := self._wrong_again(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds):
-                self.wrong[winner] = difference
+            self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds)
             if self._losers == before:
                 return outcome
             self._race_again()
@@ -428,8 +427,7 @@ class _LastComparison:
         for config in [config for config in self.arms if config in due]:  # in the same order in every process
             self.checked.add(config)
             seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if difference := self._wrong_again(config, _CHECKED, _CHECKED_MS, seconds):
-                self.wrong[config] = difference
+            self._repeat(config, _CHECKED, _CHECKED_MS, seconds)
 
     @property
     def _losers(self) -> set[Config]:
@@ -481,16 +479,16 @@ class _LastComparison:
         self.resolutions[challenger] = Resolution(challenger, duel.proven, duel.gain)
         return True
 
-    def _wrong_again(self, config: Config, launches: int, most_ms: float, seconds: float) -> Difference | None:
+    def _repeat(self, config: Config, launches: int, most_ms: float, seconds: float) -> None:
         arm = self.arms[config]
         if arm.error is not None:
-            return None
+            return
         launches = min(launches, max(math.ceil(most_ms / max(self.trials[config].median_ms, 1e-6)), 2))
         try:
-            return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
+            if difference := self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds):
+                self.wrong[config] = difference
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
             arm.error = CandidateError.of(error, Status.RUNTIME)
-            return None
 
     def _update(self, config: Config, arm: Arm) -> Trial:
         trial = self.trials[config]

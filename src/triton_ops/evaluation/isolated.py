@@ -66,13 +66,14 @@ class KernelLoad(KernelProblem):
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Packages that the kernel imports when it compiles, which a worker imports before it loads the task.
+        """Torch for tensors, and what the kernel imports to compile, which a worker imports before it loads the task.
 
         Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
         first trial where Python keeps none.
         """
+        tensors = self.problem.specs if self.originals is None else [*self.originals.tensors()]
         module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
-        return (module,) if module else ()
+        return tuple(dict.fromkeys(filter(None, ("torch" if tensors else "", module))))
 
     @property
     def limits_s(self) -> dict[str, float]:

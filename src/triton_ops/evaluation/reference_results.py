@@ -59,8 +59,9 @@ class ReferenceResults:
         own = cls.__new__(cls)
         own._expected, own._tf32 = ExpectedResults.of_own(standard, results), False
         own._expected.prepare(own._tf32)
-        if own._expected.empty:
-            raise TargetError("there is nothing in the results that can be compared", hint="return them")
+        if (opaque := own._expected.opaque) or own._expected.empty:  # what an object holds might be wrong
+            what = f"a result of type {', '.join(opaque)} cannot" if opaque else "nothing in the results can"
+            raise TargetError(f"{what} be compared", hint="return tensors")
         return own
 
     def fault(self, results: Sequence[Any]) -> str:

@@ -380,6 +380,9 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             _give_up(modules)
             answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
         elif isinstance(question, Setup):
+            if question.imports:
+                Child.import_heavy(question.imports, "what is going to be tuned")
+                state = ProcessState.here()  # no code of the user's has run, or what it changed was put back
             TorchDevice(device).stay()  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
             modules.forget_unless(question.surroundings)
@@ -483,8 +486,6 @@ def _give_up(modules: UsersModules) -> None:
 
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAnswer]:
-    if question.imports:
-        Child.import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
     try:
         assignment = Packed.loaded(question.packed)

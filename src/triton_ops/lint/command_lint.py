@@ -29,8 +29,10 @@ from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import source_text
+from triton_ops.lint.jit_functions import tuned_with
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
+from triton_ops.space import ConfigSpace
 from triton_ops.terminal import ExitCode, Facts, Typed, followed, only_data_on_stdout, option
 
 WRONG_RESULTS = (
@@ -172,9 +174,11 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     if "@" in text.partition(":")[2]:
         typed_target = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = typed_target.operation(", which launches no kernel")
-        if isinstance(launch, dispatch.NotedOperation) and launch.has_list:  # what its list may lack is around it
+        if isinstance(launch, dispatch.NotedOperation) and _has_whole_list(launch):  # what it may lack is around it
             launch = replace(typed_target, widen=True).operation("")
-        return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
+        if isinstance(launch, dispatch.NotedOperation):  # another process is sent it without its decorator
+            launch = Operation(launch.name, launch.kernel, launch.space, launch.arguments, device=launch.device)
+        return [(text, launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():
@@ -186,6 +190,12 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
         target = _operation(named_object(text))
         return [(text, target if isinstance(target, (Operation, FunctionType)) else text, options)]
     return [(text, text, options)]
+
+
+def _has_whole_list(launch: dispatch.NotedOperation) -> bool:
+    """Tell whether a launch has a list, of which no function of the kernel's author leaves anything out here."""
+    listed = launch.space.listed if isinstance(launch.space, ConfigSpace) else None
+    return listed is not None and len(listed) >= len(set(map(repr, tuned_with(launch.decorated)["configs"])))
 
 
 def _operation(target: Any) -> Any:

@@ -15,10 +15,21 @@ from typing import Any, NamedTuple
 from triton_ops.backend import KernelSource, Layers, last_name
 from triton_ops.lint.island import Island, bound_names, used_names
 
+_MOST_LAYERS = 16
 
-def innermost_kernel(function: Any) -> Any:
+
+def innermost_kernel(decorated: Any) -> Any:
     """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
-    return next(filter(Layers.is_jit, Layers.inside(function)), None)
+    return next(filter(Layers.is_jit, _decorator_layers(decorated)), None)
+
+
+def _decorator_layers(layer: Any) -> Iterator[Any]:
+    """A decorated kernel with what is inside of it, down to the JIT function, whosever the decorators are."""
+    for _ in range(_MOST_LAYERS):
+        yield layer
+        if Layers.is_jit(layer):
+            return
+        layer = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
 
 
 def parameters_of(function: ast.AST) -> list[ast.arg]:
@@ -146,7 +157,7 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
     heuristics: dict[str, Any] = {}
     key: tuple[str, ...] | None = None
     prunes = False
-    for layer in Layers.inside(decorated):
+    for layer in _decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
             of_launches = ("num_warps", "num_stages", "maxnreg")
             options = {name: value for name in of_launches if (value := getattr(config, name, None))}

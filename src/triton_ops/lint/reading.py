@@ -165,6 +165,7 @@ class KernelReading(SourceValues):
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
+    gpu: str = COMPILED_FOR  # of which this is the target
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
     operation: Operation | None = None  # that launches it, where one was named
     run: RunRecord | None = None  # None if no run was asked for

@@ -158,12 +158,14 @@ class Record:
 
     def in_step(self, step: str, config: Config, trial: Trial | None, note: str) -> Record:
         """The record with the config that a step takes; `trial` is that of the tune, None if it was not tried there."""
+        about = f"in the step {step}: "
+        notes = (*(each for each in self.notes if not each.startswith(about)), about + note)
         if config == self.winner:
-            return replace(self, step=step, notes=(*self.notes, note))
+            return replace(self, step=step, notes=notes)
         timing = Timing(0.0, 0.0, 0.0, 0) if trial is None else Timing.of(trial.best_measurement)
         return replace(
             self, winner=config, timing=timing, resources=None if trial is None else trial.resources, raced_gain=None,
-            gain_interval=None, ties=(), confidence="ok", contents=msgspec.UNSET, step=step, notes=(*self.notes, note),
+            gain_interval=None, ties=(), contents=msgspec.UNSET, step=step, notes=notes,
         )  # fmt: skip
 
     def raced_over(self, contents: str | None) -> bool:
@@ -206,9 +208,12 @@ class Record:
         """The reason why the comparison decided nothing; empty where it did.
 
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
-        such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
+        such a decision, and so is a race in a step. A config that alone ran in a search that came to its end has
+        nothing to be compared with.
         """
-        if self.confidence == "ok" or (self._at_end and (self.confidence == self.ALONE or self.totals.get("ok") == 1)):
+        if self.step or self.confidence == "ok":
+            return ""
+        if self._at_end and (self.confidence == self.ALONE or self.totals.get("ok") == 1):
             return ""
         beats = self.gain_interval is not None and self.gain_interval[0] > 1.0 + self.noise
         return "" if beats else self.confidence

@@ -168,7 +168,7 @@ class Table:
         of the table's keys, or the table names no device.
         """
         device = _device(self)
-        entries = []
+        entries, back = [], {theirs: ours for ours, theirs in names.renamed.items()}
         for row in self.best():
             if len(row.at) != len(names.rows):
                 raise SettingsError(
@@ -178,7 +178,7 @@ class Table:
                     else "name its one problem: --argument M=64",
                 )
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
-            config = names.inwards(row.config)
+            config = Config({back.get(name, name): value for name, value in row.config.items()})
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
         return Lockfile((device,), tuple(plan.with_ranges(entries)))
 
@@ -294,11 +294,6 @@ class Names:
     def outwards(self, config: Config) -> Config:
         """A config with the engine's names."""
         return Config({self.renamed.get(name, name): value for name, value in config.items()})
-
-    def inwards(self, config: Config) -> Config:
-        """A config with this package's names."""
-        back = {theirs: ours for ours, theirs in self.renamed.items()}
-        return Config({back.get(name, name): value for name, value in config.items()})
 
 
 def _of_one_table(

@@ -421,7 +421,10 @@ def small_contents(request: TuneRequest) -> Contents:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A config that would run and the model's first pick, in words how fast, and the share that the pick is ahead."""
+    """A config that would run and the model's first pick, in words how fast, and the share that the pick is ahead.
+
+    The share is NaN where both are one config, or cannot be compared.
+    """
 
     pair: ConfigSpace
     forecast: str
@@ -465,13 +468,13 @@ class Expectation:
         able = first.launchable and first.resources is not None and (default.launchable or too_large)
         space = ConfigSpace.from_configs(dict.fromkeys(pair))
         if pair[0] == pair[1] or not able:
-            return cls(space, f"first picks {whose} itself, or the compiler has refused one of both", 0.0)
+            return cls(space, f"first picks {whose} itself, or the compiler has refused one of both", math.nan)
         prior.tell([Trial(one.config, Status.DEFERRED, resources=one.resources) for one in (default, first)])
         default_ms, pick_ms = prior.score(pair)
         beside = f"{default_ms:.3g} ms of {whose}"
         if too_large:
             default_ms, beside = math.inf, f"no launch of {whose}, which {default.reason}"
-        gain = default_ms / pick_ms - 1 if math.isfinite(pick_ms) else 0.0
+        gain = default_ms / pick_ms - 1 if math.isfinite(pick_ms) else math.nan
         return cls(space, f"expects {pick_ms:.3g} ms of ({pair[1]}) and {beside}", gain)
 
     def worth(self, request: TuneRequest, effort: Effort) -> Expectation:

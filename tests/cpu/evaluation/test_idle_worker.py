@@ -359,6 +359,18 @@ def test_a_worker_has_its_environment_and_folder_back_for_the_next_task():
     assert one == two
 
 
+def doubled(x, block):
+    return x * 2
+
+
+def test_a_worker_that_has_imported_torch_for_a_task_serves_the_next_one():
+    torch = pytest.importorskip("torch")
+    work = {"args": (torch.ones(4),), "space": {"block": [1, 2]}}
+    ((first, one), (second, two)) = (tried(assignment(doubled, **work), Config(block=1)) for _ in range(2))
+    assert (first.status, second.status) == (Status.OK, Status.OK)
+    assert one == two
+
+
 def test_a_tune_leaves_its_worker_to_the_next_also_from_a_thread_that_ends_until_it_is_released():
     def tuned():
         release = {"space": sums_space([]), "isolate": True, "device": "cpu", "keep": False}

@@ -2,6 +2,7 @@
 
 import json
 import linecache
+import math
 import os
 import re
 import signal
@@ -10,13 +11,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.lint import engine
 from triton_ops.lint.command_lint import as_sarif
 from triton_ops.lint.engine import lint
+from triton_ops.lint.rules import compiled_costs
+from triton_ops.space import ConfigSpace, UnlistedSpace
+from triton_ops.tuner.priors import Expectation
 
 pytestmark = pytest.mark.triton
 PROJECT = Path(__file__).parents[3]
@@ -302,16 +308,57 @@ def sums(x):
 
 def test_what_a_list_misses_at_a_launch_is_said_by_the_model(cli, tmp_path):
     configs = [({"BLOCK": 32}, 1), ({"BLOCK": 64}, 1)]
-    asked = "--shape", "4096x8192", "--rule", "short-list", "--json"
+    asked = "--shape", "4096x8192", "--rule", "short-list", "--gpu", "H200", "--json"
     path = tmp_path / "sums.py"
     path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs))
     assert cli("lint", path, *asked[2:]).code == 0  # no launch is known
+    pruning = 'key=["n"], prune_configs_by={"early_config_prune": lambda configs, named, **others: configs[:1]}'
+    path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs).replace('key=["n"]', pruning))
+    assert cli("lint", f"{path}:row_sum@sums", *asked).code == 0  # what is not taken may be in the list
+    path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs))
     ran = cli("lint", f"{path}:row_sum@sums", *asked)
     (finding,) = json.loads(ran.out)["findings"]
     assert (ran.code, finding["level"], finding["kernel"]) == (5, "model", "row_sum")
-    assert re.match(r"this list misses BLOCK=\d+.* and \S+ ms of the fastest of the list$", finding["evidence"])
+    assert re.match(
+        r"this list misses BLOCK=\d+.*: a model of NVIDIA H200 expects .* and \S+ ms of the fastest of the list$",
+        finding["evidence"],
+    )
     pick = re.search(r"expects \S+ ms of \(BLOCK=(\d+) num_warps=(\d+)", finding["evidence"])
     assert pick is not None, finding
     configs.append(({"BLOCK": int(pick[1])}, int(pick[2])))
     path.write_text(HEAD + SUM_OF_ROWS.format(configs=configs))
     assert cli("lint", f"{path}:row_sum@sums", *asked).code == 0
+
+
+@pytest.mark.parametrize(("gain", "said"), [(0.0, []), (math.nan, ["the model cannot"]), (0.04, []), (0.5, [None])])
+def test_a_pick_that_ties_with_the_list_is_no_open_question(monkeypatch, gain, said):
+    seeds = {"BLOCK": 64, "num_warps": 4}, {"BLOCK": 128, "num_warps": 4}
+    expectation = Expectation(ConfigSpace.from_configs(seeds), "cannot", gain)
+    tune = SimpleNamespace(expectation=lambda *_, **__: expectation)
+    monkeypatch.setattr(compiled_costs, "RequestedTune", lambda **_: tune)
+    monkeypatch.setattr(compiled_costs, "TuneProblem", lambda **_: SimpleNamespace(request=lambda *_, **__: None))
+    space = UnlistedSpace.around(ConfigSpace({"BLOCK": [64, 128], "num_warps": [4]}), seeds[:1], ["BLOCK"])
+    kernel = SimpleNamespace(operation=SimpleNamespace(space=space), gpu="H100", target=Target.named("H100"), line=1)
+    statements = list(compiled_costs.short_list.decide(kernel))
+    assert [one if isinstance(one, str) else None for one in statements] == said
+
+
+OF_ANOTHER_LIBRARY = """
+class Launcher:
+    def __init__(self, fn):
+        self.fn = fn
+
+
+@Launcher
+@triton.jit
+def copied(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+"""
+
+
+def test_a_kernel_inside_of_a_decorator_of_another_library_is_read(cli, tmp_path):
+    path = tmp_path / "launched.py"
+    path.write_text(HEAD + OF_ANOTHER_LIBRARY)
+    undecided = json.loads(cli("lint", path, "--rule", "missing-mask", "--json").out)["undecided"]
+    assert [one["kernel"] for one in undecided] == ["copied"]

@@ -178,24 +178,47 @@ def _batches(B: int = 16, M: int = 256, N: int = 256, K: int = 256, dtype: str =
     return {"a": TensorSpec((B, M, K), dtype), "b": TensorSpec((B, K, N), dtype)}
 
 
-_CHOICE = threading.RLock()  # of torch's library of products, which is the process's
+class _CublasLt:
+    """Torch's choice of cuBLASLt while products run that ask for it, in any number of threads at once.
+
+    The setting is the process's: a product that another thread begins meanwhile is cuBLASLt's too, and as right. The
+    last of them to end gives back what the first has found.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._inside = 0
+        self._before: Any = None
+
+    @property
+    def otherwise(self) -> Any:
+        """The library that torch takes for other products."""
+        with self._guard:
+            return self._before if self._inside else torch_().backends.cuda.preferred_blas_library()
+
+    def __enter__(self) -> None:
+        library = torch_().backends.cuda.preferred_blas_library
+        with self._guard:
+            if not self._inside:
+                self._before = library()
+                library("cublaslt")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard:
+            self._inside -= 1
+            if not self._inside:
+                torch_().backends.cuda.preferred_blas_library(self._before)
+
+
+_CUBLASLT = _CublasLt()
 
 
 @outside_of_graphs
 def _by_lt(a: Any, b: Any) -> Any:
-    """The product by cuBLASLt, whose heuristics differ from those of cuBLAS.
-
-    Products of this kind that other threads begin wait for it; any others are cuBLASLt's meanwhile too, and as right.
-    """
-    torch = torch_()
-    library = torch.backends.cuda.preferred_blas_library
-    with _CHOICE:
-        before = library()
-        library("cublaslt")
-        try:
-            return torch.mm(a, b)
-        finally:
-            library(before)
+    """The product by cuBLASLt, whose heuristics differ from those of cuBLAS."""
+    with _CUBLASLT:
+        return torch_().mm(a, b)
 
 
 def _has_lt(a: Any, b: Any) -> str | bool:
@@ -204,9 +227,7 @@ def _has_lt(a: Any, b: Any) -> str | bool:
         return f"the tensors are on {a.device}, where there is no cuBLASLt"
     if not hasattr(torch.backends.cuda, "preferred_blas_library"):
         return f"torch {torch.__version__} has no choice of cuBLAS's libraries"
-    with _CHOICE:
-        library = str(torch.backends.cuda.preferred_blas_library())
-    return not library.lower().endswith("cublaslt") or "it is what torch takes already"
+    return not str(_CUBLASLT.otherwise).lower().endswith("cublaslt") or "it is what torch takes already"
 
 
 def _matrix_vector(a: Any, b: Any) -> Any:

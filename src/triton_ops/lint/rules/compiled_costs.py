@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -280,16 +281,16 @@ def short_list(kernel: KernelReading) -> Iterable[Statement]:
     operation = kernel.operation
     if operation is None or not isinstance(operation.space, UnlistedSpace) or operation.space.made_up:
         return
-    if (spec := DeviceSpec.called(kernel.target.arch)) is None:
-        raise UndecidedError(f"there are no figures of a device of {kernel.target.arch}")
+    if (spec := DeviceSpec.called(kernel.gpu)) is None:
+        raise UndecidedError(f"there are no figures of a device of {kernel.gpu}")
     try:
-        request = TuneProblem(target=operation).request(kernel.target.kind, spec=spec)
+        request = TuneProblem(target=operation).request("cuda", spec=spec)  # as torch calls any GPU
         options = TuneOptions(effort="expected", keep=False)
         expectation = RequestedTune(request=request, options=options).expectation(_SURVEY, of_list=True)
     except TritonKernelError as error:
         raise UndecidedError(error.message) from error
     pick, seeds = list(expectation.pair)[-1], operation.space.seeds
-    if expectation.gain == 0 and expectation.pair.size.total > 1:
+    if math.isnan(expectation.gain) and expectation.pair.size.total > 1:
         yield f"the model {expectation.forecast}"
     elif expectation.gain > _WORTH_SAYING and pick not in seeds:
         values = [f"{name}={value}" for name, value in pick.items() if value not in {seed[name] for seed in seeds}]
