@@ -398,12 +398,14 @@ def test_a_launcher_is_named_by_its_kernels_too():
     assert TWO.process_imports == ("triton", "torch")
 
 
-def imported_for(kernel):
-    """The packages that a worker imports to compile a kernel."""
-    return Assignment.imports.fget(SimpleNamespace(kernel=kernel))
+def imported_for(kernel, *specs):
+    """The packages that a worker imports before it loads a task, whose problem has these tensors."""
+    problem = SimpleNamespace(specs=specs)
+    return Assignment.imports.fget(SimpleNamespace(kernel=kernel, originals=None, problem=problem))
 
 
 def test_a_worker_imports_what_a_dry_run_needs_with_the_task():
     assert imported_for(TWO) == (TWO.compile_imports,) != ()
     assert imported_for(COPY) == ()
     assert imported_for(FunctionKernel(kinds.sum_of_torch)) == ()
+    assert imported_for(FunctionKernel(kinds.sum_of_torch), "a tensor") == ("torch",)
