@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import random
+import signal
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,10 @@ from triton_ops.device import TorchDevice
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
 # It is read when torch is loaded, here and in the processes that tests start; another number that is set stays.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Below `nohup` and in the background of a shell, Ctrl-C is ignored, also by processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: two busy cores make single examples slow. Repeatable where `CI` is set, searching elsewhere.
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ, max_examples=EXAMPLES)
