@@ -22,7 +22,7 @@ from triton_ops.backend import Operation
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
 from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, TUNER, tune_request
-from triton_ops.exceptions import UntunedError
+from triton_ops.exceptions import TritonKernelError, UntunedError
 from triton_ops.processes import Threads
 from triton_ops.request import TuneProblem, TuneRequest
 from triton_ops.values import TuningResult
@@ -34,6 +34,7 @@ TURN_S = 30.0  # for another thread of this process that tunes, or another proce
 _STILL_S = 0.05  # that a launch stands still for a race, which lasts as long
 _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
+_MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and the numbers of tensors
 
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
@@ -48,6 +49,8 @@ def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool)
         comparison = _comparisons.get(call.key.id) or _comparisons.setdefault(call.key.id, Comparison(call))
         if (result := comparison.turn()) is None:
             return replace(decision, now=comparison.now)
+        if isinstance(result, str):
+            raise UntunedError(result, call.name, call.called.label)
         decision = replace(decision, policy=EXPECTED)
     else:
         with _alone_on(call.device, TURN_S):
@@ -76,7 +79,9 @@ class Comparison:
     """The comparison of a problem's default with a model's first pick, in a thread, after those that began before."""
 
     def __init__(self, call: KernelCall) -> None:
-        self._result: Future[TuningResult] = Future()
+        if sum(not one._result.done() for one in list(_comparisons.values())) >= _MOST_AT_ONCE:
+            raise UntunedError(f"nothing is compared in the background: {_MOST_AT_ONCE} problems came before")
+        self._result: Future[TuningResult | str] = Future()
         self._meeting = threading.Barrier(2)  # of the thread with a launch, before the race
         options = replace(call.options.tune.of_effort(call.plan), isolate=True)
         tune = partial(tune_request, _like(call), options, asked=call.key, call=call.noted, before_race=self._meet)
@@ -87,8 +92,8 @@ class Comparison:
         """As `within`, as long as no launch is wanted: for a race that is about to begin, or to take the result."""
         return self if self._result.done() or self._meeting.n_waiting else within()
 
-    def turn(self) -> TuningResult | None:
-        """Stand still for a race that is about to begin; the result, or None while there is none. Raises as a tune."""
+    def turn(self) -> TuningResult | str | None:
+        """Stand still for a race that is about to begin; the result, why there is none, or None as long as it lasts."""
         if self._meeting.n_waiting:
             self._meet(0)
             wait([self._result], timeout=_STILL_S)
@@ -99,9 +104,15 @@ class Comparison:
             self._meeting.wait(wait_s)
 
 
-def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult:
-    with _alone_on(device, -1):
-        return tune(listener=importlib.import_module(TUNER).Silent())
+def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult | str:
+    """The result of a tune, or why there is none: an error would keep the frames and tensors of who raises it."""
+    try:
+        with _alone_on(device, -1):
+            return tune(listener=importlib.import_module(TUNER).Silent())
+    except TritonKernelError as error:
+        return error.message
+    except BaseException as error:  # noqa: BLE001 - a launch of the default must go on
+        return f"the comparison failed: {type(error).__name__}: {error}"
 
 
 def _like(call: KernelCall) -> TuneRequest:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -189,6 +191,23 @@ def test_what_no_model_expects_is_said_and_noted_and_is_asked_once(tune):
     assert len(Misses(Path(cache_folder(None))).read()) == 1
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), UntunedError("unsure"), SystemExit(1)], ids=repr)
+def test_whatever_a_comparison_raises_the_default_stays_and_no_tensor_of_a_launch(tune, on_a_gpu, error):
+    tune.error = error
+    kernel, x = tuned_add(), torch.zeros(1024)
+    kernel[grid](*X, n=1024)
+    tune.looked.set()
+    soon(comparison()._result.done)
+    assert kernel[grid](x, *X[1:], n=1024).metadata.num_warps == 4
+    assert is_known(kernel)
+    assert why(kernel).why.endswith(getattr(error, "message", f"failed: {type(error).__name__}: {error}"))
+    there = weakref.ref(x)
+    del x
+    on_a_gpu.made.clear()
+    gc.collect()
+    assert there() is None
+
+
 @pytest.mark.parametrize(
     ("patched", "reason"),
     [
@@ -231,6 +250,23 @@ def test_problems_are_compared_one_after_the_other(tune):
     tune.raced.set()
     soon(lambda: all(one.now() is one for one in comparing._comparisons.values()))
     assert [kernel[grid](*X, n=n).metadata.num_warps for n in (512, 1024)] == [8, 8]
+
+
+def test_what_a_hundred_others_wait_before_is_noted_in_place_of_a_thread(tune, monkeypatch):
+    monkeypatch.setattr(comparing, "_MOST_AT_ONCE", 3)
+    kernel = tuned_add()
+    for n in range(128, 128 * 6, 128):
+        assert kernel[grid](*X, n=n).metadata.num_warps == 4
+    assert len(comparing._comparisons) == 3
+    reasons = [decision.found.why for decision in kernel.decisions]
+    assert reasons == [LOOKS] * 3 + ["nothing is compared in the background: 3 problems came before"] * 2
+    flush_misses()
+    assert len(Misses(Path(cache_folder(None))).read()) == 2
+    tune.looked.set()
+    tune.raced.set()
+    monkeypatch.setattr(comparing.Comparison._meet, "__defaults__", (0.0,))
+    soon(lambda: all(one._result.done() for one in comparing._comparisons.values()))
+    assert [kernel[grid](*X, n=n).metadata.num_warps for n in (128, 256, 384, 512)] == [8, 8, 8, 4]
 
 
 def test_the_thread_has_no_tensor_of_the_callers_and_copies_small_ones_of_whole_numbers():
