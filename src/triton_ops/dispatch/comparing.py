@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation
+from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
 from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, TUNER, tune_request
@@ -34,8 +35,9 @@ TURN_S = 30.0  # for another thread of this process that tunes, or another proce
 _STILL_S = 0.05  # that a launch stands still for a race, which lasts as long
 _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
-_MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and the numbers of tensors
+_MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
+_beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
 
@@ -46,7 +48,8 @@ def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool)
         noted = call.noted if isinstance(call.noted, str) else None
         if refused := "the processes of a job decide alike" if in_job else call.key.unknown or noted:
             raise UntunedError(f"nothing is compared in the background: {refused}", call.name, call.called.label)
-        comparison = _comparisons.get(call.key.id) or _comparisons.setdefault(call.key.id, Comparison(call))
+        with _beginning:  # other kernels, and so other threads, may have an equal problem
+            comparison = _comparisons.get(call.key.id) or _comparisons.setdefault(call.key.id, Comparison(call))
         if (result := comparison.turn()) is None:
             return replace(decision, now=comparison.now)
         if isinstance(result, str):

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -250,6 +251,15 @@ def test_problems_are_compared_one_after_the_other(tune):
     tune.raced.set()
     soon(lambda: all(one.now() is one for one in comparing._comparisons.values()))
     assert [kernel[grid](*X, n=n).metadata.num_warps for n in (512, 1024)] == [8, 8]
+
+
+def test_kernels_that_are_launched_at_once_share_the_comparison_of_an_equal_problem(tune, monkeypatch):
+    begun, like, together = [], comparing._like, threading.Barrier(4)
+    monkeypatch.setattr(comparing, "_like", lambda call: begun.append(call) or time.sleep(0.05) or like(call))
+    kernels = [tuned_add() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda kernel: together.wait(20) * 0 + warps(kernel), kernels)) == [4] * 4
+    assert len(begun) == 1
 
 
 def test_what_a_hundred_others_wait_before_is_noted_in_place_of_a_thread(tune, monkeypatch):
