@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.records import Miss, Misses, misses
+from triton_ops.records import Misses, misses
 from triton_ops.records.misses import FILE, Harvest
 from triton_ops.values import Key
 
