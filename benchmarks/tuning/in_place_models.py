@@ -255,7 +255,7 @@ def equal(rows: int) -> tuple[Step, Any]:
         equal_kernel[grid](torch.tanh(x @ weight), out, x.numel())
         return torch.softmax(out, 1)
 
-    return step, equal_kernel.call_of(grid, (x, out, x.numel()), {})
+    return step, equal_kernel.launches.call_of(grid, (x, out, x.numel()), {})
 
 
 MODELS = {"llama": llama, "moe": moe, "mamba": mamba, "vision": vision, "training": training}

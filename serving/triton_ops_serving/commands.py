@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import DamagedError, NamedFile, Sealed, fingerprint, installed_version
+from triton_ops.base import DamagedError, NamedFile, Sealed, StoredFile, fingerprint, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
@@ -128,7 +128,7 @@ def tune_command(
     tp: Ranks = 1,
     expert_parallel: Experts = False,
     size: Annotated[list[int] | None, option("--size", "A row; repeat it. Default all of the engine's.", "M")] = None,
-    only: Annotated[str, option("--only", "Only tables whose form and problem have this text.", "TEXT")] = "",
+    only: Annotated[str, option("--only", "Only tables with this text in their form or problem.", "TEXT")] = "",
     routing: Annotated[str, option("--routing", "uniform, zipf:1.2, or a JSON file with loads.", "LOADS")] = "uniform",
     misses: Annotated[Path | None, option("--misses", "A report: only what nothing answered.", "FILE")] = None,
     each_s: Annotated[float | None, option("--each-s", "Most seconds of each row; default by effort.", "S")] = None,
@@ -159,8 +159,8 @@ def tune_command(
         tables.tune(mine)
     if not (rows := tables.rows):
         raise SettingsError("; ".join(["nothing is left to tune", *read.remarks]), hint="triton-ops engine list")
-    columns, about = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config"), {"device": place.device}
-    facts = _facts("rows", read, rows, columns, *columns[1:6], **about, engine=engine, routing=routing)
+    columns = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config")
+    facts = _facts("rows", read, rows, columns, *columns[1:6], device=place.device, engine=engine, routing=routing)
     failed = ExitCode.INTERRUPTED if tables.interrupted else ExitCode.NONE_RAN
     facts.code = ExitCode.DONE if all(row["config"] for row in rows) else failed
     facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {tables.elapsed_s:.0f} s")
@@ -189,10 +189,11 @@ def export_command(
     """
     read, problems = _problems(engine, model, tp, expert_parallel)
     place, rows, paths = _place_of(gpu, triton), [], lockfile or [Path(Lockfile.DEFAULT_NAME)]
-    lock = voted([Lockfile.read(path, or_empty=undo) for path in paths])
+    lock = Lockfile() if undo else voted([Lockfile.read(path) for path in paths])  # a torn one stops no undo
     known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
     for problem in known:
-        rows += _undone(place, problem, folder) if undo else _written(place, lock, problem, folder, dry_run=dry_run)
+        table = place, problem, folder
+        rows += _undone(*table, dry_run=dry_run) if undo else _written(lock, *table, dry_run=dry_run)
     if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
@@ -209,7 +210,7 @@ _BYTES = "latin-1"  # of any bytes as a text of JSON
 
 
 def _written(
-    place: Place, lock: Lockfile, problem: EngineProblem, folder: Path, *, dry_run: bool
+    lock: Lockfile, place: Place, problem: EngineProblem, folder: Path, *, dry_run: bool
 ) -> list[dict[str, Any]]:
     """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
     pinned = rows_of(lock, problem.form, problem.facts, place.device)
@@ -240,21 +241,22 @@ def _written(
     ]  # fmt: skip
 
 
-def _undone(place: Place, problem: EngineProblem, folder: Path) -> list[dict[str, Any]]:
-    """Put back what the last export replaced; CacheError where the table is not the one that it wrote."""
+def _undone(place: Place, problem: EngineProblem, folder: Path, *, dry_run: bool) -> list[dict[str, Any]]:
+    """Put back, or only say, what the last export replaced; CacheError where the table is not the one that it wrote."""
     path = format_named(problem.form).file_below(folder, place.facts(problem))
     backup = path.with_name(path.name + _BEFORE)
-    if not backup.is_file():
+    if not StoredFile(backup).exists:
         return []
     try:
         content = Sealed.read(NamedFile(backup).read())
-        before, exported = content["before"], content["exported"]
-        table = NamedFile(path).read().decode(_BYTES)
-    except (OSError, DamagedError, KeyError) as error:
+        before = None if content["before"] is None else content["before"].encode(_BYTES)
+        unchanged = fingerprint(NamedFile(path).read().decode(_BYTES)) == content["exported"]
+    except (OSError, DamagedError, KeyError, AttributeError, UnicodeError) as error:
         raise CacheError(f"{path} cannot be put back: {error}", hint=f"look at {backup}") from error
-    if fingerprint(table) != exported:
+    if not unchanged:
         raise CacheError(f"{path} has changed since it was exported: nothing is put back", hint=f"look at {backup}")
-    path.unlink() if before is None else NamedFile(path).write(before.encode(_BYTES))
-    backup.unlink()
+    if not dry_run:
+        path.unlink() if before is None else NamedFile(path).write(before)
+        backup.unlink()
     now = "no table" if before is None else "the table that was there before"
     return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": None, "source": "undo"}]

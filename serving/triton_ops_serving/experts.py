@@ -182,12 +182,11 @@ def operation_of(problem: EngineProblem, served: Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     experts, block = problem.facts["E"], problem.facts.get("block_shape")
     arguments = arguments_of(problem, served, lambda chosen: sorted_tokens(chosen, experts))
-    module = imported(_MODULE)
-
+    module = imported(_MODULE, "invoke_fused_moe_triton_kernel", "get_default_config", "tl")
     values = {**TILES, "BLOCK_SIZE_K": up_to(min(block))} if block else TILES  # the engine launches no wider tile
 
-    def space(asked: Problem) -> ConfigSpace:
-        tokens, extents = asked["x"].shape[0], problem.extents
+    def space(instance: Problem) -> ConfigSpace:
+        tokens, extents = instance["x"].shape[0], problem.extents
         sizes = tokens, experts, problem.facts["N"], extents["K"], extents["top_k"]
         default = module.get_default_config(*sizes, problem.facts.get("dtype"), block)
         return space_of(values, served.row(tokens) or default)

@@ -45,13 +45,16 @@ class Served:
         return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
 
 
-def imported(module: str) -> Any:
-    """A module of an engine; TargetError where it cannot be imported."""
+def imported(name: str, *names: str) -> Any:
+    """A module of an engine that has some names; TargetError where it cannot be imported, or lacks one."""
+    hint = "install vllm 0.33 or sglang 0.5.23: their kernels are imported, and no copy of them is here"
     try:
-        return importlib.import_module(module)
+        module = importlib.import_module(name)
     except Exception as error:  # the engine's own code, which may fail in any way where its parts are missing
-        hint = f"install {module.partition('.')[0]}: its kernels are imported, and no copy of them is here"
-        raise TargetError(f"{module} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
+        raise TargetError(f"{name} cannot be imported: {type(error).__name__}: {error}", hint=hint) from error
+    if missing := [each for each in names if not hasattr(module, each)]:
+        raise TargetError(f"{name} is of another version: it has no {', '.join(missing)}", hint=hint)
+    return module
 
 
 def answered(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:

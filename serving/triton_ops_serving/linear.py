@@ -20,13 +20,13 @@ _LOOK_UP = "get_w8a8_block_fp8_configs"
 _HOPPER: kernels.Values = {"SWAP_AB": (False, True), "SPLIT_K": (1, 2, 4, 8)}
 
 
-class _Noted:
+class _LaunchRecorder:
     """In the place of a kernel: what it would be launched with."""
 
     def __init__(self) -> None:
         self.row: dict[str, Any] = {}
 
-    def __getitem__(self, _grid: Any) -> _Noted:
+    def __getitem__(self, _grid: Any) -> _LaunchRecorder:
         return self
 
     def __call__(self, *_args: Any, **named: Any) -> None:
@@ -34,7 +34,7 @@ class _Noted:
 
 
 # The function of each engine, and by what name that finds its kernel.
-_FUNCTIONS: dict[str, tuple[str, str, Callable[[_Noted], dict[str, Any]]]] = {
+_FUNCTIONS: dict[str, tuple[str, str, Callable[[_LaunchRecorder], dict[str, Any]]]] = {
     "vllm-linear": (
         "vllm.model_executor.layers.quantization.utils.fp8_utils", "w8a8_triton_block_scaled_mm",
         lambda kernel: {"_w8a8_triton_block_scaled_mm": kernel},
@@ -59,10 +59,10 @@ def reference(x: Any, w: Any, x_scale: Any, w_scale: Any, like: Any) -> Any:
     return (kernels.scaled(x, x_scale) @ kernels.scaled(w, w_scale).T).to(like.dtype)
 
 
-def _default_row(multiply: Any, noted: Callable[..., Any], problem: Problem, block: list[int]) -> kernels.Row:
+def _default_row(multiply: Any, recorded_by: Callable[..., Any], problem: Problem, block: list[int]) -> kernels.Row:
     """The config with which the engine launches where it has no table, asked of its own function without memory."""
-    torch, kernel = require("torch", "asking an engine for its default"), _Noted()
-    ask = kernels.answered(multiply, **{_LOOK_UP: lambda *_of: None}, **noted(kernel))
+    torch, kernel = require("torch", "asking an engine for its default"), _LaunchRecorder()
+    ask = kernels.answered(multiply, **{_LOOK_UP: lambda *_of: None}, **recorded_by(kernel))
     *tensors, like = [
         torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in problem.specs.values()
     ]
@@ -85,8 +85,8 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     columns, depth, block = problem.facts["N"], problem.facts["K"], problem.facts.get("block_shape")
     if not block:
         raise kernels.NotTunedError("linear layers without blocks cannot be tuned here", hint="leave them out")
-    name, function, noted = _FUNCTIONS[problem.form]
-    module = kernels.imported(name)
+    name, function, recorded_by = _FUNCTIONS[problem.form]
+    module = kernels.imported(name, function)
     multiply = getattr(module, function)
     values = {**kernels.TILES, "BLOCK_SIZE_K": kernels.up_to(block[1])}
     if hasattr(module, "get_platform") and module.get_platform().is_sm90:
@@ -103,7 +103,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
 
     def space(problem: Problem) -> ConfigSpace:
         row = served.row(problem["x"].shape[0])
-        return kernels.space_of(values, row or _default_row(multiply, noted, problem, block))
+        return kernels.space_of(values, row or _default_row(multiply, recorded_by, problem, block))
 
     kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

@@ -119,10 +119,6 @@ class Model:
         if not isinstance(how, Mapping):
             self.remarks.append(f"the quantisation {str(how)[:40]} is not understood: what it quantises is left out")
             return None
-        exceptions = how.get("modules_to_not_convert") or how.get("ignore") or how.get("ignored_layers")
-        names = map(str, exceptions if isinstance(exceptions, list) else ())
-        if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
-            self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
         method, groups = str(how.get("quant_method") or how.get("quant_algo")).lower(), how.get("config_groups")
         block, strategy, known = how.get("weight_block_size"), None, method == "fp8"
         if method == "compressed-tensors" and isinstance(groups, Mapping) and len(groups) == 1:
@@ -137,6 +133,10 @@ class Model:
         if not known or not usable or how.get("expert_dtype") not in (None, "fp8"):
             self.remarks.append(f"quantisation by {method} is not understood: what it quantises is left out")
             return None
+        exceptions = how.get("modules_to_not_convert") or how.get("ignore") or how.get("ignored_layers")
+        names = map(str, exceptions if isinstance(exceptions, list) else ())
+        if others := [name for name in names if not any(word in name for word in _EVERYWHERE)]:
+            self.remarks.append(f"listed as if quantised: {len(others)} modules that are not, such as {others[0]}")
         facts = {"block_shape": block, "per_channel_quant": engine == "sglang" and strategy == "channel"}
         return {"dtype": "fp8_w8a8", **{name: value for name, value in facts.items() if value}}
 
@@ -160,8 +160,7 @@ class Model:
             layer = f"experts{' with the shared one' * more}{', second product' * down}"
             facts = {"E": count + more, "N": width, **weights, **({"down": down} if engine == "sglang" else {})}
             if count and width:
-                gates = 0 if self._values.get("mlp_hidden_act") == "relu2" else 1
-                columns = (1 + gates) * width
+                columns = width * (1 if self._values.get("mlp_hidden_act") == "relu2" else 2)  # with those of a gate
                 extents = {"K": hidden, "columns": columns, "top_k": top_k + more}
                 yield EngineProblem(form=f"{engine}-moe", layer=layer, facts=facts, extents=extents)
 

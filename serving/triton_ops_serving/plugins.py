@@ -49,22 +49,18 @@ class LookUp:
 
 _VLLM, _SGLANG = "vllm.model_executor.layers", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
 _DEVICE = {"vllm": "get_device_name_as_file_name", "sglang": "get_device_name"}  # the functions of these modules
-_BLOCKS: dict[str, Any] = {
-    "function": "get_w8a8_block_fp8_configs",
-    "takes": "N K block_n block_k",
-    "dtype": "fp8_w8a8",
-}
+_FP8: dict[str, Any] = {"function": "get_w8a8_block_fp8_configs", "takes": "N K block_n block_k", "dtype": "fp8_w8a8"}
 _GEMM: dict[str, Any] = {"module": "sglang.kernels.ops.gemm.fp8_kernel", "traced": True}
 LOOK_UPS = (
     LookUp(form="vllm-moe", module=f"{_VLLM}.fused_moe.fused_moe", function="get_moe_configs",
            takes="E N dtype block_n block_k", fixed=lambda module: module.envs.VLLM_BATCH_INVARIANT),
     LookUp(form="vllm-mamba", module=f"{_VLLM}.mamba.ops.mamba_ssm", function="get_ssm_configs",
            takes="headdim dstate cache_dtype"),
-    LookUp(form="vllm-linear", module=f"{_VLLM}.quantization.utils.fp8_utils", **_BLOCKS),
+    LookUp(form="vllm-linear", module=f"{_VLLM}.quantization.utils.fp8_utils", **_FP8),
     LookUp(form="sglang-moe", module=_SGLANG, function="get_moe_configs",
            takes="E N dtype block_n block_k per_channel_quant down",
            fixed=lambda module: module.get_exec().deterministic.enable_deterministic_inference),
-    LookUp(form="sglang-linear", **_BLOCKS, **_GEMM),
+    LookUp(form="sglang-linear", **_FP8, **_GEMM),
     LookUp(form="sglang-channelwise", function="get_w8a8_channelwise_fp8_configs", takes="N K",
            dtype="fp8_w8a8_channelwise", **_GEMM),
 )  # fmt: skip
@@ -109,7 +105,7 @@ class Answers:
                 compare(f"{look_up.form} {problem} {device}", _merged(own, pinned), self._log)
                 why = f"the lockfile has no row for it on {device}"
         except Exception as error:  # noqa: BLE001 - the engine's own code; a look-up must not end what it serves
-            why = f"it cannot be answered: {type(error).__name__}: {error}"
+            pinned, why = {}, f"it cannot be answered: {type(error).__name__}: {error}"
             self._log.warning("triton_ops: %s %s: %s", look_up.form, problem, why)
         rows = _merged(own, pinned)
         if pinned:
@@ -144,8 +140,8 @@ class _AfterImport(MetaPathFinder):
         """The spec of one of the modules, whose loader then calls the function; None for any other."""
         if name not in self._acts:
             return None
-        finders = [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]  # as Python asks
-        others = (finder.find_spec(name, path, target) for finder in finders)
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]  # those before may ask this one
+        others = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -206,8 +202,7 @@ def _replace(look_up: LookUp, answers: Answers, module: ModuleType) -> None:
 
 def sglang() -> None:
     """The plug-in of SGLang's group `sglang.srt.plugins`: hooks around the look-ups, which SGLang then applies."""
-    ready = _ready("sglang")
-    if ready:
+    if ready := _ready("sglang"):
         hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
         for look_up, answers in ready:
             hooks.HookRegistry.register(f"{look_up.module}.{look_up.function}", answers, hooks.HookType.AROUND)

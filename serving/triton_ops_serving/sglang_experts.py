@@ -70,7 +70,8 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     plain = experts.arguments_of(problem, served, partial(experts.sorted_tokens, experts=count + 1, few=False))
     if block and any(row.get("USE_TMA") for row in (*served.rows.values(), *served.other.values())):
         raise kernels.NotTunedError("experts of fp8 with USE_TMA in a row are not tuned here", hint="leave them out")
-    invoke, configs = kernels.imported(_MODULE).invoke_fused_moe_kernel, kernels.imported(_CONFIGS)
+    module = kernels.imported(_MODULE, "invoke_fused_moe_kernel", "tl")
+    configs = kernels.imported(_CONFIGS, "get_default_config")
 
     def default(tokens: int) -> kernels.Row:
         sizes = tokens, count, problem.facts["N"], problem.extents["K"], problem.extents["top_k"]
@@ -95,7 +96,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         arguments = plain(M)
         return arguments if block else {**arguments, "up": None, "inner": None}
 
-    launch = _launcher(invoke, both, getattr(kernels.imported(_MODULE).tl, served.dtype), block)
+    launch = _launcher(module.invoke_fused_moe_kernel, both, getattr(module.tl, served.dtype), block)
     outputs, label = ("up", "out") if block else ("out",), f"{problem.form}{'-down' * down}"
     kernel = LauncherKernel(launch, outputs=outputs, label=label)
     return Operation(label, kernel, space, arguments, reference=chained, work=experts.work_of)

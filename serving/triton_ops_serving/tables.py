@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from triton_ops.base import StoredFile
 from triton_ops.ship import format_named
 from triton_ops_serving.model import EngineProblem
 from triton_ops_serving.pinned import variable
@@ -26,7 +27,7 @@ _VERSION = re.compile(r"triton_version is not used: (\S+)")  # the remark on wha
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundTable:
+class EngineTable:
     """What an engine finds for a problem: the file, the rows that are read of it, and what is worth saying of them."""
 
     path: Path
@@ -57,14 +58,14 @@ class Place:
             return named
         return [*named, *([Path(spec.origin).parent / below] if spec and spec.origin else [])]
 
-    def find(self, problem: EngineProblem) -> FoundTable | None:
+    def find(self, problem: EngineProblem) -> EngineTable | None:
         """The table that the engine takes for a problem, by its own rule; None where its default config serves.
 
         CacheError: the file is no table, which ends the engine too.
         """
         form, facts = format_named(problem.form), self.facts(problem)
         paths = [path for folder in self.folders(problem.form) for path in form.places(folder, facts)]
-        path = next((path for path in paths if path.is_file()), None)
+        path = next((path for path in paths if StoredFile(path).exists), None)
         if path is None:
             return None
         table = form.read(path)
@@ -78,4 +79,4 @@ class Place:
         says += [each for each in table.remarks if not _VERSION.match(each)]
         if missing := [str(size) for size in problem.sizes if size not in rows]:
             says.append(f"{len(missing)} of {len(problem.sizes)} sizes take the nearest row: {', '.join(missing)}")
-        return FoundTable(path=path, rows=rows, says="; ".join(says), of_first=of_first)
+        return EngineTable(path=path, rows=rows, says="; ".join(says), of_first=of_first)

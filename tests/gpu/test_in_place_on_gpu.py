@@ -44,7 +44,7 @@ def test_a_training_step_takes_the_faster_config_and_its_weights_stay(captures):
         return loss if captures else loss.item()
 
     step()
-    call = doubled.call_of((1,), (x, torch.empty_like(x), x.numel()), {})
+    call = doubled.launches.call_of((1,), (x, torch.empty_like(x), x.numel()), {})
     slow = call.space.default_config
     rivals = (Config({**slow, "BLOCK": 1024}), Config({**slow, "BLOCK": 2048}))
     times = {"timing": Timing(0.1, 0.1, 0.1, 9), "default": slow, "ties": rivals}

@@ -232,5 +232,5 @@ def test_operation_agrees_with_its_reference_on_its_first_problem(name):
         rounding = torch.finfo(expected.dtype).eps  # of 8-bit values, which are compared as numbers, it is the larger
         result, right_result = arguments.keyword[output].float(), expected.float()
         # A sum near zero of large terms is off by a share of the terms: products of 8 bits are added up in few bits.
-        atol = max(1e-2, 2**-10 * right_result.square().mean().sqrt().item())
+        atol = max(1e-2, 2**-10 * right_result.square().mean().sqrt().item()) if name == "fp8_gemm" else 1e-2
         torch.testing.assert_close(result, right_result, rtol=max(2**-7, rounding), atol=atol)

@@ -100,8 +100,8 @@ class TritonBackend:
     options: str  # the class of its launch options
     passes: str  # the part of Triton's library with its own passes
     driver: str  # the module that launches kernels
-    utilities: str  # its class of which to make an object prepares the driver in a process
-    launcher: str  # its class of which to make an object builds a kernel's launcher
+    utilities: str  # its class; a new object prepares the driver in a process
+    launcher: str  # its class; a new object builds a kernel's launcher
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,7 @@ class Comparison:
         Threads.begin(threading.Thread(target=work, name="triton-ops comparison", daemon=True))
 
     def now(self) -> Any:
-        """As `within`, as long as no launch is wanted: for a race that is about to begin, or to take the result."""
+        """`within()`; itself, so that no known launch is direct, while a race waits for one or there is a result."""
         return self if self._result.done() or self._meeting.n_waiting else within()
 
     def turn(self) -> TuningResult | str | None:
@@ -120,8 +120,8 @@ def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult | s
 
 def _like(call: KernelCall) -> TuneRequest:
     """The request of a call, over new tensors like its own that a worker makes."""
-    given = call.called.given.keyword
-    request, values = call.request, {name: example_of(value, _MOST_BYTES) for name, value in given.items()}
+    request, arguments = call.request, call.called.given.keyword
+    values = {name: example_of(value, _MOST_BYTES) for name, value in arguments.items()}
     operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
     like = TuneProblem(target=operation, device=call.device).request()
     return replace(request, problem=like.problem, arguments=like.arguments)

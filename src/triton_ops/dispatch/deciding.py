@@ -496,9 +496,9 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str) -> Dec
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
         warn_once(f"{name} is tuned by Triton's own loop: {reason}")
-        chosen = call.triton_tunes()
-        answer = Found(config=from_triton(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
-        return Decision(found=answer, kernel=name, problem=call.called.label, config=chosen)
+        config = call.triton_tunes()
+        answer = Found(config=from_triton(config), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
+        return Decision(found=answer, kernel=name, problem=call.called.label, config=config)
     warn_once(f"{name} runs its default config: {reason}")
     return _by_first(call, error, policy)
 
@@ -515,11 +515,11 @@ def _policies(call: KernelCall) -> tuple[KernelCall, str, str]:
 
     A race is a tune of little effort, and an expectation a comparison of still less, in the background too.
     """
-    asked = policy_of(call.options.on_miss, TUNE)
-    if effort := {RACE: RACE, EXPECTED: EXPECTED, BACKGROUND: EXPECTED}.get(asked):
+    policy = policy_of(call.options.on_miss, TUNE)
+    if effort := {RACE: RACE, EXPECTED: EXPECTED, BACKGROUND: EXPECTED}.get(policy):
         call = replace(call, options=replace(call.options, tune=replace(call.options.tune, effort=effort)))
-    asked = TUNE if asked == RACE else asked
-    return call, asked, asked if _possible(asked, call) else DEFAULT
+    policy = TUNE if policy == RACE else policy
+    return call, policy, policy if _possible(policy, call) else DEFAULT
 
 
 def _possible(policy: str, call: KernelCall) -> bool:

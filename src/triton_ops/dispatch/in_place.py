@@ -124,16 +124,16 @@ class _Step:
             self._saved.narrowed()
             self.restore()
         known = {id(each) for each in before}
-        left = Protection([each for each in self._tensors() if id(each) not in known])
-        if wrong := self.difference({}) or ("it changes a tensor that it has made" if left.changed() else ""):
+        others = Protection([each for each in self._tensors() if id(each) not in known])
+        if wrong := self.difference({}) or ("it changes a tensor that it has made" if others.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
 
     def _tensors(self) -> list[Any]:
         """Every tensor with memory that Python holds; beside a GPU only small ones of the CPU."""
         most = {"cuda": math.inf, "cpu": _SMALL if self.torch.cuda.is_initialized() else math.inf}
-        held = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
-        return [t for t in held if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
+        tensors = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
+        return [t for t in tensors if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
 
     def __call__(self) -> Any:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
@@ -216,16 +216,16 @@ class _Step:
 
     def compared(self, names: set[str] | None, seconds: float, seed: int) -> Any:
         """The problems of the step after each has had its turn, its milliseconds before, and its gain, if any."""
-        found = self._found(names)
+        problems = self._found(names)
         kinds = {each.key.device.get("kind") for each, _ in self.launched if each.key is not None}
         device = "cpu" if kinds == {"cpu"} else "cuda"
         with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
             self.time_on(device, seed)
-            end_s, before = time.monotonic() + seconds, {key: one.before for key, one in found.items() if one.keep}
+            end_s, before = time.monotonic() + seconds, {key: one.before for key, one in problems.items() if one.keep}
             now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
-            for one in found.values():
+            for one in problems.values():
                 one.share *= one.launches / before_ms
-            ordered = dict(sorted(found.items(), key=lambda item: -item[1].share))
+            ordered = dict(sorted(problems.items(), key=lambda item: -item[1].share))
             for key, one in ordered.items():
                 for rival in one.rivals:
                     self._race(key, one, rival, now, end_s - time.monotonic())
@@ -246,21 +246,21 @@ class _Step:
         one_thread = self.torch.autograd.set_multithreading_enabled(False)  # a policy holds for a thread
         with one_thread, deciding_by(most=None, packages=False):
             self()
-        missing, found = set(names or ()), dict[str, StepKernel]()
+        missing, problems = set(names or ()), dict[str, StepKernel]()
         for each, launches in self.launched:
             known = {each.kernel, each.kernel.rpartition(":")[2]}
             missing -= known
             if names is None or known & names:
                 key = f"{each.kernel} {each.problem}" if each.key is None else each.key.id
-                found.setdefault(key, StepKernel.of(each)).launches += launches
+                problems.setdefault(key, StepKernel.of(each)).launches += launches
         if missing:
             launched = ", ".join(dict.fromkeys(each.kernel for each, _ in self.launched)) or "none"
             raise TargetError(f"the step launches no {', '.join(sorted(missing))}", hint=f"it launches {launched}")
-        if not any(one.keep for one in found.values()):
-            whys = "; ".join(f"{one.kernel} {one.problem}: {one.whys[0]}" for one in found.values())
+        if not any(one.keep for one in problems.values()):
+            whys = "; ".join(f"{one.kernel} {one.problem}: {one.whys[0]}" for one in problems.values())
             reasons = whys or "it launches none"
             raise TargetError(f"no kernel of the step can be compared: {reasons}", hint="torch.compile hides launches")
-        return found
+        return problems
 
     def _race(self, key: str, one: StepKernel, rival: Config, now: dict[str, Config], left_s: float) -> None:
         """Take a rival in the place of what the step has now, if it makes the step faster."""
@@ -337,11 +337,11 @@ def tune_in_place(
         with deciding_by(most=DEFAULT, pins={}):
             state = _Step(step, tolerance)
             try:
-                found, before_ms, gain = state.compared(names, seconds, seed)
+                problems, before_ms, gain = state.compared(names, seconds, seed)
             finally:
                 state.restore()
-        for one in found:
+        for one in problems:
             if one.keep is not None:
                 one.keep(label)
     mode, elapsed_s = state.rounds.timer.mode, time.monotonic() - start
-    return StepResult(name=label, kernels=found, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)
+    return StepResult(name=label, kernels=problems, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)

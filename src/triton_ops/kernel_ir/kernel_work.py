@@ -396,13 +396,13 @@ def _overlap(access: AccessTrace, shifted: AccessTrace) -> float:
     steps = [np.diff(axis, axis=1) for axis in one.axes.values() if axis.shape[1] > 1]
     if np.ptp(away) or any(np.ptp(step) or not step.any() for step in steps):
         return 0.0
-    left = int(away[0])
+    rest = int(away[0])
     for step in sorted(steps, key=lambda step: -abs(int(step[0, 0]))):
-        count = round(left / int(step[0, 0]))
-        left -= count * int(step[0, 0])
+        count = round(rest / int(step[0, 0]))
+        rest -= count * int(step[0, 0])
         share *= max(0.0, 1 - abs(count) / (step.shape[1] + 1))
     full = float(shifted.elements.sum() / max(shifted.executions.sum(), 1.0)) / shifted.figures.tile
-    return 0.0 if left else max(0.0, share + full - 1) / max(full, 1e-9)  # what masks leave out is shared by none
+    return 0.0 if rest else max(0.0, share + full - 1) / max(full, 1e-9)  # what masks leave out is shared by none
 
 
 def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:

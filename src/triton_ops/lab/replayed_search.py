@@ -385,7 +385,7 @@ def _reach(counts: list[int | None]) -> Reach:
 
 
 _Run = TypeVar("_Run")
-Follow: TypeAlias = Callable[[Iterable[Any], int, str], Iterable[Any]]  # passes on what there is so much of
+Follow: TypeAlias = Callable[[Iterable[Any], int, str], Iterable[Any]]  # passes items on, and shows how many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,9 +437,9 @@ class ReplayPlan:
                     futures = [pool.submit(run, job) for job in jobs]
                 # `pool.map` cancels futures itself: a pool that lost its processes prints a trace for each of these.
                 runs = (future.result() for future in futures)
-            done = iter(follow(runs, len(jobs), "runs"))
+            results = iter(follow(runs, len(jobs), "runs"))
             for path, search in pairs:
-                yield path, search, list(islice(done, self.seeds))
+                yield path, search, list(islice(results, self.seeds))
 
 
 class _Job(NamedTuple):

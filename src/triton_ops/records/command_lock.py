@@ -443,9 +443,9 @@ def _with_expected(
     records, _ = lock_of(matching(None, cache_dir), LockPlan(unproven=True))
     misses = [LockEntry.asked(miss.key, miss.call) for miss in Misses(folder_of(cache_dir)).read()]
     problems = [*before.entries, *plan.with_ranges([*records.entries, *misses])]
-    chosen = [entry for entry in problems if which is None or entry.kernel in kernel_names(which)]
-    entries = REGISTERED["expect winners"](device, spec, chosen, before, kernels)
-    if not (entries or chosen or kernels):
+    selection = [entry for entry in problems if which is None or entry.kernel in kernel_names(which)]
+    entries = REGISTERED["expect winners"](device, spec, selection, before, kernels)
+    if not (entries or selection or kernels):
         raise CacheError(
             f"no problem{f' of {which}' if which else ''} is known: none is in the lockfile, in records or missed",
             hint="name kernels whose operations have named problems: --kernels matmul",

@@ -244,8 +244,8 @@ class Record:
         order = [*settings.EFFORTS] if effort.name in settings.EFFORTS else [effort.name]  # an own one has no greater
         if self.goes_on or self.effort not in order[order.index(effort.name) :]:
             return False
-        limits, wanted = self.budget, effort.budget
-        enough = _least(wanted.trials) <= _least(limits.trials) and _least(wanted.seconds) <= _least(limits.seconds)
+        limits, needs = self.budget, effort.budget
+        enough = _least(needs.trials) <= _least(limits.trials) and _least(needs.seconds) <= _least(limits.seconds)
         return self._at_end or enough
 
     @property

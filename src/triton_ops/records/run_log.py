@@ -297,9 +297,9 @@ class Run:
     @cached_property
     def finalists(self) -> list[Config]:
         """The configs that tied with the winner, then the other finalists, fastest first; the winner is among them."""
-        raced = sorted((one for one in self.trials.values() if one.ok and one.final), key=lambda one: one.median_ms)
+        finals = sorted((one for one in self.trials.values() if one.ok and one.final), key=lambda one: one.median_ms)
         ties = () if self.end is None or self.end.record is None else self.end.record.ties
-        return list(dict.fromkeys([*ties, *(trial.config for trial in raced)]))
+        return list(dict.fromkeys([*ties, *(trial.config for trial in finals)]))
 
     @cached_property
     def best_so_far(self) -> list[tuple[float, Trial]]:

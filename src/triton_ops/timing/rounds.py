@@ -281,7 +281,7 @@ class DuelPolicy:
 
     @classmethod
     def after_a_race(cls, seconds: float, zone: float = INDIFFERENCE) -> DuelPolicy:
-        """The limits where many come: a gain that is none passes by a chance of three standard errors."""
+        """The limits for one duel of many: of arms that are equal, 0.3 % (three standard errors) pass by chance."""
         return cls(checkpoints=(16, 32, 64, 128), seconds=seconds, zone=zone, chance=0.003)
 
     def samples(self, sample_ms: float) -> int:

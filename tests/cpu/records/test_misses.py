@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.records import Miss, Misses, misses
+from triton_ops.records import Misses, misses
 from triton_ops.records.misses import FILE, Harvest
 from triton_ops.values import Key
 
@@ -32,11 +32,11 @@ def test_a_problem_is_kept_once_with_its_count_over_several_processes(tmp_path):
     assert first.first <= first.last
 
 
-def test_misses_are_ranked_by_count_times_time():
-    given = [
-        Miss(key=key(m), count=count, expected_ms=ms) for m, count, ms in ((1, 10, 1.0), (2, 1, 50.0), (3, 4, None))
-    ]
-    assert [*Misses.costs(given).values()] == [10.0, 50.0, 102.0]  # the last is 4 times the median, 25.5
+def test_misses_are_ranked_by_count_times_time(tmp_path):
+    noted(tmp_path, *[(1, 1.0)] * 10, (2, 50.0), *[(3, None)] * 4)
+    ranked = Misses(tmp_path).read()
+    assert [miss.key.problem["M"] for miss in ranked] == [3, 2, 1]
+    assert [*Misses.costs(ranked).values()] == [102.0, 50.0, 10.0]  # the first is 4 times the median, 25.5
 
 
 def test_a_file_that_grew_keeps_the_dearest_problems_once(tmp_path, monkeypatch):

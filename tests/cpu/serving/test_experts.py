@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpu.serving.engines import KERNEL, write_engines
+from tests.cpu.serving.engines import KERNEL, SGLANG_KERNELS, write_engines
+from tests.cpu.serving.test_tables import engines
 from triton_ops.cli.app import main
 from triton_ops.exceptions import SettingsError
 from triton_ops_serving.experts import chosen_experts, operation_of, parts_of, routing_named, sorted_tokens
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import EngineProblem
 
+__all__ = ["engines"]
 TINY = {
     "model_type": "mixtral", "hidden_size": 32, "intermediate_size": 16, "num_local_experts": 4,
     "num_experts_per_tok": 2, "torch_dtype": "float16",
@@ -104,6 +106,17 @@ def test_only_what_nothing_answered_is_tuned(problem, said, tmp_path, cli):
     ran = cli("engine", "tune", "vllm", "--model", model, "--misses", report)
     assert ran.code == 2
     assert said in ran.err
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_engine_of_another_version_is_an_error_that_names_the_known_one(engine, engines, tmp_path, cli):
+    (engines / SGLANG_KERNELS).parent.mkdir(parents=True)
+    (engines / SGLANG_KERNELS).touch()
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    ran = cli("engine", "tune", engine, "--model", tmp_path / "config.json", "--lockfile", tmp_path / "lock.json")
+    assert ran.code == 2
+    assert "is of another version: it has no invoke_fused_moe" in ran.err
+    assert "install vllm 0.33 or sglang 0.5.23" in ran.err
 
 
 def test_kernels_that_cannot_be_tuned_are_refused(tmp_path, cli):

@@ -7,6 +7,7 @@ import pytest
 from tests.cpu.serving.engines import MOE_MODULE
 from tests.cpu.serving.test_model import MIXTRAL, QWEN
 from tests.cpu.serving.test_tables import H200, ROW, engines, model_file, write_table
+from triton_ops.base import Sealed
 
 __all__ = ["engines"]
 NAME = "E=8,N=14336,device_name=NVIDIA_H200.json"
@@ -37,7 +38,11 @@ def test_rows_are_written_beside_those_of_the_engine_and_put_back(engines, pinne
     assert ran.out.count("\n| ") == 2  # the heads, and the one row that changes
     assert "| 16 |" in ran.out
     assert json.loads((own / NAME).read_text()) == {"1": ROW, "16": OTHER, "64": ROW}
-    assert export(cli, own, model, pinned, "--undo").code == 0
+    pinned.write_text("{torn")
+    shown = export(cli, own, model, pinned, "--undo", "--dry-run")
+    assert len(list(own.iterdir())) == 2
+    assert (ran := export(cli, own, model, pinned, "--undo")).code == 0
+    assert ran.out == shown.out
     assert list(own.iterdir()) == []
     assert export(cli, own, model, pinned, "--undo").code == 4
 
@@ -53,7 +58,10 @@ def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path
     assert (own / NAME).read_bytes() == before
 
 
-@pytest.mark.parametrize("backup", [None, b"", b"{}"])
+NEWER = json.dumps(Sealed({"before": {"rows": []}, "exported": ""})).encode()
+
+
+@pytest.mark.parametrize("backup", [None, b"", b"{}", NEWER])
 def test_a_table_that_is_not_the_exported_one_is_neither_replaced_nor_removed(
     engines, pinned, tmp_path, cli, monkeypatch, backup
 ):
@@ -95,6 +103,11 @@ def test_a_table_that_ends_the_engine_fails_a_check_whatever_is_pinned(engines, 
     ran = cli("engine", "check", "vllm", "--model", model, *H200, "--lockfile", pinned)
     assert (ran.code, "is no table" in ran.out) == (5, True)
     (own / NAME).unlink()
+    long = model_file(tmp_path, {**MIXTRAL, "num_local_experts": 10**300})  # no system has a file of this name
+    ran = cli("engine", "check", "vllm", "--model", long, *H200)
+    assert (ran.code, "missing" in ran.out) == (5, True)
+    assert export(cli, own, long, pinned, "--undo").code == 4
+    model = model_file(tmp_path, MIXTRAL)
     ran = export(cli, own / NAME / "folder", model, write_table(own / NAME, [16]) and pinned)
     assert (ran.code, "cannot be written: Not a directory" in ran.err) == (4, True)
 

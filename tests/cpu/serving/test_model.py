@@ -134,7 +134,7 @@ def test_what_is_not_understood_is_an_error_where_nothing_is_left(values, ranks,
 def test_what_is_left_out_is_said(tmp_path, cli):
     path = tmp_path / "config.json"
     quantisation = {**FP8, "modules_to_not_convert": ["lm_head", "model.layers.0.self_attn.q_proj"]}
-    path.write_text(json.dumps({**JAMBA, "quantization_config": {"quant_method": "gptq"}}))
+    path.write_text(json.dumps({**JAMBA, "quantization_config": {**quantisation, "quant_method": "gptq"}}))
     ran = cli("engine", "list", "vllm", "--model", path)
     assert ran.code == 0
     assert "headdim=8192,dstate=16" in ran.out

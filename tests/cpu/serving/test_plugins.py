@@ -96,8 +96,16 @@ def test_a_look_up_keeps_the_attributes_by_which_its_cache_is_cleared(engines, l
 
 
 def test_a_finder_of_an_old_kind_stops_no_import(monkeypatch):
-    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
-    assert plugins._AfterImport({"this": print}).find_spec("this").name == "this"
+    finder = plugins._AfterImport({"this": print})
+    monkeypatch.setattr(sys, "meta_path", [finder, object(), *sys.meta_path])
+    assert finder.find_spec("this").name == "this"
+
+
+def test_a_plug_in_that_is_loaded_twice_stops_no_import(engines, lock, monkeypatch):
+    for _ in range(2):  # as when an engine loads its plug-ins from two copies of this distribution
+        monkeypatch.setattr(plugins, "_installed", set())
+        plugins.vllm()
+    assert importlib.import_module(VLLM).get_moe_configs(8, 14336, None)[16] == ROW
 
 
 def test_a_mode_without_tables_stays_without(engines, lock):

@@ -98,6 +98,17 @@ def test_rows_of_a_lockfile_are_counted_whichever_way_they_came(engines, tmp_pat
     assert checked(cli, "vllm", model_file(tmp_path, quantised), *H200, "--lockfile", lock)[1][0]["pinned"] == 0
 
 
+def test_a_lockfile_has_several_tables_where_facts_tell_them_apart(engines, tmp_path, cli):
+    lock, words = tmp_path / "lock.json", ["--argument", "E", "--argument", "N"]
+    for name in ("E=8,N=14336", "E=128,N=768"):
+        table = write_table(tmp_path / f"{name},device_name=NVIDIA_H200.json", [16])
+        ran = cli("exchange", "import", "vllm-moe", table, "--kernel", "vllm-moe", *words, "--lockfile", lock)
+        assert (ran.code, ran.err) == (0, "")
+    for values in (MIXTRAL, QWEN):
+        _, (item,) = checked(cli, "vllm", model_file(tmp_path, values), *H200, "--lockfile", lock)
+        assert item["pinned"] == 1
+
+
 def test_without_a_gpu_one_is_to_be_named_and_without_the_engine_that_is_said(tmp_path, cli):
     model = model_file(tmp_path, MIXTRAL)
     ran = cli("engine", "check", "vllm", "--model", model, "--triton", "3.8.0")
