@@ -54,14 +54,14 @@ class HubKernel:
     """A kernel of the hub.
 
     Attributes:
-        tunables: Names of the hub's tunables, by which its caches are recognised.
+        hub_name: Its name in the hub, which a cache has.
         kernel: The Triton kernel.
         arguments: Its arguments.
         config: The Triton config that does what a config of the hub does; None where none can.
         dropped: The hub's tunables that no Triton config has, and why.
     """
 
-    tunables: frozenset[str]
+    hub_name: str
     kernel: TritonKernel
     arguments: tuple[Any, ...]
     config: Callable[[Mapping[str, Any]], Config | None]
@@ -82,7 +82,7 @@ def _block(threads: int, **sides: int) -> Config | None:
 _SHARED = "Triton decides itself what goes through shared memory"
 KERNELS = {
     "gemm": HubKernel(
-        frozenset(("MWG", "NWG", "KWG", "MDIMC", "NDIMC")),
+        "Xgemm",
         TritonKernel(multiply, lambda config: (_SIDE // config["BM"], _SIDE // config["BN"])),
         (_matrix(_SIDE), _matrix(_SIDE), _matrix(_SIDE), _SIDE),
         lambda hub: _block(hub["MDIMC"] * hub["NDIMC"], BM=hub["MWG"], BN=hub["NWG"], BK=hub["KWG"]),
@@ -94,7 +94,7 @@ KERNELS = {
         },
     ),
     "convolution": HubKernel(
-        frozenset(("block_size_x", "block_size_y", "tile_size_x", "tile_size_y")),
+        "convolution_kernel",
         TritonKernel(convolve, lambda config: (_SIDE // config["BX"], _SIDE // config["BY"])),
         (_matrix(_SIDE), _matrix(_INPUT), TensorSpec((_FILTER * _FILTER,), "float32"), _SIDE, _INPUT, _FILTER),
         lambda hub: _block(

@@ -87,10 +87,14 @@ def judged(scores: Sequence[float], hub_ms: Sequence[float]) -> dict[str, int]:
 def spaces_of(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
     """The figures of a cache: of all configs, and where that is a tunable of those without shared memory alone."""
     cache = read(path)
+    kernel = next((one for one in KERNELS.values() if one.hub_name == cache.get("kernel_name")), None)
+    if kernel is None:
+        print(f"{path} is of {cache.get('kernel_name')}, for which there is no kernel here")
+        return
     gpu = cache["device_name"] or path.name.removesuffix(_CACHE)
-    kernel = next((one for one in KERNELS.values() if one.tunables <= set(cache["tune_params_keys"])), None)
     rows = [row for row in cache["cache"].values() if isinstance(row["time"], (int, float))]
-    if kernel is None or not rows:
+    if not rows:
+        print(f"{path} has no times")
         return
     yield "all", ranked(kernel, gpu, rows)
     if len({row.get("use_shmem") for row in rows}) > 1:

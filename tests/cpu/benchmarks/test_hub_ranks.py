@@ -15,13 +15,13 @@ pytestmark = pytest.mark.triton
 NAMES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "SA")
 
 
-def cache(path, gpu):
+def cache(path, gpu, kernel="Xgemm"):
     """A cache of products in which larger tiles are faster, and SA slower; one has not run."""
     rows = [dict(zip(NAMES, values, strict=True)) for values in product((32, 64), (32, 64), (32,), (8,), (8,), (0, 1))]
     rows = [{**row, "time": 1e5 / (row["MWG"] * row["NWG"]) + row["SA"]} for row in rows]
     rows.append({**rows[0], "NWG": 48, "time": 1.0})
     rows.append({**rows[0], "time": "CompilationFailedConfig"})
-    content = {"device_name": gpu, "tune_params_keys": list(NAMES), "cache": dict(enumerate(rows))}
+    content = {"device_name": gpu, "kernel_name": kernel, "cache": dict(enumerate(rows))}
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     return path, rows
 
@@ -52,6 +52,12 @@ def test_a_space_has_figures_or_the_reason_why_there_are_none(tmp_path):
     path, _ = cache(tmp_path / "MI250X.json.gz", "")
     ((_, figures),) = spaces_of(path)
     assert "does not know the architecture gfx90a" in figures["silent"]
+
+
+def test_a_cache_of_another_kernel_with_the_same_tunables_is_left_out_and_named(tmp_path, capsys):
+    path, _ = cache(tmp_path / "A4000.json.gz", "NVIDIA RTX A4000", "dedispersion_kernel")
+    assert list(spaces_of(path)) == []
+    assert "is of dedispersion_kernel, for which there is no kernel here" in capsys.readouterr().out
 
 
 def test_a_pick_is_wrong_only_where_it_would_have_taken_the_place_of_a_faster_default():
