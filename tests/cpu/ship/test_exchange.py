@@ -394,7 +394,11 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
         (["export", "vllm-moe", "t", "--kernel", "moe", "--set", "E"], 2, "--set 'E' is not NAME=VALUE"),
         (["import", "vllm-moe", "none.json", "--kernel", "moe"], 4, "cannot be read"),
         (["look-up", "t4", "t"], 4, "t4 finds nothing in t"),
-        (["look-up", "vllm-moe", "t", *"--set E=--5 --set N=8 --set device_name=x --at 1".split()], 4, "finds nothing"),
+        (
+            ["look-up", "vllm-moe", "t", *["--set", "E=--5", "--set", "N=8", "--set", "device_name=x", "--at", "1"]],
+            4,
+            "finds nothing",
+        ),
     ],
 )
 def test_what_cannot_be_exchanged_is_told(tmp_path, capsys, monkeypatch, words, code, said):
