@@ -1,5 +1,8 @@
 """Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
 
+The imports of a worker are most of what a first tune takes. They begin once the process uses a GPU, if by then a kernel
+is decorated that tunes and has no record: not with the decoration, since many processes import kernels and launch none.
+
 A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
 memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
 as a later tune of a noted problem does. The launches go on meanwhile, and one of them stands still for the race alone.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +23,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from triton_ops import evaluation
 from triton_ops.backend import Layers, Operation
 from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
-from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, TUNER, tune_request
+from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
 from triton_ops.exceptions import SpaceError, TritonKernelError, TuningFailedError, UntunedError
 from triton_ops.processes import Threads
-from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
+from triton_ops.records import cache_folder, may_have_records, store_in
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.values import TuningResult
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
 _MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
+_awaited: list[tuple[str, str | None, TuneOptions]] = []  # kernels that may tune, before a GPU is used
 _beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
@@ -64,6 +71,32 @@ def whole_or_part(
     except BaseException:
         writes_a_part.discard(kernel)  # what has failed was something else
         raise
+
+
+def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
+    """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune."""
+    call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
+    if options.isolate is not False and call_then is not None:
+        _awaited.append((kernel, on_miss, options))
+        if len(_awaited) == 1:
+            call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
+
+
+def _uses_gpu(pid: int) -> None:
+    if os.getpid() == pid:  # not in a forked child
+        with suppress(RuntimeError):  # no thread is left, and torch would raise it
+            threading.Thread(target=_start_early, name="triton-ops early start", daemon=True).start()
+
+
+def _start_early() -> None:
+    with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
+        for kernel, on_miss, options in () if pinned() else tuple(_awaited):
+            if policy_of(on_miss, TUNE) not in (TUNE, RACE) or Effort.of(options).expected_gain:
+                continue
+            folder = cache_folder(options.cache_dir)
+            if not may_have_records(folder) or all(each.key.kernel != kernel for each in store_in(folder)):
+                evaluation.start_one_early()
+                return
 
 
 def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool) -> Decision:

@@ -18,6 +18,7 @@ triton = pytest.importorskip("triton")
 import triton_ops  # noqa: E402
 from tests import inferred_kernels, planned_gpu, tuned_kernels  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
+from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops.backend import Packed  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
@@ -25,7 +26,7 @@ from triton_ops.dispatch import comparing, deciding  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import TuningFailedError, UntunedError  # noqa: E402
-from triton_ops.records import Lockfile, Misses, cache_folder  # noqa: E402
+from triton_ops.records import Lockfile, Misses, cache_folder, store_in  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.request import request  # noqa: E402
 from triton_ops.tuner.priors import small_contents  # noqa: E402
@@ -328,3 +329,63 @@ def test_the_whole_way_beside_a_gpu_that_is_not_here(monkeypatch):
     soon(decided)
     assert (ran[0], ran[-1]) == (configs[0], configs[1])
     assert "a model of the work, which expects " in kernel.decisions[0].found.why
+
+
+class Gpu:
+    """Torch's queue of what is to be called once this process uses a GPU, and the workers that are started then."""
+
+    def __init__(self, monkeypatch):
+        self.calls, self.workers = [], []
+        monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
+        monkeypatch.setattr(comparing, "_awaited", [])
+        monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda: self.workers.append(1))
+
+    def use(self):
+        """Use a GPU; the number of workers that were started."""
+        for call in self.calls:
+            call()
+        soon(lambda: not [it for it in threading.enumerate() if it.name == "triton-ops early start"])
+        return len(self.workers)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return Gpu(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("options", "started"),
+    [({}, 1), ({"on_miss": "tune"}, 1), ({"on_miss": "race"}, 1), ({"effort": "race"}, 1), ({"on_miss": "default"}, 0),
+     ({"on_miss": "background"}, 0), ({"isolate": False}, 0), ({"effort": "expected"}, 0),
+     ({"do_bench": lambda *_, **__: [1.0] * 3}, 0), ({"configs": [SMALL]}, 0),
+     ({"configs": [SMALL], "widen": True}, 1), ({"configs": {"BLOCK": [128, 256]}}, 1)],
+)  # fmt: skip
+def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(options, started, gpu):
+    for kernel in (add, tuned_kernels.scale):
+        triton_ops.autotune(**{"configs": [SMALL, LARGE], "key": ["n"], **options})(kernel)
+    assert gpu.workers == []
+    assert gpu.use() == started
+
+
+def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_in_a_forked_child(gpu, monkeypatch):
+    for kernel in (add, tuned_kernels.scale):
+        tuned = triton_ops.autotune([SMALL, LARGE], ["n"])(kernel)
+        store_in(cache_folder(None)).put(record(f"{tuned.base_fn.__module__}:{tuned.base_fn.__name__}"))
+    assert gpu.use() == 0
+    triton_ops.autotune([SMALL, LARGE], ["n"])(tuned_kernels.fill)
+    with monkeypatch.context() as changed:
+        changed.setattr(comparing.os, "getpid", lambda: -1)
+        assert gpu.use() == 0
+    with triton_ops.replaying(Lockfile()):
+        assert gpu.use() == 0
+    monkeypatch.setattr(sources._sources, "in_use", None)  # the environment then says
+    monkeypatch.setenv("TRITON_OPS_LOCKFILE", "somewhere")
+    assert gpu.use() == 0
+    monkeypatch.delenv("TRITON_OPS_LOCKFILE")
+    assert gpu.use() == 1
+
+
+def test_a_kernel_is_decorated_without_torch_and_with_one_that_has_no_such_queue(gpu, monkeypatch):
+    monkeypatch.delattr(torch.cuda, "_lazy_call")
+    triton_ops.autotune([SMALL, LARGE], ["n"])(add)
+    assert comparing._awaited == []
