@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import StoredFile
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import ProfileError
 
 _GROUPS = re.compile("['\u2019\u066c\u00a0\u202f\u2009 ]")  # marks that only group digits
@@ -106,6 +106,7 @@ def _prefix(word: str) -> tuple[float, str]:
 
 
 _LARGEST_BYTES = 256 << 20
+_TREE = re.compile(r"\s*(?:\[?\s*\{|\[\s*\])")  # not the `[rank0]:` of a launcher
 _KERNEL, _METRIC, _UNIT = "Kernel Name", "Metric Name", "Metric Unit"
 _VALUES = ("Metric Value", "Average")  # the second in summaries
 _SHAPE = ("Block Size", "Grid Size")
@@ -139,19 +140,13 @@ class ProfileTable:
 
 def read_launches(path: str | Path) -> ProfileTable:
     """The launches in a profiler's file; `ProfileError` as of `parse_profile`, or if it is unreadable."""
-    with ProfileError.when(f"{path} cannot be read", hint="name another file"):
-        data = StoredFile(path).read(_LARGEST_BYTES)
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # a shell of Windows writes UTF-16
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path} is no text, so no profile that can be read", hint=_HINT) from None
-    return parse_profile(text, str(path))
+    with ProfileError.when(f"{path} cannot be read", hint=_HINT):
+        return parse_profile(NamedFile(Path(path)).text(_LARGEST_BYTES), str(path))
 
 
 def parse_profile(text: str, name: str = "the text") -> ProfileTable:
     """The launches in a profiler's text, whatever stands in between; errors call it `name`."""
-    launches, notes = _of_tree(text, name) if text.lstrip()[:1] in ("[", "{") else _of_tables(text, name)
+    launches, notes = (_of_tree if _TREE.match(text) else _of_tables)(text, name)
     if not launches:
         raise ProfileError(f"{name} holds no profiled kernel{': ' + notes[0] if notes else ''}", hint=_HINT)
     return ProfileTable(tuple(launches), tuple(notes))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_ops.base import StoredFile
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import ProfileError
 from triton_ops.values import Resources
 
@@ -110,7 +110,7 @@ class PtxasLog:
 def read_ptxas(path: str | Path) -> PtxasLog:
     """The kernels in a file with the assembler's words; `ProfileError` if there are none."""
     with ProfileError.when(f"{path} cannot be read", hint="name another file"):
-        text = StoredFile(path).read(_LARGEST_BYTES).decode("utf-8", "replace")
+        text = NamedFile(Path(path)).text(_LARGEST_BYTES)
     log = parse_ptxas(text)
     if not log.kernels:
         notes = f": {'; '.join(log.notes)}" if log.notes else ""

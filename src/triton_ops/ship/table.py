@@ -256,14 +256,13 @@ def read_object(path: Path) -> dict[str, Any]:
 
     CacheError: it cannot be read, or holds none.
     """
-    try:
+    with CacheError.when(f"{path} cannot be read", hint="name a table"):
         text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
+    try:
         if not _NOT_FINITE.search(text):
             return Sealed.parsed(text)
         Sealed.parsed(_NOT_FINITE.sub(b"0", text))
         content: dict[str, Any] = json.loads(text)
-    except OSError as error:
-        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name a table") from error
     except (DamagedError, ValueError) as error:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
     return content

@@ -89,9 +89,10 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
         "frame",
         "refused",
     ]
-    path.write_bytes(b"\xff\x00 no log")
-    with pytest.raises(ProfileError, match="says nothing of a kernel"):
-        read_ptxas(path)
+    for content, reason in ((b"no log", "says nothing of a kernel"), (b"\xff\x00 no log", "it is no text")):
+        path.write_bytes(content)
+        with pytest.raises(ProfileError, match=reason):
+            read_ptxas(path)
     assert main(["profile", "ptxas", str(tmp_path / "none")]) == 2
 
 
