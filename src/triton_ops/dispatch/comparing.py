@@ -15,20 +15,21 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from triton_ops import evaluation
-from triton_ops.backend import Operation
+from triton_ops.backend import Layers, Operation
 from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
 from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
-from triton_ops.exceptions import TritonKernelError, UntunedError
+from triton_ops.exceptions import SpaceError, TritonKernelError, TuningFailedError, UntunedError
 from triton_ops.processes import Threads
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
@@ -47,6 +48,29 @@ _awaited: list[tuple[str, str | None, TuneOptions]] = []  # kernels that may tun
 _beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
+writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
+
+
+def whole_or_part(
+    kernel: Any, requests: Sequence[TuneRequest], tune: Callable[[TuneRequest], TuningResult]
+) -> TuningResult:
+    """The result of a tune of a kernel, for the first of its requests, or for a second one if that fails.
+
+    A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
+    without them: then they are restored before every launch.
+    """
+    first, *others = requests
+    try:
+        return tune(first)
+    except (SpaceError, TuningFailedError):
+        if not others:
+            raise
+    writes_a_part.add(kernel)  # so that its other problems are tuned once
+    try:
+        return tune(others[0])
+    except BaseException:
+        writes_a_part.discard(kernel)  # what has failed was something else
+        raise
 
 
 def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
@@ -120,8 +144,9 @@ class Comparison:
         self._result: Future[TuningResult | str] = Future()
         self._meeting = threading.Barrier(2)  # of the thread with a launch, before the race
         options = replace(call.options.tune.of_effort(call.plan), isolate=True)
-        tune = partial(tune_request, _like(call), options, asked=call.key, call=call.noted, before_race=self._meet)
-        work = partial(Threads.settle, self._result, partial(_in_turn, call.device, tune))
+        place = {"asked": call.key, "call": call.noted, "before_race": self._meet}
+        tune = partial(_in_turn, call.device, Layers.unwrap(call.function), _like(call), options, place)
+        work = partial(Threads.settle, self._result, tune)
         Threads.begin(threading.Thread(target=work, name="triton-ops comparison", daemon=True))
 
     def now(self) -> Any:
@@ -140,24 +165,29 @@ class Comparison:
             self._meeting.wait(wait_s)
 
 
-def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult | str:
+def _in_turn(
+    device: str, kernel: Any, requests: Sequence[TuneRequest], options: TuneOptions, place: Mapping[str, Any]
+) -> TuningResult | str:
     """The result of a tune, or why there is none: an error would keep the frames and tensors of who raises it."""
     try:
         with _alone_on(device, -1):
-            return tune(listener=importlib.import_module(TUNER).Silent())
+            silent = importlib.import_module(TUNER).Silent()
+            return whole_or_part(kernel, requests, lambda each: tune_request(each, options, listener=silent, **place))
     except TritonKernelError as error:
         return error.message
     except BaseException as error:  # noqa: BLE001 - a launch of the default must go on
         return f"the comparison failed: {type(error).__name__}: {error}"
 
 
-def _like(call: KernelCall) -> TuneRequest:
-    """The request of a call, over new tensors like its own that a worker makes."""
-    request, arguments = call.request, call.called.given.keyword
-    values = {name: example_of(value, _MOST_BYTES) for name, value in arguments.items()}
-    operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
-    like = TuneProblem(target=operation, device=call.device).request()
-    return replace(request, problem=like.problem, arguments=like.arguments)
+def _like(call: KernelCall) -> list[TuneRequest]:
+    """The requests of a call, over new tensors like its own that a worker makes."""
+    values = {name: example_of(value, _MOST_BYTES) for name, value in call.called.given.keyword.items()}
+    requests = []
+    for request in call.requests:
+        operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
+        like = TuneProblem(target=operation, device=call.device).request()
+        requests.append(replace(request, problem=like.problem, arguments=like.arguments))
+    return requests
 
 
 if hasattr(os, "register_at_fork"):  # whoever holds a lock, or compares, is not there
