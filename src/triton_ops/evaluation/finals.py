@@ -455,8 +455,8 @@ class _LastComparison:
 
     @property
     def _itself(self) -> Interval | None:
-        """The difference between the twins; None where they did not race."""
-        rows = [twin.values_ms for twin in self.twins if twin.visits]
+        """The difference between the twins; None where they did not race, or for too few rounds to tell."""
+        rows = [twin.values_ms for twin in self.twins if len(twin.visits) >= DuelPolicy.LEAST_ROUNDS]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
 
     def _resolve(self, challenger: Config) -> bool:
@@ -543,17 +543,15 @@ def _arm(evaluator: Evaluator, config: Config) -> Arm:
 def _twins(
     evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
 ) -> tuple[Config | None, list[Arm], list[Arm]]:
-    """A config, two arms of it that stay to the end of the race, and which of the two take part as further arms.
+    """A config, two arms of it, and which of the two take part as further arms.
 
-    What the two differ by is the noise. The default's own arm is never dropped, so that one further arm of it is
-    enough; a slow default would cost more time than two further arms of the first finalist, whose own may be dropped.
+    What the two differ by, in the rounds that both have, is the noise. A slow default would cost more time than the
+    first finalist, whose own arm may be dropped before the last round.
     """
     running = [config for config, arm in arms.items() if arm.running]
     if not running or len(arms) < 2:
         return None, [], []
     fastest = min(trials[config].rank for config in running)
-    if default in running and trials[default].rank <= _SLOW * fastest:
-        further = [Arm(evaluator.sampler(default), arms[default].visit_samples)]
-        return default, [arms[default], *further], further
-    further = [Arm(evaluator.sampler(running[0]), arms[running[0]].visit_samples) for _ in range(2)]
-    return running[0], further, further
+    twin = default if default in running and trials[default].rank <= _SLOW * fastest else running[0]
+    further = [Arm(evaluator.sampler(twin), arms[twin].visit_samples)]
+    return twin, [arms[twin], *further], further
