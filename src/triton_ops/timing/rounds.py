@@ -223,10 +223,11 @@ class RacePolicy:
                 f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
                 hint="checkpoints=(4, 8, 16)",
             )
-        for name, value in (
-            ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
-            ("visit_ms", self.visit_ms), ("regret", 0.0 if self.regret is None else self.regret),
-        ):  # fmt: skip
+        amounts: dict[str, Any] = {
+            "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "visit_ms": self.visit_ms,
+            "regret": self.regret or 0.0,
+        }  # fmt: skip
+        for name, value in amounts.items():
             if not (isinstance(value, Real) and float(value) >= 0):  # a NaN is not
                 raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
         if not _is_count(self.longest) or self.longest < 1:
