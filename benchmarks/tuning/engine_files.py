@@ -25,6 +25,8 @@ OWN = (
     "vllm/triton_utils/*.py",
     "vllm/utils/math_utils.py",
     "vllm/utils/platform_utils.py",
+    "vllm/utils/torch_utils.py",
+    "vllm/utils/torch_version.py",
     "vllm/model_executor/layers/fused_moe/fused_moe.py",
     "vllm/model_executor/layers/fused_moe/utils.py",
     "vllm/model_executor/layers/fused_moe/configs/*device_name=NVIDIA_H?00*",
@@ -33,6 +35,14 @@ OWN = (
     "vllm/model_executor/layers/mamba/ops/mamba_ssm.py",
     "vllm/model_executor/layers/mamba/ops/triton_helpers.py",
     "vllm/model_executor/layers/mamba/ops/configs/selective_state_update/*device_name=NVIDIA_H?00*",
+    "vllm/lora/ops/triton_ops/kernel_utils.py",
+    "vllm/lora/ops/triton_ops/lora_expand_op.py",
+    "vllm/lora/ops/triton_ops/lora_kernel_metadata.py",
+    "vllm/lora/ops/triton_ops/lora_shrink_op.py",
+    "vllm/lora/ops/triton_ops/utils.py",
+    "sglang/kernels/ops/lora/dense/chunked_sgmv_*.py",
+    "sglang/kernels/ops/lora/dense/lora_tuning_config.py",
+    "sglang/kernels/ops/lora/dense/csgmv_configs/*device=NVIDIA_H?00*",
     "sglang/kernels/ops/moe/fused_moe_triton_kernels.py",
     "sglang/kernels/ops/gemm/fp8_kernel.py",
     "sglang/kernels/ops/gemm/configs/*device_name=NVIDIA_H?00*",
@@ -102,6 +112,8 @@ from engine_files_gpu import gpu
 
 
 class _Platform:
+    dispatch_key = "CUDA"
+
     def get_device_name(self, device_id=0):
         return gpu()[0]
 
@@ -162,6 +174,10 @@ def is_sm90_supported(device=None):
 
 def log_info_on_rank0(logger, text):
     logger.info(text)
+
+
+def cached_triton_kernel(key_fn=None):
+    return lambda kernel: kernel
 """
 _SGLANG_CONTEXT = """
 from engine_files_gpu import gpu
@@ -181,6 +197,7 @@ STAND_INS = {
     "regex.py": "from re import *\n",
     "vllm/logger/__init__.py": _LOGGER,
     "vllm/platforms/__init__.py": _PLATFORM,
+    "vllm/v1/attention/backends/utils/__init__.py": "NULL_BLOCK_ID = 0\n",
     "sglang/kernels/jit/utils/__init__.py":
         "from engine_files_gpu import gpu\n\n\ndef is_arch_support_pdl():\n    return gpu()[1] >= (9, 0)\n",
     "sglang/srt/layers/moe/utils/__init__.py": "def get_moe_padding_size(use_aiter):\n    return 0\n",

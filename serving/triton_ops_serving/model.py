@@ -22,11 +22,13 @@ from triton_ops_serving.pinned import label_of
 ENGINES = ("vllm", "sglang")
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 _BATCHES = tuple(8 << power for power in range(16))
+_LARGEST_CACHE = 1 << 31  # values of the states of one step
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_k")
 _DENSE = ("moe_intermediate_size", "intermediate_size")
 _HEADS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
 _HEAD_DIM = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups")
 _STATE = ("ssm_state_size", "mamba_d_state", "state_size")
 _LANGUAGE = ("text_config", "llm_config", "language_config")  # of a model that sees or hears, too
 _DTYPES = ("bfloat16", "float16", "float32")
@@ -218,20 +220,21 @@ class Model:
         if engine != "vllm":
             self.remarks.append(f"{engine} has no table for state spaces: left out")
             return
-        inner, heads = self._number("expand", "mamba_expand") * self._number("hidden_size"), 1
+        inner, extents = self._number("expand", "mamba_expand") * self._number("hidden_size"), {"heads": 1}
         if count := self._number(*_HEADS, *(["num_heads"] if self.name == "mamba2" else [])):
             by_width = self._values.get("mamba_d_head") == "auto"
             size = inner // count if by_width else self._number(*_HEAD_DIM, *(["head_dim"] if own else []))
-            heads = self._share("heads of the state space", count)
+            groups = self._number(*_GROUPS)
+            extents = {"heads": self._share("heads of the state space", count), "groups": groups // self._ranks or 1}
         else:  # the first Mamba
             size = self._share("width of the state space", inner or self._number("intermediate_size"))
         cache = str(self._values.get("mamba_ssm_cache_dtype") or "auto").replace("auto", self.dtype)
-        if heads and size:
+        if extents["heads"] and size:
             yield EngineProblem(
                 form="vllm-mamba",
                 layer="state space",
                 facts={"headdim": size, "dstate": state, "cache_dtype": cache},
-                extents={"heads": heads},
+                extents=extents,
                 row="batch",
-                sizes=_BATCHES,
+                sizes=tuple(each for each in _BATCHES if each * size * state <= _LARGEST_CACHE),
             )
