@@ -86,6 +86,12 @@ class _Absent:
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    from importlib.util import find_spec
+
+    if "__path__" in globals() and find_spec(f"{__name__}.{name}"):  # of `from package import module`
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
     return _Absent(f"{__name__}.{name}")
 '''
 _GPU = '''
@@ -113,6 +119,7 @@ from engine_files_gpu import gpu
 
 class _Platform:
     dispatch_key = "CUDA"
+    simple_compile_backend = "eager"
 
     def get_device_name(self, device_id=0):
         return gpu()[0]
@@ -130,7 +137,7 @@ class _Platform:
         return gpu()[1] >= (capability if isinstance(capability, tuple) else divmod(capability, 10))
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if not name.startswith(("is_", "has_", "support")):
             raise AttributeError(name)
         return lambda *args, **named: False
 
@@ -179,6 +186,12 @@ def log_info_on_rank0(logger, text):
 def cached_triton_kernel(key_fn=None):
     return lambda kernel: kernel
 """
+_SGLANG_ENVIRON = """
+from types import SimpleNamespace
+
+_OFF = SimpleNamespace(get=lambda: False)
+envs = SimpleNamespace(SGLANG_ENABLE_LORA_CSGMV_SPLIT_K=_OFF, SGLANG_ENABLE_DETERMINISTIC_INFERENCE=_OFF)
+"""
 _SGLANG_CONTEXT = """
 from engine_files_gpu import gpu
 
@@ -200,7 +213,9 @@ STAND_INS = {
     "vllm/v1/attention/backends/utils/__init__.py": "NULL_BLOCK_ID = 0\n",
     "sglang/kernels/jit/utils/__init__.py":
         "from engine_files_gpu import gpu\n\n\ndef is_arch_support_pdl():\n    return gpu()[1] >= (9, 0)\n",
+    "sglang/srt/environ/__init__.py": _SGLANG_ENVIRON,
     "sglang/srt/layers/moe/utils/__init__.py": "def get_moe_padding_size(use_aiter):\n    return 0\n",
+    "sglang/srt/lora/utils/__init__.py": "class LoRABatchInfo:\n    pass\n",
     "sglang/srt/runtime_context/__init__.py": _SGLANG_CONTEXT,
     "sglang/srt/utils/__init__.py": _SGLANG_UTILS,
 }  # fmt: skip

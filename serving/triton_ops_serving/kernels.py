@@ -23,7 +23,7 @@ TILES: Values = {
     "BLOCK_SIZE_M": (16, 32, 64, 128, 256), "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (32, 64, 128, 256),
     "GROUP_SIZE_M": (1, 16, 32, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
 }  # fmt: skip
-_LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1}  # what a row without them means
+_LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1, "maxnreg": None}  # what a row without them means
 
 
 class NotTunedError(SettingsError):
@@ -43,6 +43,26 @@ class Served:
         """The row that the engine takes for a size; None without a table."""
         rows = self.other if other else self.rows
         return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """Numbers that an engine has in a tensor on the host, and reads of it where it launches: also in a compile."""
+
+    numbers: tuple[int, ...]
+
+    def numel(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+    def item(self) -> int:
+        """The one number."""
+        (number,) = self.numbers
+        return number
+
+    def tolist(self) -> list[int]:
+        """All of them."""
+        return list(self.numbers)
 
 
 def imported(name: str, *names: str) -> Any:
@@ -73,7 +93,8 @@ def row_of(config: Row) -> dict[str, Any]:
 def space_of(values: Values, row: Row) -> ConfigSpace:
     """What is tried beside the row that the engine would take, which is the default."""
     default = {name: row.get(name, {**OPTIONS, **_LEFT_OUT}.get(name)) for name in values}
-    space: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in values.items()}
+    by_size: Any = lambda value: (value is not None, value)  # noqa: E731
+    space: dict[str, Any] = {name: sorted({*some, default[name]}, key=by_size) for name, some in values.items()}
     return ConfigSpace(space, default=Config(default))
 
 

@@ -60,9 +60,9 @@ def reference(
     state: Any, x: Any, dt: Any, decay: Any, b: Any, c: Any, d: Any, bias: Any, gate: Any, slots: Any
 ) -> tuple[Any, Any]:
     """What a step gives, and the cache after it."""
-    torch, at = require("torch", "the reference of a state space"), slots.long()
+    torch, at, dtype = require("torch", "the reference of a state space"), slots.long(), x.dtype
     dt, decay, d, bias = _by_column(state, dt, decay, d, bias)
-    wide = torch.promote_types(x.dtype, torch.float32)
+    wide = torch.promote_types(dtype, torch.float32)
     x, dt, decay, b, c, d, bias = (each.to(wide) for each in (x, dt, decay, b, c, d, bias))
     b, c = (each.repeat_interleave(x.shape[1] // each.shape[1], dim=1)[..., None, :] for each in (b, c))
     step = torch.nn.functional.softplus(dt + bias)
@@ -72,7 +72,7 @@ def reference(
         out = out * torch.nn.functional.silu(gate.to(wide))
     after = state.clone()
     after[at] = new.to(state.dtype)
-    return out, after
+    return out.to(dtype), after
 
 
 def _decays(*shape: int) -> Any:
