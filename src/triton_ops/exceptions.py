@@ -197,6 +197,7 @@ INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in 
 """The command that installs each optional package."""
 INSTALL["torch"] += ", or the torch build of your platform"
 INSTALL["pynvml"] = "pip install nvidia-ml-py"
+INSTALL["triton-ops-serving"] = "in a clone of triton-ops: pip install ./serving"
 
 
 class MissingDependencyError(TritonKernelError, ImportError):

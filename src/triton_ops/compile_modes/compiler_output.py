@@ -51,20 +51,10 @@ _CHANGING = re.compile(  # what stands before a line, and is another before the 
 _NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
 
 
-_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
-
-
 def text_of(file: Path) -> str:
     """The text of a file that a command names; a `TargetError` if it cannot be read, or is no text."""
-    with TargetError.when(f"{file} cannot be read", hint="name a file"):
-        content = NamedFile(file).read()
-    text = content.decode("utf-8", "replace")
-    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
-        raise TargetError(
-            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
-            hint="name a file with what a program that compiles wrote",
-        )
-    return text
+    with TargetError.when(f"{file} cannot be read", hint="name a file with what a program that compiles wrote"):
+        return NamedFile(file).text()
 
 
 class LogLine(NamedTuple):

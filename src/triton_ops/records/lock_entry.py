@@ -19,6 +19,7 @@ BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
 RACED = "race"  # of a config that was expected before
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
+IN_STEP = f"{RECORDED}, raced in the step "  # and its name
 EXPECTED = "expected: "  # and by what
 
 
@@ -84,6 +85,11 @@ class EntryOrigin:
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
 
     @property
+    def step(self) -> str:
+        """The name of the step in which the winner was raced in place; empty for any other."""
+        return self.source.removeprefix(IN_STEP) if self.source.startswith(IN_STEP) else ""
+
+    @property
     def expected(self) -> bool:
         """True if a model has chosen the config, which nobody has measured."""
         return self.source.startswith(EXPECTED)
@@ -98,7 +104,7 @@ class LockEntry:
     label: str = ""  # the problem in short, for people
     config: Config
     default: Config | None = None  # of the kernel when this one was found; None if it is not known
-    measured: LockedTiming | None = None  # None if it is not known, as in imported tables
+    measured: LockedTiming | None = None  # None if it is not known, as in imported tables, or of a step alone
     problem: Mapping[str, Argument]  # for which the config was found, as in keys
     ranges: tuple[Range, ...] = ()  # of extents in which a problem may differ from `problem`
     ignored: tuple[str, ...] = ()  # arguments that make no difference

@@ -124,8 +124,9 @@ class Pinned:
             parts.append(origin.source.removeprefix(EXPECTED))
         if self.borrowed_from is not None:
             parts.append(f"borrowed from {self.borrowed_from.name}")
-        unproven = [f"unproven: {why}"] if (why := origin.unproven) else []
-        return "; ".join([*parts, *unproven, *self.drift])
+        parts += [f"raced in the step {origin.step}"] if origin.step else []
+        parts += [f"unproven: {origin.unproven}"] if origin.unproven else []
+        return "; ".join([*parts, *self.drift])
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ and win.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import math
 import warnings
@@ -259,6 +260,8 @@ class GraphTimer(_QueuedTimer):
         places = _places(returned)
         if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
             returned.clear()
+        if launch.reset is not None:
+            gc.collect()  # gradients of a call before, in a circle of references, would be added up on its stream
         graph, results = self._captured(calls, unrolled)
         self._check(launch, graph, _new_tensors(results, places))
         return graph, results
@@ -276,7 +279,8 @@ class GraphTimer(_QueuedTimer):
                 results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:
                 _leave_capture(torch)
-                raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
+                first = error.__context__ or error  # what ended the capture, before its end was an error too
+                raise CaptureError(f"the launch cannot be captured: {first}".splitlines()[0]) from error
         tells = hasattr(graph, "raw_cuda_graph")
         nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
         if nodes is not None and nodes < unrolled:

@@ -221,6 +221,15 @@ def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable,
     assert idle_worker.waits(needs)
 
 
+def test_a_worker_that_was_started_early_serves_the_first_gpu():
+    idle_worker.start(idle_worker.Needs((), idle_worker.EARLY.device))
+    waits = {device: idle_worker.waits(idle_worker.Needs((), device)) for device in ("cuda:0", "cuda:1", "cpu")}
+    assert waits == {"cuda:0": True, "cuda:1": False, "cpu": False}
+    taken = idle_worker.take(idle_worker.Needs((), "cuda:0"))
+    assert taken.ask(idle_worker.Rest(), 20, {}, "rest").value == ""
+    taken.kill()
+
+
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
     """The next tune waits for it, and one that does not give up is ended."""
     rests, go_on = threading.Event(), threading.Event()
@@ -253,13 +262,14 @@ def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp
             changed.setenv(name, "0")
             assert not idle_worker.start_one_early()
     assert workers_of(os.getpid()) == []
-    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", idle_worker.Needs((), "cpu"))
+    monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cpu"))
     assert idle_worker.start_one_early()
     assert not idle_worker.start_one_early(), "one waits"
     assert not idle_worker.start_one_early("cpu")
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert idle_worker.start_one_early("cuda"), "here is what the tune needs"
-    taken = idle_worker.take(((), "cpu"))
+    taken = idle_worker.take(((), "cuda:0"))
+    idle_worker.drop_idle_workers()
     assert workers_of(os.getpid()) == [taken.pid]
     taken.kill()
 
