@@ -24,12 +24,11 @@ from triton_ops_serving.model import EngineProblem
 
 _MODULES = "vllm.lora.ops.triton_ops"
 _SHRINK: kernels.Values = {
-    "block_m": (16, 32, 64, 128), "block_n": (16, 32, 64), "block_k": (32, 64, 128, 256),
-    "split_k": (1, 4, 8, 16, 32, 64), "num_warps": (4, 8), "num_ctas": (1,), "group_size_m": (1, 8),
-    "num_stages": (2, 3, 4),
+    "block_m": (16, 32, 64), "block_n": (16, 32, 64), "block_k": (64, 128, 256), "split_k": (1, 8, 16, 32, 64),
+    "num_warps": (2, 4, 8), "num_ctas": (1,), "group_size_m": (8,), "num_stages": (2, 3, 4),
 }  # fmt: skip
 _EXPAND: kernels.Values = {
-    "block_m": (16, 32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (16, 32, 64), "num_warps": (4, 8),
+    "block_m": (16, 32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (16, 32, 64), "num_warps": (2, 4, 8),
     "num_ctas": (1,), "num_stages": (1, 2, 3),
 }  # fmt: skip
 _ADDRESSES: dict[Any, Any] = {}
@@ -53,12 +52,16 @@ def _addresses(own: Callable[..., Any], name: str) -> Callable[..., Any]:
     return addresses
 
 
+def _is_hopper(module: Any) -> bool:
+    return bool(module.current_platform.is_cuda() and module.current_platform.is_device_capability(90))
+
+
 def _settled(module: Any) -> dict[str, Any]:
     """What the engine asks of its settings and of the device at each launch: in a compile there is no device."""
     early, dual = module.supports_pdl(None), module.envs.VLLM_LORA_ENABLE_DUAL_STREAM
     names = {"supports_pdl": lambda _device: early, "envs": SimpleNamespace(VLLM_LORA_ENABLE_DUAL_STREAM=dual)}
     if hasattr(module, "current_platform"):
-        hopper = bool(module.current_platform.is_cuda() and module.current_platform.is_device_capability(90))
+        hopper = _is_hopper(module)
         names["current_platform"] = SimpleNamespace(is_cuda=lambda: hopper, is_device_capability=lambda _: hopper)
     return names
 
@@ -125,8 +128,6 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     batch = kernels.imported(f"{_MODULES}.lora_kernel_metadata", "LoRAKernelMeta").LoRAKernelMeta
     ends = kernels.OnHost((0,)), kernels.OnHost((adapters + 1,))  # whether no token has an adapter, and the programs
     launch = _launcher(module, name, (*ends, *((1.0,) if shrinks else (0, True))))
-    steps = tuple(each for each in _EXPAND["block_k"] if each < 2 * max(rank, 16))
-    values = _SHRINK if shrinks else {**_EXPAND, "block_k": steps}
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         made = batch.make(adapters, M, "cpu")
@@ -149,13 +150,19 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
 
     def space(instance: Problem) -> ConfigSpace:
         tokens = instance["adapter"].shape[0]
-        default = module.get_lora_op_configs(**{**facts, "batch": tokens, "max_loras": adapters + 1})
-        return kernels.space_of(values, served.row(tokens) or default)
+        row = served.row(tokens) or module.get_lora_op_configs(**facts, batch=tokens)
+        mine, narrow = -(-tokens // adapters), "block_n" if shrinks else "block_k"  # which tile is along the rank
+        values = {**(_SHRINK if shrinks else _EXPAND)}
+        for name, extent in (("block_m", mine), (narrow, rank)):
+            values[name] = tuple(each for each in values[name] if each < 2 * max(extent, 16))
+        if not shrinks and _is_hopper(module):
+            values["num_stages"] = (row["num_stages"],)  # the engine launches with 1
+        return kernels.space_of(values, row)
 
     def work(instance: Problem) -> Work:
         tokens = instance.specs["adapter"].shape[0]
-        sizes = (slices * rank, wide) if shrinks else (problem.extents["columns"], rank)
-        return work_of(tokens, *sizes, adapters, dtype, ("block_m", "block_n", "block_k"))
+        columns, depth = (slices * rank, wide) if shrinks else (problem.extents["columns"], rank)
+        return work_of(tokens, columns, depth, adapters, dtype, ("block_m", "block_n", "block_k"))
 
     kernel = LauncherKernel(launch, outputs=("out",) if shrinks else (), label=f"{problem.form}-{name}")
     reference = shrunk if shrinks else expanded

@@ -118,8 +118,8 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
 
     def work(instance: Problem) -> Work:
         tokens = instance.specs["order"].shape[0]
-        sizes = (slices * rank, wide) if shrinks else (wide, rank)
-        return work_of(tokens, *sizes, adapters, dtype, (instance["height"], "BLOCK_N", "BLOCK_K"))
+        columns, depth = (slices * rank, wide) if shrinks else (wide, rank)
+        return work_of(tokens, columns, depth, adapters, dtype, (instance["height"], "BLOCK_N", "BLOCK_K"))
 
     kernel = LauncherKernel(_launcher(module, name, offsets), label=f"{problem.form}-{name}")
     return Operation(

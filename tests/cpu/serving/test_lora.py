@@ -37,7 +37,7 @@ def lockfile(path, rows):
 
 def all_of(engine, size, config):
     """The same row for each product of the adapters of a model."""
-    problems = [each for each in Model(PLAIN, adapters=(16, 4)).problems(engine)]
+    problems = Model(PLAIN, adapters=(16, 4)).problems(engine)
     return {(each.form, each.row, tuple(each.facts.items())): {size: config} for each in problems}
 
 
