@@ -13,7 +13,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ class _Step:
     """
 
     def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+        gc.collect()  # in a circle of references, gradients of a step before would be added up on its stream
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
@@ -291,6 +293,21 @@ class _Step:
             now[key] = one.after = rival
 
 
+@contextmanager
+def _own_stream() -> Iterator[None]:
+    """Inside, steps run on the stream on which they are captured: gradients stay on that of the run that made them."""
+    cuda = require("torch", "tune_in_place").cuda
+    if not cuda.is_initialized():
+        yield
+        return
+    cuda.synchronize()
+    try:
+        with cuda.stream(cuda.Stream()):
+            yield
+    finally:
+        cuda.synchronize()
+
+
 def tune_in_place(
     step: Callable[[], Any],
     kernels: Iterable[Any] | None = None,
@@ -349,7 +366,7 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-        with deciding_by(most=DEFAULT, pins={}):
+        with deciding_by(most=DEFAULT, pins={}), _own_stream():
             state = _Step(step, tolerance)
             try:
                 problems, gain = state.compared(names, seconds, seed)
