@@ -79,20 +79,15 @@ def start_one_early(device: str = "") -> bool:
     if may_not_come or device == "cpu" or waits(needs):
         return False
     try:
-        start(needs, idle_s=_EARLY_S)
+        _idle.put(new(needs), needs, needs[1], idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True
 
 
 def new(needs: tuple[tuple[str, ...], str], changes: Mapping[str, str] | None = None) -> WorkerProcess:
-    """Start a worker for a tune that is here, with changes of its environment; raises as `start`."""
+    """Start a worker, with changes of its environment; a `DeviceError` if no process can be started here."""
     return WorkerProcess(*needs, program=_PROGRAM, changes=changes or {})
-
-
-def start(needs: Needs, *, idle_s: float = IdleProcesses.IDLE_S) -> None:
-    """Start a worker for a tune that is about to come; a `DeviceError` if no process can be started here."""
-    _idle.put(new(needs), needs, needs[1], idle_s=idle_s)
 
 
 def _rests(worker: WorkerProcess) -> bool:

@@ -22,7 +22,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,7 +158,7 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     if cut := bool(lines) and _is_cut(lines, text):
         notes.append(f"{name} ends within line {len(lines)}, which is left out: the file is cut")
         lines.pop()
-    tables = list(_tables(lines))
+    tables = _tables(lines)
     if not tables:
         raise ProfileError(f"{name} is no profile that can be read: {_what_it_is(text)}", hint=_HINT)
     launches: list[ProfiledLaunch] = []
@@ -204,22 +204,19 @@ def _what_it_is(text: str) -> str:
     return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
 
 
-def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]:
+def _tables(lines: Sequence[str]) -> list[tuple[list[str], list[list[str]]]]:
     """Every table of a file: its header, and all further rows up to the next header."""
-    header: list[str] | None = None
-    rows: list[list[str]] = []
+    tables: list[tuple[list[str], list[list[str]]]] = []
     mark = ","
     for line in lines:
         if not line.strip() or line.startswith("=="):  # the profiler's own messages
             continue
         if separator := next((each for each in ",;\t" if each in line and _is_header(_split(line, each))), ""):
-            if header is not None:
-                yield header, rows
-            mark, header, rows = separator, _split(line, separator), []
-        elif header is not None:
-            rows.append(_split(line, mark))
-    if header is not None:
-        yield header, rows
+            mark = separator
+            tables.append((_split(line, mark), []))
+        elif tables:
+            tables[-1][1].append(_split(line, mark))
+    return tables
 
 
 def _split(line: str, mark: str) -> list[str]:
@@ -383,7 +380,9 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
-    try:
+    with ProfileError.when(
+        f"{name} is no profile of Proton", _HINT, ValueError, LookupError, TypeError, AttributeError, RecursionError
+    ):
         content = json.loads(text)
         if not isinstance(content, list):
             raise TypeError("it has no list of trees")
@@ -401,8 +400,6 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
                 without_time += 1
             elif any(isinstance(value, (int, float)) and value for value in metrics.values()):
                 without_kernel += 1
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ProfileError(f"{name} is no profile of Proton: {error}", hint=_HINT) from error
     notes = [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
     notes += (
         [f"the metrics of {without_kernel} scopes are of no single kernel, and are left out"] if without_kernel else []

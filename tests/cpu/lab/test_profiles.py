@@ -246,6 +246,9 @@ def kernel(**figures):
         (kernel(duration_s=8e-6, compute=45.0), LATENCY, "both below 60%"),
         (kernel(duration_s=2e-6, compute=1.0, memory=2.0), LAUNCH, "over in 2.0 us"),
         (kernel(compute=None), UNDECIDED, "no throughput of compute"),
+        (kernel(memory=None, dram=80.0), MEMORY, "the part that limits is device memory, at 80%"),
+        (kernel(memory=None, compute=85.0, dram=80.0), UNDECIDED, "no throughput of memory"),
+        (kernel(memory=None, dram=59.0), UNDECIDED, "no throughput of memory"),
     ],
 )
 def test_a_verdict_has_its_numbers(profile, verdict, said):
