@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cost_model.row_tiles import Across, Again, Turning, exchange_cycles, walk_schedule
+from triton_ops.cost_model.row_tiles import Across, Again, Scan, Turning, exchange_cycles, walk_schedule
 from triton_ops.cost_model.row_tiles import MemoryWalk as Walk
 from triton_ops.cost_model.row_tiles import TileWork as Work
 from triton_ops.device import DeviceSpec, Machine
@@ -64,3 +64,12 @@ def test_what_all_blocks_read_stays_beside_them_unless_too_much_passes():
 
     few, many = Again(24_000.0, 12_000.0, 24_000.0), Again(24_000.0, 12_000.0, 2_400_000.0)
     assert l2_ms(few) < 1.2 * walk_schedule(WALK, SMALL, H200).alone_ms["L2"] < 0.25 * l2_ms(many)
+
+
+def test_a_scan_costs_more_where_warps_add_up_what_others_have_left():
+    tile = Scan(length=128, inner=16, elements=128 * 16, vector=8, operands=2, operations=3, executions=1.0)
+    each = {warps: tile.instructions(warps)[0] * warps for warps in (1, 2, 4)}
+    assert each[1] < each[2] < each[4]
+    along = Scan(length=2048, inner=1, elements=2048, vector=8, operands=1, operations=1, executions=1.0)
+    assert along.instructions(1) == (64 * 2 * 2 + 40 * (2 + 1), 40)  # 8 neighbours of each lane, then 5 halvings
+    assert tile._replace(executions=3.0).instructions(2)[1] == 3 * tile.instructions(2)[1]
