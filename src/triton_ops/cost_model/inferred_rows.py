@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import exp, log, prod
 
-from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, Scan, TileWork, Turning
+from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileReduction, TileWork, Turning
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
@@ -100,6 +100,7 @@ def different(access: Access, launch: LaunchWork, programs: int) -> float:
 
 
 _COPY_BYTES = 16  # the most that a lane loads at once
+_RUN = 4.0  # neighbours that a lane holds of what was not loaded: 16 bytes of float32
 _SECTOR_BYTES = 32  # the least that L2 moves
 _SCATTERED = 2.0  # bytes that L2 moves for each that is asked for, from which on lines limit the load unit
 _SPECIAL_INSTRUCTIONS = 5.5  # of an exponential or a division; counted in the machine code of a softmax for sm_90
@@ -142,7 +143,7 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
         across=across,
-        scans=_scans(launch),
+        reduced=_reduced(launch),
         loops=_turning(launch, first, across),
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * useful_bytes else 0.0,
     )
@@ -162,14 +163,17 @@ def _across(launch: LaunchWork) -> tuple[Across, ...]:
     return tuple(reductions)
 
 
-def _scans(launch: LaunchWork) -> tuple[Scan, ...]:
-    scans: list[Scan] = []
-    for one in (one for one in launch.reduced if one.scans):
-        alike = [_vector(a) for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
-        length, inner = one.shape[one.axis], prod(one.shape[one.axis + 1 :])
-        scans.append(Scan(length, inner, prod(one.shape), int(min(alike, default=1.0)), one.operands, one.operations,
-                          one.executions))  # fmt: skip
-    return tuple(scans)
+def _reduced(launch: LaunchWork) -> tuple[TileReduction, ...]:
+    tiles: list[TileReduction] = []
+    for one in launch.reduced:
+        elements, inner = prod(one.shape), prod(one.shape[one.axis + 1 :])
+        vector = min((_vector(a) for a in launch.accesses if a.kind == "load" and a.tile == elements), default=_RUN)
+        tile = TileReduction(
+            length=one.shape[one.axis], inner=inner, elements=elements, vector=int(vector), operands=one.operands,
+            operations=one.operations, executions=one.executions, scans=one.scans,
+        )  # fmt: skip
+        tiles.append(tile)
+    return tuple(tiles)
 
 
 def _touches(access: Access) -> int:
