@@ -1,25 +1,38 @@
-"""What do winners of one draw and of several contents lose on draws that nobody tuned for?
+"""What do winners of one draw and of several contents lose on draws that nobody tuned for, and what would four bodies?
 
-    python -m benchmarks.tuning.contents_gpu --out benchmarks/results/nvidia-h100-80gb-hbm3/contents.json
+    mkdir -p /tmp/engines/site-packages && tar xzf engines.tgz -C /tmp/engines/site-packages   # of `engine_files`
+    PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
-`grouped_matmul` is tuned on its one draw, as a tune does without contents, and over `CONTENTS`. The finalists of both
-tunes then run side by side on draws of the same kinds with other seeds. The regret of a config on a draw is the share
-by which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is
-the largest of its times over the default's.
+`grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
+contents, and over the six contents of `AMOUNTS`. The finalists of both tunes then run side by side on draws of the same
+kinds, first with seeds by which bodies are chosen, then with others. The regret of a config on a draw is the share by
+which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the
+largest of its times over the default's.
+
+`four bodies` are the four configs whose best has the least mean regret on the first draws, and the rule that on a
+further draw takes the one that was best on the draw whose largest group had the most similar size. Nothing here runs
+them: their regret is that of the measured times. `four bodies at best` is that of a rule that never errs.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import random
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.document import headed, save
-from triton_ops import Contents, TuningResult, tune
+from benchmarks.tuning.serving_gpu import QWEN
+from triton_ops import Contents, Operation, TuningResult, tune
 from triton_ops.backend import Arguments
 from triton_ops.device import probe
 from triton_ops.kernels.grouped_matmul import operation
@@ -28,40 +41,74 @@ from triton_ops.space import Config
 from triton_ops.timing import Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import Silent
+from triton_ops_serving import experts
+from triton_ops_serving.kernels import Served
+from triton_ops_serving.model import Model
 
 AMOUNTS = (("zipf", 0.0), ("zipf", 0.5), ("zipf", 1.0), ("zipf", 1.5), ("dirichlet", 0.1), ("dirichlet", 1.0))
-KINDS = {f"{kind} {amount:g}": Contents.draw(kind, amount) for kind, amount in AMOUNTS}
-NAMES = ("qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode")
-SEEDS, ROUNDS = (101, 202), 7
+NAMES = (
+    "qwen3-30b-up-prefill",
+    "deepseek-v3-up-prefill",
+    "qwen3-30b-up-decode",
+    "vllm-experts-4096",
+    "vllm-experts-64",
+)
+CHOOSING, HELD_OUT, ROUNDS, BODIES, MOST = (11, 22), (101, 202), 7, 4, 32
+Row = tuple[str, int, dict[Config, float]]
+"""Kind and largest group of a draw, with the milliseconds of each config there."""
 
 
-def largest(arguments: Mapping[str, Any]) -> int:
-    """Rows of the largest group."""
-    ends = arguments["ends"]
-    return max(1, int(ends.diff(prepend=ends[:1] * 0).max()))
+def routed(kind: str, amount: float, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """A routing of tokens to experts by a law of loads, without repetition, in the forms that vLLM's launcher takes."""
+    w1, chosen = arguments["w1"], arguments["chosen"]
+    rng = torch.Generator().manual_seed(seed)
+    if kind == "zipf":
+        loads = (torch.randperm(len(w1), generator=rng).double() + 1).pow(-amount)
+    else:
+        loads = torch._standard_gamma(torch.full((len(w1),), amount).double(), generator=rng).clamp_min(1e-12)
+    noise = torch.rand((len(chosen), len(w1)), generator=rng, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
+    picks = (loads.log() - (-noise.log()).log()).topk(chosen.shape[1], dim=1).indices.int()
+    return {"chosen": picks, "tokens": experts.sorted_tokens(picks, len(w1))}
 
 
-CONTENTS = Contents([(1, {"ends": draw}) for draw in KINDS.values()])
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A problem, and the contents that its arguments may have, by their kinds."""
 
+    operation: Operation
+    shape: Sequence[int]
+    dtype: str | None
+    contents: Mapping[str, Any]
+    sizes: Callable[[Mapping[str, Any]], Any]
 
-def tuned(name: str, contents: Contents | None, seconds: float, folder: str) -> TuningResult:
-    """The result of a tune from nothing."""
-    shape, dtype = PROBLEMS[name]
-    return tune(
-        operation, shape=shape, dtype=dtype, contents=contents, budget_s=seconds, cache_dir=folder, transfer=False,
-        force=True, listener=Silent(),
-    )  # fmt: skip
+    @classmethod
+    def named(cls, name: str) -> Case:
+        """The case of this name."""
+        kinds = [(f"{kind} {amount:g}", kind, amount) for kind, amount in AMOUNTS]
+        if not name.startswith("vllm"):
+            shape, dtype = PROBLEMS[name]
+            contents = {label: {"ends": Contents.draw(kind, amount)} for label, kind, amount in kinds}
+            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups)
+        (problem,) = Model(QWEN).problems("vllm")
+        routings = {label: partial(routed, kind, amount) for label, kind, amount in kinds}
+        own, shape = experts.operation_of(problem, Served()), (int(name.rpartition("-")[2]),)
+        return cls(operation=own, shape=shape, dtype=None, contents=routings, sizes=_tokens_of_experts)
 
+    def tuned(self, contents: Contents | None, seconds: float, folder: str) -> TuningResult:
+        """The result of a tune from nothing."""
+        return tune(
+            self.operation, shape=self.shape, dtype=self.dtype, contents=contents, budget_s=seconds, cache_dir=folder,
+            transfer=False, force=True, listener=Silent(),
+        )  # fmt: skip
 
-def times_on_draws(name: str, configs: Sequence[Config]) -> list[tuple[str, int, dict[Config, float]]]:
-    """Kind and largest group of each draw held out, with the milliseconds of each config there."""
-    shape, dtype = PROBLEMS[name]
-    arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
-    executables = {config: operation.kernel.compile(config, arguments) for config in configs}
-    timer, rng, rows = EventTimer("cuda", cache="flushed"), random.Random(0), []
-    for kind, draw in KINDS.items():
-        for seed in SEEDS:
-            drawn = Arguments(keyword={**arguments.keyword, "ends": draw(arguments.keyword["ends"], seed)})
+    def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int]) -> list[Row]:
+        """The draws of each kind with these seeds."""
+        own = self.operation.materialise(self.operation.problem(self.shape, self.dtype), "cuda").keyword
+        executables = {config: self.operation.kernel.compile(config, Arguments(keyword=own)) for config in configs}
+        timer, rng, rows = EventTimer("cuda", cache="flushed"), random.Random(0), []
+        for (kind, content), seed in itertools.product(self.contents.items(), seeds):
+            ((_, _, values),) = Contents([(1, content)], held_out=0).drawn(own, seed)
+            drawn = Arguments(keyword={**own, **values})
             samplers = {
                 config: timer.prepare(Launch(each.bind(drawn)).started(), 1) for config, each in executables.items()
             }
@@ -70,36 +117,78 @@ def times_on_draws(name: str, configs: Sequence[Config]) -> list[tuple[str, int,
             for _ in range(ROUNDS):
                 for config in rng.sample(list(configs), len(configs)):
                     times[config] += rounds.sample(samplers[config], 1)
-            rows.append((kind, largest(drawn.keyword), {one: statistics.median(each) for one, each in times.items()}))
-    return rows
+            largest = max(1, int(self.sizes(drawn.keyword).max()))
+            rows.append((kind, largest, {one: statistics.median(each) for one, each in times.items()}))
+        return rows
 
 
-def regrets(rows: Sequence[tuple[str, int, dict[Config, float]]], config: Config, default: Config) -> dict[str, Any]:
-    """Mean and largest regret of a config on the draws, and the largest time over the default's."""
-    shares = [times[config] / min(times.values()) - 1 for _, _, times in rows]
+def _rows_of_groups(arguments: Mapping[str, Any]) -> Any:
+    ends = arguments["ends"]
+    return ends.diff(prepend=ends[:1] * 0)
+
+
+def _tokens_of_experts(arguments: Mapping[str, Any]) -> Any:
+    return arguments["chosen"].flatten().bincount()
+
+
+def best_bodies(rows: Sequence[Row], configs: Sequence[Config]) -> list[Config]:
+    """The four configs whose best on each draw has the least mean regret, among those that win a draw, and others."""
+    shares = {config: [times[config] / min(times.values()) for _, _, times in rows] for config in configs}
+    likely = sorted(configs, key=lambda config: (min(shares[config]), statistics.fmean(shares[config])))[:16]
+    groups = itertools.combinations(likely, min(BODIES, len(likely)))
+    return list(min(groups, key=lambda group: statistics.fmean(map(min, zip(*map(shares.get, group), strict=True)))))
+
+
+def by_size(rows: Sequence[Row], bodies: Sequence[Config]) -> Callable[[Row], Config]:
+    """The rule: the body that was best on the draw of `rows` whose largest group had the most similar size."""
+
+    def rule(row: Row) -> Config:
+        _, _, times = min(rows, key=lambda each: abs(math.log(each[1] / row[1])))
+        return min(bodies, key=times.__getitem__)
+
+    return rule
+
+
+def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config) -> dict[str, Any]:
+    """Mean and largest regret of what a rule takes on the draws, and the largest time over the default's."""
+    taken = [(row, row[2][rule(row)]) for row in rows]
+    shares = [ms / min(times.values()) - 1 for (_, _, times), ms in taken]
     return {
         "mean": statistics.fmean(shares), "worst": max(shares),
-        "over_default": max(times[config] / times[default] for _, _, times in rows),
+        "over_default": max(ms / times[default] for (_, _, times), ms in taken),
         "by_draw": [[kind, each, share] for (kind, each, _), share in zip(rows, shares, strict=True)],
     }  # fmt: skip
 
 
 def measured(name: str, seconds: float) -> dict[str, Any]:
     """The figures of one problem."""
+    case = Case.named(name)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
-        plain = tuned(name, None, seconds, one)
-        over = tuned(name, CONTENTS, 2 * seconds, many)
+        plain = case.tuned(None, seconds, one)
+        over = case.tuned(Contents([(1, each) for each in case.contents.values()]), 2 * seconds, many)
     default = over.default.config if over.default is not None else Config(over.best_config)
-    finalists = [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
-    finalists += [config for config, _ in over.contents[0].times_ms]
-    rows = times_on_draws(name, list(dict.fromkeys([*finalists, default])))
     winners = {"default": default, "one draw": Config(plain.best_config), "contents": Config(over.best_config)}
+    finalists = [config for config, _ in over.contents[0].times_ms]
+    finalists += [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
+    configs = list(dict.fromkeys([*winners.values(), *finalists]))[:MOST]
+    choosing, rows = (case.times_on_draws(configs, seeds) for seeds in (CHOOSING, HELD_OUT))
+    bodies = best_bodies(choosing, configs)
+    rules = {what: partial(_always, config) for what, config in winners.items()}
+    rules |= {"four bodies": by_size(choosing, bodies), "four bodies at best": partial(_best, bodies)}
     return {
-        "problem": name, "configs": len(finalists), "note": list(over.notes),
+        "problem": name, "configs": len(configs), "note": list(over.notes),
         "seconds": [plain.elapsed_s, over.elapsed_s], "trials": [len(plain.trials), len(over.trials)],
-        "winners": {what: str(config) for what, config in winners.items()},
-        "regrets": {what: regrets(rows, config, default) for what, config in winners.items()},
+        "winners": {what: str(config) for what, config in winners.items()}, "bodies": [str(each) for each in bodies],
+        "regrets": {what: regrets(rows, rule, default) for what, rule in rules.items()},
     }  # fmt: skip
+
+
+def _always(config: Config, _row: Row) -> Config:
+    return config
+
+
+def _best(bodies: Sequence[Config], row: Row) -> Config:
+    return min(bodies, key=row[2].__getitem__)
 
 
 def main() -> None:

@@ -56,8 +56,8 @@ def tuned(name: str, seconds: float, budget_s: float) -> dict[str, Any]:
 
 
 def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
-    """The decisions about configs that are all the same: how many changes there were, all of them false."""
-    changes, taken, most_s, start = 0, 0, 0.0, time.monotonic()
+    """The decisions about configs that are all the same, with their gains by microseconds: every change is false."""
+    changes, taken, gains_us, most_s, start = 0, 0, list[float](), 0.0, time.monotonic()
     steps = [equal(rows) for rows in ROWS]
     for seed in range(-(-DECISIONS // RIVALS)):
         step, call = steps[seed % len(steps)]
@@ -66,12 +66,17 @@ def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
         record = Record(key=call.key, winner=configs[0], space=call.space.fingerprint, **times)
         store_in(folder).put(record)
         begun = time.monotonic()
-        (one,) = triton_ops.tune_in_place(step, seed=seed).kernels
+        result = triton_ops.tune_in_place(step, seed=seed)
+        (one,) = result.kernels
         taken, changes = taken + len(one.gains), changes + (one.after != one.before)
-        most_s = max(most_s, time.monotonic() - begun)
-        if time.monotonic() + most_s > end_s:
+        gains_us += [1e3 * result.before_ms * gain.centre for gain in one.gains.values()]
+        most_s = max(most_s, (time.monotonic() - begun) / len(one.rivals))
+        if time.monotonic() + RIVALS * most_s > end_s:
             break
-    return {"decisions": taken, "changes": changes, "most_s": most_s, "seconds": time.monotonic() - start}
+    return {
+        "decisions": taken, "changes": changes, "most_s": most_s, "gains_us": sorted(gains_us),
+        "seconds": time.monotonic() - start,
+    }  # fmt: skip
 
 
 def summary(models: list[dict[str, Any]]) -> dict[str, Any]:

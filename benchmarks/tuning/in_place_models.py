@@ -218,7 +218,8 @@ class Block(torch.nn.Module):
         super().__init__()
         self.heads, inner = heads, 4 * hidden
         self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(hidden) for _ in range(2))
-        self.qkv, self.out = torch.nn.Linear(hidden, 3 * hidden), torch.nn.Linear(hidden, hidden)
+        self.qkv = torch.nn.Linear(hidden, 3 * hidden, bias=False)  # a bias of keys has no gradient but rounding
+        self.out = torch.nn.Linear(hidden, hidden)
         self.mlp, self.down = triton_ops.FusedGatedMLP(hidden, inner), torch.nn.Linear(inner, hidden)
 
     def forward(self, x: Any) -> Any:

@@ -46,10 +46,14 @@ def routing_named(name: str, experts: int) -> list[float]:
 
 
 def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
-    """The experts of each token, [tokens, top_k], drawn without repetition by their loads, alike each time."""
+    """The experts of each token, [tokens, top_k], drawn without repetition by their loads, alike each time.
+
+    ShapeMismatchError: there is not so much memory.
+    """
     torch = require("torch", "drawing a routing")
+    room = TensorSpec((4, tokens, len(loads)), "float64", fill="empty").create_tensor()  # the draw, and what follows
     generator = torch.Generator().manual_seed(tokens * 1009 + len(loads))
-    noise = torch.rand((tokens, len(loads)), generator=generator, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
+    noise = torch.rand(room.shape[1:], generator=generator, dtype=torch.float64, out=room[0]).clamp_(1e-12, 1 - 1e-12)
     order = torch.randperm(len(loads), generator=generator)
     scores = torch.tensor(loads, dtype=torch.float64)[order].clamp(min=1e-12).log() - (-noise.log()).log()
     return scores.topk(top_k, dim=1).indices.int()

@@ -45,7 +45,10 @@ def test_the_profile_of_a_small_model_shows_the_host(tmp_path):
 def test_calls_are_timed_by_a_pair_of_events_as_by_the_wall_clock():
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     sampler = HostTimer.with_waits("cuda", 20.0).prepare(Launch(partial(torch.mm, x, x)))
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    by_events = sum(sampler.queue(5)()) * sampler.launches
-    assert by_events == pytest.approx(1e3 * (time.perf_counter() - start), rel=0.05)
+    ratios = []
+    for _ in range(9):  # other processes may delay the host
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        by_events = sum(sampler.queue(5)()) * sampler.launches
+        ratios.append(by_events / (1e3 * (time.perf_counter() - start)))
+    assert max(ratios) == pytest.approx(1, rel=0.05)

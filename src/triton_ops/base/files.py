@@ -7,6 +7,7 @@ sense, as with `/dev/stdout` and pipes, and is refused otherwise; nothing is eve
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import io
@@ -236,6 +237,8 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 
 LARGEST_NAMED_BYTES = 1 << 30
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
 _OPEN = flags("NONBLOCK", "NOCTTY")
 _DESCRIPTOR = r"/(?:dev|proc/(?:self|\d+))/fd/(\d+)"
 _MOST_LINKS = 40  # as many as Linux follows
@@ -251,7 +254,7 @@ class NamedFile:
         self.path = path
 
     def read(self, limit_bytes: int = LARGEST_NAMED_BYTES, *, unpack: bool = False) -> bytes:
-        """The content of a regular file or of a pipe, unpacked by `unpacked` if that is wanted.
+        """The content of a regular file or of a pipe; to `unpack` is to make UTF-8 of gzipped data and of UTF-16 too.
 
         OSError: it is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO to which no process
         writes.
@@ -267,7 +270,14 @@ class NamedFile:
                 content = _read_pipe(descriptor, limit_bytes)
         finally:
             os.close(descriptor)
-        return unpacked(content) if unpack else content
+        return _in_utf8(unpacked(content)) if unpack else content
+
+    def text(self, limit_bytes: int = LARGEST_NAMED_BYTES) -> str:
+        """The content as text, unpacked; OSError as of `read`, and if it is no text."""
+        text = self.read(limit_bytes, unpack=True).decode("utf-8", "replace")
+        if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
+            raise OSError(errno.EINVAL, "it is no text: packed data, or of another encoding than UTF-8 and UTF-16")
+        return text
 
     def write(self, content: str | bytes) -> None:
         """Write it, text as UTF-8.
@@ -296,8 +306,14 @@ class NamedFile:
             raise OSError(errno.EINVAL, f"it is {kind_of(status)}, which cannot hold a file")
 
 
+def _in_utf8(content: bytes) -> bytes:
+    """Text of UTF-16, as shells of Windows write it, as UTF-8; without the mark of its encoding."""
+    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
+    return content if encoding is None else content.decode(encoding, "replace").encode("utf-8")
+
+
 def unpacked(content: bytes) -> bytes:
-    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
+    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else OSError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
     import gzip  # few files are packed, and a launch reads none of them
@@ -308,11 +324,11 @@ def unpacked(content: bytes) -> bytes:
         with gzip.open(io.BytesIO(content)) as file:
             whole = file.read(most + 1)
     except EOFError as error:
-        raise ValueError("its gzip data are cut off") from error
+        raise OSError(errno.EINVAL, "its gzip data are cut off") from error
     except (OSError, zlib.error) as error:
-        raise ValueError(f"its gzip data are damaged: {error}") from error
+        raise OSError(errno.EINVAL, f"its gzip data are damaged: {error}") from error
     if len(whole) > most:
-        raise ValueError(f"its gzip data unpack to more than {most} bytes")
+        raise OSError(errno.EINVAL, f"its gzip data unpack to more than {most} bytes")
     return whole
 
 

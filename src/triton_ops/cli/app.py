@@ -81,7 +81,7 @@ _GROUPS = {
     "torch": "Compile models: ways, options, caches and logs.",
     "cache": "Show, remove, locate, export and import records.",
     "exchange": "Carry tables from and to other engines.",
-    "engine": "Tables of vLLM and SGLang for a model (pip install triton-ops-serving).",
+    "engine": "Tables of vLLM and SGLang for a model: triton-ops-serving.",
     "inductor": "Options, caches, logs and graphs of torch's compiler.",
     "profile": "Say what limits kernels, from a profile of Nsight Compute.",
 }

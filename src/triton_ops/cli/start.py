@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
+import os
 import sys
 from importlib import import_module
 
@@ -14,6 +17,8 @@ _NO_PACKAGE = 3  # as of `ExitCode`, whose module imports Typer
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
+    codes: list[int] = []
+    atexit.register(_end_with, codes)  # before all others, and so the last that is called
     end_at_once_when_interrupted()
     gc.disable()  # what imports leave behind lives until the end: 14 ms of `--help` went into looking for its garbage
     try:
@@ -23,6 +28,17 @@ def main() -> None:
         sys.exit(_NO_PACKAGE)
     gc.freeze()
     gc.enable()
-    code = program.main(sys.argv[1:])
-    gc.freeze()  # Python looks for garbage again when it ends: half a second where torch was imported
-    sys.exit(code)
+    codes.append(program.main(sys.argv[1:]))
+    sys.exit(codes[0])
+
+
+def _end_with(codes: list[int]) -> None:
+    """End the process before Python takes itself apart, unless there is no code.
+
+    Python would look for garbage, half a second where torch was imported, and Triton's library would list on stderr
+    what of it is left.
+    """
+    if codes:
+        with contextlib.suppress(OSError, ValueError):  # its reader has gone away, or it is closed
+            sys.stdout.flush()
+        os._exit(codes[0])

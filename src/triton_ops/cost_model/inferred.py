@@ -517,13 +517,12 @@ class Readings:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Readings:
         """The readings that `as_json` wrote; `SpaceError` if they cannot be read."""
-        try:
+        errors = LookupError, TypeError, ValueError, msgspec.ValidationError
+        with SpaceError.when("what was read of the kernel cannot be read again", "", *errors):
             readings = cls(tuple(str(name) for name in plain["names"]))
             for row in plain["works"]:
                 config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
                 readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
-        except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
-            raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
         return readings
 
 

@@ -1,5 +1,8 @@
 """Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
 
+The imports of a worker are most of what a first tune takes. They begin once the process uses a GPU, if by then a kernel
+is decorated that tunes and has no record: not with the decoration, since many processes import kernels and launch none.
+
 A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
 memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
 as a later tune of a noted problem does. The launches go on meanwhile, and one of them stands still for the race alone.
@@ -9,23 +12,27 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from triton_ops.backend import Operation
+from triton_ops import evaluation
+from triton_ops.backend import Layers, Operation
 from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
-from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, TUNER, tune_request
-from triton_ops.exceptions import TritonKernelError, UntunedError
+from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
+from triton_ops.exceptions import SpaceError, TritonKernelError, TuningFailedError, UntunedError
 from triton_ops.processes import Threads
-from triton_ops.request import TuneProblem, TuneRequest
+from triton_ops.records import cache_folder, may_have_records, store_in
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.values import TuningResult
 
 if TYPE_CHECKING:
@@ -37,9 +44,61 @@ _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
 _MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
+_awaited: list[tuple[str, str | None, TuneOptions]] = []  # kernels that may tune, before a GPU is used
 _beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
+writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
+
+
+def whole_or_part(
+    kernel: Any, requests: Sequence[TuneRequest], tune: Callable[[TuneRequest], TuningResult]
+) -> TuningResult:
+    """The result of a tune of a kernel, for the first of its requests, or for a second one if that fails.
+
+    A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
+    without them: then they are restored before every launch.
+    """
+    first, *others = requests
+    try:
+        return tune(first)
+    except (SpaceError, TuningFailedError):
+        if not others:
+            raise
+    writes_a_part.add(kernel)  # so that its other problems are tuned once
+    try:
+        return tune(others[0])
+    except BaseException:
+        writes_a_part.discard(kernel)  # what has failed was something else
+        raise
+
+
+def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
+    """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune."""
+    call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
+    if call_then is not None:
+        _awaited.append((kernel, on_miss, options))
+        if len(_awaited) == 1:
+            call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
+
+
+def _uses_gpu(pid: int) -> None:
+    if os.getpid() == pid:  # not in a forked child
+        start = partial(any, (may_start(*each) for each in tuple(_awaited)))  # until one does
+        with suppress(RuntimeError):  # no thread is left, and torch would raise it
+            threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
+
+
+def may_start(kernel: str, on_miss: str | None, options: TuneOptions) -> bool:
+    """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
+    with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
+        tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
+        folder = cache_folder(options.cache_dir)
+        if not tunes or options.isolate is False:
+            return False
+        if not may_have_records(folder) or all(kernel not in each.key.kernel for each in store_in(folder)):
+            return evaluation.start_one_early()
+    return False
 
 
 def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool) -> Decision:
@@ -87,8 +146,9 @@ class Comparison:
         self._result: Future[TuningResult | str] = Future()
         self._meeting = threading.Barrier(2)  # of the thread with a launch, before the race
         options = replace(call.options.tune.of_effort(call.plan), isolate=True)
-        tune = partial(tune_request, _like(call), options, asked=call.key, call=call.noted, before_race=self._meet)
-        work = partial(Threads.settle, self._result, partial(_in_turn, call.device, tune))
+        place = {"asked": call.key, "call": call.noted, "before_race": self._meet}
+        tune = partial(_in_turn, call.device, Layers.unwrap(call.function), _like(call), options, place)
+        work = partial(Threads.settle, self._result, tune)
         Threads.begin(threading.Thread(target=work, name="triton-ops comparison", daemon=True))
 
     def now(self) -> Any:
@@ -107,24 +167,29 @@ class Comparison:
             self._meeting.wait(wait_s)
 
 
-def _in_turn(device: str, tune: Callable[..., TuningResult]) -> TuningResult | str:
+def _in_turn(
+    device: str, kernel: Any, requests: Sequence[TuneRequest], options: TuneOptions, place: Mapping[str, Any]
+) -> TuningResult | str:
     """The result of a tune, or why there is none: an error would keep the frames and tensors of who raises it."""
     try:
         with _alone_on(device, -1):
-            return tune(listener=importlib.import_module(TUNER).Silent())
+            silent = importlib.import_module(TUNER).Silent()
+            return whole_or_part(kernel, requests, lambda each: tune_request(each, options, listener=silent, **place))
     except TritonKernelError as error:
         return error.message
     except BaseException as error:  # noqa: BLE001 - a launch of the default must go on
         return f"the comparison failed: {type(error).__name__}: {error}"
 
 
-def _like(call: KernelCall) -> TuneRequest:
-    """The request of a call, over new tensors like its own that a worker makes."""
-    request, arguments = call.request, call.called.given.keyword
-    values = {name: example_of(value, _MOST_BYTES) for name, value in arguments.items()}
-    operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
-    like = TuneProblem(target=operation, device=call.device).request()
-    return replace(request, problem=like.problem, arguments=like.arguments)
+def _like(call: KernelCall) -> list[TuneRequest]:
+    """The requests of a call, over new tensors like its own that a worker makes."""
+    values = {name: example_of(value, _MOST_BYTES) for name, value in call.called.given.keyword.items()}
+    requests = []
+    for request in call.requests:
+        operation = Operation(request.kernel.name, request.kernel, request.space, lambda: values)
+        like = TuneProblem(target=operation, device=call.device).request()
+        requests.append(replace(request, problem=like.problem, arguments=like.arguments))
+    return requests
 
 
 if hasattr(os, "register_at_fork"):  # whoever holds a lock, or compares, is not there

@@ -19,7 +19,6 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from triton_ops import evaluation, settings
 from triton_ops.backend import (
@@ -34,7 +33,7 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
-from triton_ops.dispatch.comparing import TURN_S, measured
+from triton_ops.dispatch.comparing import TURN_S, measured, whole_or_part, writes_a_part
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
     BACKGROUND,
@@ -61,7 +60,6 @@ from triton_ops.exceptions import (
     SettingsError,
     SpaceError,
     TritonKernelError,
-    TuningFailedError,
     UntunedError,
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
@@ -199,9 +197,6 @@ class Options:
             )
 
 
-_writes_a_part: WeakSet[Any] = WeakSet()  # kernels whose tune has failed with what they only write as outputs
-
-
 @dataclass(frozen=True, kw_only=True)
 class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
@@ -257,7 +252,7 @@ class KernelCall:
     @property
     def _outputs(self) -> tuple[str, ...]:
         """The arguments that are named as written, else those that are only written and share no memory with others."""
-        if self.options.outputs or Layers.unwrap(self.function) in _writes_a_part:
+        if self.options.outputs or Layers.unwrap(self.function) in writes_a_part:
             return self.options.outputs
         values = self.called.given.keyword
         places = list(map(_place, self.called.given.tensors()))
@@ -296,6 +291,13 @@ class KernelCall:
             target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
             tolerance=chosen.tolerance, check=chosen.check, contents=chosen.contents,
         ).request()  # fmt: skip
+
+    @property
+    def requests(self) -> list[TuneRequest]:
+        """The request of a tune, and of one more without the outputs, where nobody has named them."""
+        request: Any = self.request
+        unnamed = request.kernel.outputs and not self.options.outputs
+        return [request, *([replace(request, kernel=replace(request.kernel, outputs=()))] if unnamed else [])]
 
     @cached_property
     def device(self) -> str:
@@ -338,26 +340,14 @@ class KernelCall:
         """The result of a tune for this call, with options and a space in place of those that the call brings.
 
         `place` are fields of `RequestedTune`: who listens, and what lets this tune have its device.
-
-        A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
-        without them: then they are restored before every launch.
         """
         if self.options.tune.isolate is not False and not self.plan.expected_gain:  # which may measure nothing
             evaluation.start_one_early(self.device)  # before all else that a first tune has to import
         options = self.options.tune.of_effort(self.plan) if options is None else options
-        request = self.request if space is None else replace(self.request, chosen=space)
-        place = {"listener": self.listener, "asked": self.key, **place}
-        try:
-            return tune_request(request, options, call=self.noted, **place)
-        except (SpaceError, TuningFailedError):
-            if self.options.outputs or not self._outputs:
-                raise
-            _writes_a_part.add(Layers.unwrap(self.function))  # so that its other problems are tuned once
-            try:
-                return replace(self).tuned(options, space, **place)
-            except BaseException:
-                _writes_a_part.discard(Layers.unwrap(self.function))  # what has failed was something else
-                raise
+        requests = self.requests if space is None else [replace(each, chosen=space) for each in self.requests]
+        place = {"listener": self.listener, "asked": self.key, "call": self.noted, **place}
+        kernel = Layers.unwrap(self.function)
+        return whole_or_part(kernel, requests, lambda request: tune_request(request, options, **place))
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""

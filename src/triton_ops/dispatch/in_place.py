@@ -13,7 +13,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from triton_ops.values import Tolerance
 _log = logging.getLogger("triton_ops")
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
+_LAUNCH_MS = 0.0002  # by which two binaries of one code may differ, since they lie in other places
 _DUEL_S = 3.0
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
 _one_at_a_time = ForkSafeLock(threading.RLock)  # what launches take holds for all threads
@@ -100,10 +102,12 @@ class StepResult:
 class _Step:
     """A callable that runs from the state in which it was handed over, with the configs that it is to take.
 
-    `launched` are the decisions of its first run, each with its launches, and `written` the tensors that it changes.
+    `launched` are the decisions of its first run, each with its launches, `written` the tensors that it changes, and
+    `before_ms` its time as it was.
     """
 
     def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+        gc.collect()  # in a circle of references, gradients of a step before would be added up on its stream
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
@@ -176,7 +180,7 @@ class _Step:
                 self.sampler({})
                 break
             except (timing.CaptureError, timing.EmptyCaptureError) as error:
-                _log.warning("the step is timed without a graph: %s", error)
+                _log.warning("the step is timed without a graph: %s", str(error))  # whose frames hold tensors
         self.rounds, _ = timing.Rounds.guarded(self._timer, device, rng=random.Random(seed))
 
     def sampler(self, configs: Mapping[str, Config]) -> timing.Sampler:
@@ -195,48 +199,61 @@ class _Step:
         finally:
             self.restore()
 
-    def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], most_s: float) -> Any:
+    def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float) -> Any:
         """Tell whether the step is proven faster with some configs than with others, its relative gain, and a reason.
 
-        There is no gain if it fails, or gives other results than at first.
+        The configs are those of so many launches. There is no gain if the step fails, or gives other results than at
+        first.
         """
         if wrong := self.difference(after):
             return False, None, f"is not taken: {wrong}"
         try:
-            policy = timing.DuelPolicy.after_a_race(most_s, _ZONE)
-            first, second, twin = (timing.Arm(self.sampler(configs)) for configs in (after, before, after))
-            samples = policy.samples(self.rounds.sample_ms(second.sampler))
-            first.visit_samples = second.visit_samples = twin.visit_samples = samples
-            duel = self.rounds.duel((first, second, twin), policy)
+            gain, proven = self._gain(after, before, launches, most_s)
+            if proven:
+                gain, proven = self._gain(after, before, launches, most_s, exchanged=True)
         except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
             return False, None, f"is not taken: {CandidateError.one_line(error)}"
-        proven, gain = duel.verdict == "faster", timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
         words = "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
         return proven, gain, f"is {'' if proven else 'not proven '}faster in the step: {words}"
 
+    def _gain(
+        self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float,
+        exchanged: bool = False,
+    ) -> tuple[timing.Interval, bool]:  # fmt: skip
+        """The relative gain of one duel, and whether it counts; `exchanged` captures them in the other order."""
+        policy = timing.DuelPolicy.after_a_race(most_s, max(_ZONE, launches * _LAUNCH_MS / self.before_ms))
+        arms = [timing.Arm(self.sampler(each)) for each in ((before, after) if exchanged else (after, before))]
+        first, second = reversed(arms) if exchanged else arms
+        twin = timing.Arm(self.sampler(after))
+        samples = policy.samples(self.rounds.sample_ms(second.sampler))
+        first.visit_samples = second.visit_samples = twin.visit_samples = samples
+        duel = self.rounds.duel((first, second, twin), policy)
+        return timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values())), duel.verdict == "faster"
+
     def compared(self, names: set[str] | None, seconds: float, seed: int) -> Any:
-        """The problems of the step after each has had its turn, its milliseconds before, and its gain, if any."""
+        """The problems of the step after each has had its turn, and its gain, if any."""
         problems = self._found(names)
         kinds = {each.key.device.get("kind") for each, _ in self.launched if each.key is not None}
         device = "cpu" if kinds == {"cpu"} else "cuda"
         with TorchDevice(device).current(), Turns(device).turn(Turns.key_of(probe(device), device)):
             self.time_on(device, seed)
             end_s, before = time.monotonic() + seconds, {key: one.before for key, one in problems.items() if one.keep}
-            now, before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
+            now, self.before_ms = dict(before), self.rounds.sample_ms(self.sampler(before))
             for one in problems.values():
-                one.share *= one.launches / before_ms
+                one.share *= one.launches / self.before_ms
             ordered = dict(sorted(problems.items(), key=lambda item: -item[1].share))
             for key, one in ordered.items():
                 for rival in one.rivals:
                     self._race(key, one, rival, now, end_s - time.monotonic())
             if now == before:
-                return tuple(ordered.values()), before_ms, None
-            proven, gain, why = self.faster(now, before, _DUEL_S)
+                return tuple(ordered.values()), None
+            launches = sum(one.launches for one in ordered.values() if one.after != one.before)
+            proven, gain, why = self.faster(now, before, launches, _DUEL_S)
         for one in ordered.values():
             if one.after != one.before and not proven:
                 one.after = one.before
                 one.whys.append(f"all that is taken, together, {why}")
-        return tuple(ordered.values()), before_ms, gain if proven else None
+        return tuple(ordered.values()), gain if proven else None
 
     def _found(self, names: set[str] | None) -> dict[str, StepKernel]:
         """The problems by the ids of keys, after a short tune of those without records; some kernels', or all for None.
@@ -268,12 +285,27 @@ class _Step:
             one.whys.append(f"({rival}) is not reached: the budget left no time")
             return
         one.raced = True
-        proven, gain, why = self.faster({**now, key: rival}, now, min(left_s, _DUEL_S))
+        proven, gain, why = self.faster({**now, key: rival}, now, one.launches, min(left_s, _DUEL_S))
         one.whys.append(f"({rival}) {why}")
         if gain is not None:
             one.gains[rival] = gain
         if proven:
             now[key] = one.after = rival
+
+
+@contextmanager
+def _own_stream() -> Iterator[None]:
+    """Inside, steps run on the stream on which they are captured: gradients stay on that of the run that made them."""
+    cuda = require("torch", "tune_in_place").cuda
+    if not cuda.is_initialized():
+        yield
+        return
+    cuda.synchronize()
+    try:
+        with cuda.stream(cuda.Stream()):
+            yield
+    finally:
+        cuda.synchronize()
 
 
 def tune_in_place(
@@ -291,9 +323,9 @@ def tune_in_place(
     it launches. A problem without a record of this machine gets a short tune, as by `on_miss("race")`. Then, the
     largest share of the step's time first, the step runs by turns with what a problem has and with a rival: the winner
     of its own tune, the default, the next of the finalists. A rival is taken if the step is proven faster with it, by
-    more than 0.2 % of its time; at the end all of them together must be so. The results of each step, and what it
-    writes, must be those of the step as it was. What was chosen is kept in the problems' records with the step's name,
-    which `why` names.
+    more than 0.2 % of its time and 0.2 us for each launch, and once more in graphs of other memory; at the end all of
+    them together must be so. The results of each step, and what it writes, must be those of the step as it was. What
+    was chosen is kept in the problems' records with the step's name, which `why` names.
 
     Args:
         step: Called without arguments: a forward pass, or a whole training step. Run it once before, so that what it
@@ -334,14 +366,16 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-        with deciding_by(most=DEFAULT, pins={}):
+        with deciding_by(most=DEFAULT, pins={}), _own_stream():
             state = _Step(step, tolerance)
             try:
-                problems, before_ms, gain = state.compared(names, seconds, seed)
+                problems, gain = state.compared(names, seconds, seed)
             finally:
                 state.restore()
         for one in problems:
             if one.keep is not None:
                 one.keep(label)
-    mode, elapsed_s = state.rounds.timer.mode, time.monotonic() - start
-    return StepResult(name=label, kernels=problems, mode=mode, before_ms=before_ms, gain=gain, elapsed_s=elapsed_s)
+    return StepResult(
+        name=label, kernels=problems, mode=state.rounds.timer.mode, before_ms=state.before_ms, gain=gain,
+        elapsed_s=time.monotonic() - start,
+    )  # fmt: skip

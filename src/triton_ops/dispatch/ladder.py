@@ -419,6 +419,12 @@ def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
     return Lockfile.read(lockfile)
 
 
+def pinned() -> bool:
+    """Tell whether launches ask a lockfile first."""
+    in_use = _sources.in_use
+    return settings.lockfile() is not None if in_use is None else in_use.lockfile is not None
+
+
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
     """The ladder over the lockfile in use and a folder's records; a folder without use is empty, with a warning."""
     folder = cache_folder(cache_dir)

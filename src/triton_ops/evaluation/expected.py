@@ -139,8 +139,6 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
     if _is_array(low):
-        if low.dtype.kind in "fc" or low.dtype.name in _CODES:
-            require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
         own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
         return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, standard, ()), low.copy())
     if isinstance(low, (float, complex)):
@@ -291,7 +289,11 @@ def _between_arrays(array: Any, expectation: _Array) -> Difference | None:
         return Difference(f"dtype {array.dtype} instead of {expectation.plain.dtype}")
     if expectation.tensor is not None:
         return expectation.tensor.difference(_as_tensor(array))
-    return None if _same_elements(array, expectation.plain) else Difference("an array whose elements differ")
+    if _same_elements(array, expectation.plain):
+        return None
+    if array.dtype.kind in "fc" or array.dtype.name in _CODES:
+        require("torch", f"judging by how much numbers of {array.dtype} may differ (a `check` needs none)")
+    return Difference("an array whose elements differ")
 
 
 def _same_elements(array: Any, right: Any) -> bool:

@@ -31,7 +31,7 @@ _DRIVER = "/dev/nvidiactl"
 
 
 class Needs(NamedTuple):
-    """The packages that a worker has imported, and the device that it has readied."""
+    """The packages that a worker has imported, and the device that it has readied or will."""
 
     packages: tuple[str, ...]
     device: str
@@ -44,7 +44,7 @@ class Needs(NamedTuple):
         return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
 
 
-TRITON_ON_THE_FIRST_GPU = Needs(("triton", "torch"), "cuda:0")
+EARLY = Needs(("triton", "torch"), "cuda")  # it readies the first GPU for its first task
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Rest:
 
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(
-    lambda worker: worker.kill(), _MOST,
-    lambda has, needs: has[1] == needs[1] and {*has[0]} >= {*needs[0]},  # a chooser among kernels needs torch alone
+    lambda worker: worker.kill(), _MOST,  # an early one is for the first GPU; a chooser among kernels needs torch alone
+    lambda has, needs: needs[1] in (has[1], has[1].replace("cuda", "cuda:0")) and {*has[0]} >= {*needs[0]},
 )  # fmt: skip
 take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
 
@@ -67,33 +67,27 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
 def start_one_early(device: str = "") -> bool:
     """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether it was.
 
-    Without a device it is for the first GPU, and for a tune that may never come: then none is started without a driver,
-    for a program of several processes that share the GPUs, and in a process that this package has started. None is
-    started for a CPU, or where one waits. The driver is left alone here: a program that forks later could not use it in
-    its children.
+    Without a device it is for the first GPU, and for a tune that may never come: then it leaves the GPU alone until a
+    task is there, and none is started without a driver, for a program of several processes that share the GPUs, and in
+    a process that this package has started. None is started for a CPU, or where one waits. The driver is left alone
+    here: a program that forks later could not use it in its children.
 
-    Cost: some milliseconds here; two to four seconds of one CPU and the memory of a context on the GPU there.
+    Cost: some milliseconds here; one to three seconds of one CPU there, and with a device the memory of a context.
     """
-    first = TRITON_ON_THE_FIRST_GPU
-    needs = first if device in ("", "cuda") else first._replace(device=device)
+    needs = EARLY._replace(device={"": EARLY.device, "cuda": "cuda:0"}.get(device, device))
     may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
     if may_not_come or device == "cpu" or waits(needs):
         return False
     try:
-        start(needs, idle_s=_EARLY_S)
+        _idle.put(new(needs), needs, needs[1], idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True
 
 
 def new(needs: tuple[tuple[str, ...], str], changes: Mapping[str, str] | None = None) -> WorkerProcess:
-    """Start a worker for a tune that is here, with changes of its environment; raises as `start`."""
+    """Start a worker, with changes of its environment; a `DeviceError` if no process can be started here."""
     return WorkerProcess(*needs, program=_PROGRAM, changes=changes or {})
-
-
-def start(needs: Needs, *, idle_s: float = IdleProcesses.IDLE_S) -> None:
-    """Start a worker for a tune that is about to come; a `DeviceError` if no process can be started here."""
-    _idle.put(new(needs), needs, needs[1], idle_s=idle_s)
 
 
 def _rests(worker: WorkerProcess) -> bool:

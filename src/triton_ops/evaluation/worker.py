@@ -42,7 +42,7 @@ from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator,
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
-from triton_ops.evaluation.idle_worker import Rest
+from triton_ops.evaluation.idle_worker import EARLY, Rest
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import Child, Surroundings
@@ -352,14 +352,18 @@ def answers(question: Any, message: Any) -> bool:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     child = Child()
-    _import(child.packages, child.device)
-    serve(child.receive, child.send, child.device)
+    _import(child.packages, child.device, child.asked)
+    serve(child.receive, child.send, "cuda:0" if child.device == EARLY.device else child.device)
 
 
-def _import(packages: Sequence[str], device: str) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
+def _import(packages: Sequence[str], device: str, asked: Callable[[], bool]) -> None:
+    """Import packages; meanwhile threads ready the GPU's driver, once something is `asked`, and Triton if it is there.
+
+    A process without a task yet, for one that may never come, has no memory of the GPU.
+    """
     if device.startswith("cuda"):
-        threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
+        ready = TorchDevice(device).make_ready
+        threading.Thread(target=lambda: (device != EARLY.device or asked()) and ready(), daemon=True).start()
     if "triton" in packages:
         TritonProcess.warm_up(launches=True)
     Child.import_heavy(packages, "what is going to be tuned")

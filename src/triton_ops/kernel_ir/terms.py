@@ -35,6 +35,7 @@ class Carried:
 Monomial: TypeAlias = "tuple[Term, ...]"
 Sum: TypeAlias = "dict[Monomial, int]"
 SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT = "sum", "0<=", "0==", "and", "or", "not"
+_MOST_CHARACTERS = 2000
 INDEX, CONDITION = "index", (AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared", "truth")
 
 
@@ -47,12 +48,13 @@ class Term:
     `names` those of all terms inside.
     """
 
-    __slots__ = ("inside", "name", "names", "number", "operands")
+    __slots__ = ("_words", "inside", "name", "names", "number", "operands")
     SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT, INDEX = SUM, AT_LEAST_ZERO, ZERO, AND, OR, NOT, INDEX
 
     def __init__(self, name: str, operands: tuple[Any, ...], number: int, inside: frozenset[int]) -> None:
         self.name, self.operands, self.number, self.inside = name, operands, number, inside
         self.names: frozenset[str] = frozenset((name,)).union(*(one.names for one in self.direct()))
+        self._words = ""
 
     def __lt__(self, other: Term) -> bool:
         return self.number < other.number
@@ -89,7 +91,11 @@ class Term:
 
     @property
     def words(self) -> str:
-        """The term in words, for messages and for a debugger."""
+        """The term in words, for messages and for a debugger; the end is left out of very many."""
+        self._words = self._words or self._describe()[:_MOST_CHARACTERS]  # terms share parts, often many times over
+        return self._words
+
+    def _describe(self) -> str:
         if self.name == SUM:
             return " + ".join(_describe_monomial(m, c) for m, c in self.operands) or "0"
         if self.name == AT_LEAST_ZERO:

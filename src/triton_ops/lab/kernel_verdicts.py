@@ -57,8 +57,8 @@ _FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "by_blocks": ((), ("launch__occupancy_limit_blocks", "Block Limit SM")),
     "dram_bytes_per_s": (("byte/s",), ("dram__bytes.sum.per_second", "Memory Throughput [byte/s]")),
     "dram_bytes": (("byte",), ("dram__bytes.sum",)),
-    "read_bytes": (("byte",), ("dram__bytes_read.sum",)),
-    "written_bytes": (("byte",), ("dram__bytes_write.sum",)),
+    "read_bytes": (("byte",), ("dram__bytes_read.sum", "dram__bytes_op_read.sum")),
+    "written_bytes": (("byte",), ("dram__bytes_write.sum", "dram__bytes_op_write.sum")),
     "clock_hz": (("hz",), (
         "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency",
     )),
@@ -292,7 +292,9 @@ def judgement_of(profile: KernelProfile) -> Judgement:
 
 
 def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
-    compute, memory = profile.compute, profile.memory
+    compute, memory, (part, share) = profile.compute, profile.memory, _busiest(profile)
+    if memory is None and share >= max(BUSY, compute or 0.0):  # the memory is as busy as each of its parts, or more
+        memory = share
     if compute is None or memory is None:
         names = [name for name, share in (("compute", compute), ("memory", memory)) if share is None]
         lack = f"the profile has no throughput of {' and '.join(names)}"
@@ -304,8 +306,7 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
         reasons = [f"{shares}: {near}" + (", and both limit it" if both else "")]
         if compute >= memory:
             return COMPUTE, reasons
-        name, share = _busiest(profile)
-        return MEMORY, reasons + ([f"the part that limits is {name}, at {share:.0f}%"] if name else [])
+        return MEMORY, reasons + ([f"the part that limits is {part}, at {share:.0f}%"] if part else [])
     reasons = [f"{shares}: both below {BUSY:.0f}%, so it waits"]
     if profile.duration_s is not None and profile.duration_s <= _SHORT_S and max(compute, memory) < _IDLE:
         return LAUNCH, [*reasons, f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"]
@@ -483,10 +484,8 @@ def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] =
         ProfileError: The file cannot be read, is none of these, has no such kernel, or no value is understood.
     """
     table = read_launches(path)
-    try:
+    with ProfileError.when(f"{kernel!r} is no regular expression", "such as --kernel matmul", re.error):
         pattern = re.compile(kernel)
-    except re.error as error:
-        raise ProfileError(f"{kernel!r} is no regular expression: {error}", hint="such as --kernel matmul") from error
     notes = (*table.notes, *_misread(table.launches, str(path)))
     profiles = [figures_of(launch) for launch in table.launches if pattern.search(launch.kernel)]
     if not profiles:

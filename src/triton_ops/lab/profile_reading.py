@@ -22,13 +22,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import StoredFile
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import ProfileError
 
 _GROUPS = re.compile("['\u2019\u066c\u00a0\u202f\u2009 ]")  # marks that only group digits
@@ -106,6 +106,7 @@ def _prefix(word: str) -> tuple[float, str]:
 
 
 _LARGEST_BYTES = 256 << 20
+_TREE = re.compile(r"\s*(?:\[?\s*\{|\[\s*\])")  # not the `[rank0]:` of a launcher
 _KERNEL, _METRIC, _UNIT = "Kernel Name", "Metric Name", "Metric Unit"
 _VALUES = ("Metric Value", "Average")  # the second in summaries
 _SHAPE = ("Block Size", "Grid Size")
@@ -139,19 +140,13 @@ class ProfileTable:
 
 def read_launches(path: str | Path) -> ProfileTable:
     """The launches in a profiler's file; `ProfileError` as of `parse_profile`, or if it is unreadable."""
-    with ProfileError.when(f"{path} cannot be read", hint="name another file"):
-        data = StoredFile(path).read(_LARGEST_BYTES)
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # a shell of Windows writes UTF-16
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path} is no text, so no profile that can be read", hint=_HINT) from None
-    return parse_profile(text, str(path))
+    with ProfileError.when(f"{path} cannot be read", hint=_HINT):
+        return parse_profile(NamedFile(Path(path)).text(_LARGEST_BYTES), str(path))
 
 
 def parse_profile(text: str, name: str = "the text") -> ProfileTable:
     """The launches in a profiler's text, whatever stands in between; errors call it `name`."""
-    launches, notes = _of_tree(text, name) if text.lstrip()[:1] in ("[", "{") else _of_tables(text, name)
+    launches, notes = (_of_tree if _TREE.match(text) else _of_tables)(text, name)
     if not launches:
         raise ProfileError(f"{name} holds no profiled kernel{': ' + notes[0] if notes else ''}", hint=_HINT)
     return ProfileTable(tuple(launches), tuple(notes))
@@ -163,7 +158,7 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     if cut := bool(lines) and _is_cut(lines, text):
         notes.append(f"{name} ends within line {len(lines)}, which is left out: the file is cut")
         lines.pop()
-    tables = list(_tables(lines))
+    tables = _tables(lines)
     if not tables:
         raise ProfileError(f"{name} is no profile that can be read: {_what_it_is(text)}", hint=_HINT)
     launches: list[ProfiledLaunch] = []
@@ -209,22 +204,19 @@ def _what_it_is(text: str) -> str:
     return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
 
 
-def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]:
+def _tables(lines: Sequence[str]) -> list[tuple[list[str], list[list[str]]]]:
     """Every table of a file: its header, and all further rows up to the next header."""
-    header: list[str] | None = None
-    rows: list[list[str]] = []
+    tables: list[tuple[list[str], list[list[str]]]] = []
     mark = ","
     for line in lines:
         if not line.strip() or line.startswith("=="):  # the profiler's own messages
             continue
         if separator := next((each for each in ",;\t" if each in line and _is_header(_split(line, each))), ""):
-            if header is not None:
-                yield header, rows
-            mark, header, rows = separator, _split(line, separator), []
-        elif header is not None:
-            rows.append(_split(line, mark))
-    if header is not None:
-        yield header, rows
+            mark = separator
+            tables.append((_split(line, mark), []))
+        elif tables:
+            tables[-1][1].append(_split(line, mark))
+    return tables
 
 
 def _split(line: str, mark: str) -> list[str]:
@@ -388,7 +380,9 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
-    try:
+    with ProfileError.when(
+        f"{name} is no profile of Proton", _HINT, ValueError, LookupError, TypeError, AttributeError, RecursionError
+    ):
         content = json.loads(text)
         if not isinstance(content, list):
             raise TypeError("it has no list of trees")
@@ -406,8 +400,6 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
                 without_time += 1
             elif any(isinstance(value, (int, float)) and value for value in metrics.values()):
                 without_kernel += 1
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ProfileError(f"{name} is no profile of Proton: {error}", hint=_HINT) from error
     notes = [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
     notes += (
         [f"the metrics of {without_kernel} scopes are of no single kernel, and are left out"] if without_kernel else []

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_ops.base import StoredFile
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import ProfileError
 from triton_ops.values import Resources
 
@@ -26,7 +26,8 @@ _BUILD = re.compile(  # MSVC numbers the projects that it builds beside each oth
 )
 _END = re.compile(r"[\r\n]+|\\n(?=\s|ptxas |`|$)")  # also as the representation of an exception has it
 _SAYS = re.compile(
-    r"ptxas\s+(?:(?P<file>\S.*?), line (?P<line>\d+)\s*;\s*)?(?P<kind>info|warning|error|fatal)\s*:\s*(?P<what>.*)"
+    r"ptxas\s+(?:(?P<file>\S.*?), line (?P<line>\d+)\s*;\s*)?(?P<kind>info|warning|error|fatal)\s*:\s*"
+    r"(?P<what>.*?)(?=\s+ptxas|$)"
 )
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'(?: for '([^']+)')?")
 _OF = re.compile(r"Function properties for '?([^'\s]+)'?")
@@ -42,8 +43,8 @@ _NAMED_IN = re.compile(r"(?:[Ff]unction|in) '([^']+)'|in function ([\w$]+)")
 _ABORTED = "aborted due to errors"
 _FOR = re.compile(r"--gpu-name[= ](\w+)")
 _WITHOUT_FIGURES = re.compile(
-    r"bytes gmem|bytes cmem|Compile time|Overriding maximum register|Potential Performance Loss|cumulative stack|"
-    r"maxrregcount|minnctapersm|is deprecated"
+    r"bytes gmem|^\d+ bytes cmem|Compile time|Overriding maximum register|Potential Performance Loss|maxrregcount|"
+    r"minnctapersm|is deprecated"
 )
 _HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON_ALWAYS_COMPILE=1, or nvcc -Xptxas -v"
 
@@ -110,7 +111,7 @@ class PtxasLog:
 def read_ptxas(path: str | Path) -> PtxasLog:
     """The kernels in a file with the assembler's words; `ProfileError` if there are none."""
     with ProfileError.when(f"{path} cannot be read", hint="name another file"):
-        text = StoredFile(path).read(_LARGEST_BYTES).decode("utf-8", "replace")
+        text = NamedFile(Path(path)).text(_LARGEST_BYTES)
     log = parse_ptxas(text)
     if not log.kernels:
         notes = f": {'; '.join(log.notes)}" if log.notes else ""
@@ -172,7 +173,7 @@ class _Reader:
             self._warned.append((len(self._kernels), one))
         elif (match := _OF.search(line)) is not None:
             self._of[build] = match[1]
-        elif not self._take_figures(build, line) and words is not None and not _WITHOUT_FIGURES.search(line):
+        elif not self._take_figures(build, line) and words is not None and not _WITHOUT_FIGURES.search(words["what"]):
             self._strange[words["what"].strip()] += 1
 
     def _take_figures(self, build: str, line: str) -> bool:

@@ -19,7 +19,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 _LOOK_S = 0.5  # between two looks at the clock while something is waited for
 _MOST_S = 1.0  # that count between two looks; on a busy machine a look comes late
@@ -179,7 +179,7 @@ class ChildsEnd:
     def __init__(self, incoming: int, outgoing: int) -> None:
         for descriptor in (incoming, outgoing):
             os.set_inheritable(descriptor, False)  # a program that is started here shall not hold the connection open
-        self._in: BinaryIO = open(incoming, "rb", closefd=False)  # noqa: SIM115 - open as long as the process
+        self._in = open(incoming, "rb", closefd=False)  # noqa: SIM115 - open as long as the process
         self._out = outgoing
 
     def send(self, message: Any) -> None:
@@ -188,6 +188,10 @@ class ChildsEnd:
             rest = memoryview(part)
             while rest:
                 rest = rest[os.write(self._out, rest) :]
+
+    def asked(self) -> bool:
+        """Wait for the beginning of the first message; False if the connection is closed instead."""
+        return bool(self._in.peek(1))
 
     def receive(self) -> Any:
         """The next message; `EOFError` if the connection is closed."""

@@ -19,6 +19,7 @@ BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
 RACED = "race"  # of a config that was expected before
 UNPROVEN = f"{RECORDED}, unproven: "  # and why
+IN_STEP = f"{RECORDED}, raced in the step "  # and its name
 EXPECTED = "expected: "  # and by what
 
 
@@ -73,6 +74,15 @@ class EntryOrigin:
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
+    @classmethod
+    def of(cls, record: Record) -> EntryOrigin:
+        """The origin of a record's winner."""
+        source = f"{UNPROVEN}{why}" if (why := record.unproven) else RECORDED
+        return cls(
+            source=f"{IN_STEP}{record.step}" if record.step and not why else source, record=record.id, run=record.run,
+            created=record.created, driver=record.key.device.get("driver"), versions=dict(record.versions),
+        )  # fmt: skip
+
     @property
     def tune(self) -> tuple[str, str]:
         """The record and the run that the winner comes from."""
@@ -82,6 +92,11 @@ class EntryOrigin:
     def unproven(self) -> str:
         """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
+
+    @property
+    def step(self) -> str:
+        """The name of the step in which the winner was raced in place; empty for any other."""
+        return self.source.removeprefix(IN_STEP) if self.source.startswith(IN_STEP) else ""
 
     @property
     def expected(self) -> bool:
@@ -98,7 +113,7 @@ class LockEntry:
     label: str = ""  # the problem in short, for people
     config: Config
     default: Config | None = None  # of the kernel when this one was found; None if it is not known
-    measured: LockedTiming | None = None  # None if it is not known, as in imported tables
+    measured: LockedTiming | None = None  # None if it is not known, as in imported tables, or of a step alone
     problem: Mapping[str, Argument]  # for which the config was found, as in keys
     ranges: tuple[Range, ...] = ()  # of extents in which a problem may differ from `problem`
     ignored: tuple[str, ...] = ()  # arguments that make no difference

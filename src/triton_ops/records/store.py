@@ -103,14 +103,13 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def dumps(self, value: T) -> str:
         """The value as JSON text, indented by two; CacheError if a part of it has no JSON form, such as NaN."""
-        try:
+        with CacheError.when(
+            f"a {self.kind} cannot be stored as JSON",
+            "keep to None, bool, int, finite float, str, lists and dicts with string keys",
+            *(TypeError, ValueError, RecursionError),
+        ):
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
             text.encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CacheError(
-                f"a {self.kind} cannot be stored as JSON: {error}",
-                hint="keep to None, bool, int, finite float, str, lists and dicts with string keys",
-            ) from error
         return text
 
     def loads(self, text: str | bytes) -> T:
@@ -206,6 +205,11 @@ class MemoryStore(Generic[T]):
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
 
+    def remove(self, entry_id: str) -> bool:
+        """Remove one value, and return whether there was one."""
+        with self._guard:
+            return self._texts.pop(entry_id, None) is not None
+
     def clear(self) -> int:
         """Remove every value, and return their number."""
         with self._guard:
@@ -220,8 +224,7 @@ class MemoryStore(Generic[T]):
         return (self.codec.loads(text) for _, text in texts)
 
 
-_ID_LENGTH = 32
-_ID = re.compile(rf"[0-9a-f]{{{_ID_LENGTH}}}")
+_ID = re.compile(r"[0-9a-f]{32}")
 _LOCK_WAIT_S = 30.0  # a write takes about 1 ms; who waits this long waits for a stopped process
 _POLL_S = 0.005  # a waiting process looks again after a few writes' time
 _LARGEST_BYTES = 4 << 20  # a record has about 3 KB, and one with 10,000 ties 1 MB
@@ -282,11 +285,14 @@ class DirectoryStore(Generic[T]):
             if StoredFile(path).holds(checked):
                 return self.codec.reader()(checked)
         read = self._read(self.path_of(entry_id))
-        return None if read is None else read[1]
+        if read is None:
+            return None
+        self._checked[entry_id], value = read
+        return value
 
-    def text_of(self, entry_id: str) -> bytes | None:
-        """The text from which `get` last made the value of that id; None if it has made none."""
-        return self._checked.get(entry_id)
+    def last_known(self) -> dict[str, T]:
+        """The values that `get` gave last, by id, once the folder cannot be read; none as long as it can."""
+        return {} if self.reachable else {each: self.codec.loads(text) for each, text in sorted(self._checked.items())}
 
     def put(self, value: T, /) -> None:
         """Write `value`; a failure is a warning, as with `try_put`."""
@@ -320,6 +326,7 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return False
         path = self.path_of(entry_id)
+        self._checked.pop(entry_id, None)
         return self._remove(lambda: [path] if StoredFile(path).exists else []) == 1
 
     def clear(self) -> int:
@@ -328,6 +335,7 @@ class DirectoryStore(Generic[T]):
         Half-written files of killed writers go too if they are old; all other files stay. CacheError: the folder cannot
         be changed; some entries may be gone already.
         """
+        self._checked.clear()
         return self._remove(self._paths)
 
     def __iter__(self) -> Iterator[T]:
@@ -361,7 +369,6 @@ class DirectoryStore(Generic[T]):
             value = self.codec.loads(text)
             if path != self.path_of(self.codec.id_of(value)):
                 raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
-            self._checked[path.name[:_ID_LENGTH]] = text
         except FileNotFoundError:
             return None
         except (CacheError, OSError) as error:
@@ -434,18 +441,16 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-class LayeredStore(MemoryStore[T]):
+class LayeredStore(Generic[T]):
     """Several stores as one: memory over a folder, which alone is changed, then further ones, which are only read.
 
-    Safe to share among threads; as safe among processes as its folder. The memory has the values that this process has
-    put or got with this object.
+    Safe to share among threads; as safe among processes as its folder. The memory has what the folder did not take.
     """
 
     def __init__(self, directory: DirectoryStore[T], *further: Store[T]) -> None:
-        super().__init__(directory.codec)
         self.directory = directory
         self.further = further
-        self._unwritten: set[str] = set()
+        self._unwritten = MemoryStore(directory.codec)
 
     @property
     def writable(self) -> bool:
@@ -454,26 +459,25 @@ class LayeredStore(MemoryStore[T]):
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id; None if no layer has one. Cost: opens one file, 0.2 ms, and those of further stores."""
-        value = self._own(entry_id)
+        value = self._unwritten.get(entry_id) or self.directory.get(entry_id)
         if value is not None:
             return value
+        own = self.directory.last_known().get(entry_id)
         values = (store.get(entry_id) for store in self.further)
-        return next((value for value in values if value is not None), None)
+        return own or next((value for value in values if value is not None), None)
 
     def put(self, value: T, /) -> None:
         """Keep `value` in the folder, or in memory with a warning if the folder does not take it; else CacheError."""
-        is_on_disk, text = self.directory.try_put(value), self.codec.dumps(value)
-        with self._guard:
-            self._texts[self.codec.id_of(value)] = text
-            change = self._unwritten.discard if is_on_disk else self._unwritten.add
-            change(self.codec.id_of(value))
+        entry_id = self.directory.codec.id_of(value)
+        if self.directory.try_put(value):
+            self._unwritten.remove(entry_id)
+            self.directory.get(entry_id)  # so that it is known once the folder is gone
+        else:
+            self._unwritten.put(value)
 
     def remove(self, entry_id: str) -> bool:
         """Remove one value from memory and folder, and return whether there was one; CacheError as of the folder."""
-        with self._guard:
-            unwritten = entry_id in self._unwritten
-            self._unwritten.discard(entry_id)
-            self._texts.pop(entry_id, None)
+        unwritten = self._unwritten.remove(entry_id)
         return self.directory.remove(entry_id) or unwritten
 
     def clear(self) -> int:
@@ -482,35 +486,17 @@ class LayeredStore(MemoryStore[T]):
         Other processes see this at their next `get`, save for values that only their own memory holds. CacheError: the
         folder cannot be changed; memory is empty nevertheless.
         """
-        with self._guard:
-            self._unwritten.clear()
-            self._texts.clear()
+        self._unwritten.clear()
         return self.directory.clear()
 
     def __iter__(self) -> Iterator[T]:
         """Every value once, as `get` gives it for its id."""
-        ids, everything = set[str](), not self.directory.reachable
-        with self._guard:
-            unwritten = set(self._unwritten)
-        unstored = [value for value in super().__iter__() if everything or self.codec.id_of(value) in unwritten]
-        for value in chain(unstored, self.directory, *self.further):
-            entry_id = self.codec.id_of(value)
+        ids = set[str]()
+        for value in chain(self._unwritten, self.directory, self.directory.last_known().values(), *self.further):
+            entry_id = self.directory.codec.id_of(value)
             if entry_id not in ids:
                 ids.add(entry_id)
                 yield value
-
-    def _own(self, entry_id: str) -> T | None:
-        value = None if entry_id in self._unwritten else self.directory.get(entry_id)
-        with self._guard:
-            if entry_id in self._unwritten or (value is None and not self.directory.reachable):
-                cached = self._texts.get(entry_id)
-                return None if cached is None else self.codec.loads(cached)
-            text = self.directory.text_of(entry_id)
-            if value is None or text is None:
-                self._texts.pop(entry_id, None)
-            else:
-                self._texts[entry_id] = text
-        return value
 
 
 def open_store(

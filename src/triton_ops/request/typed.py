@@ -123,10 +123,8 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
     """A tensor's shape and dtype, numbers in brackets, a file of numbers, a dtype, a function's result, or a scalar."""
     if text.startswith("["):
         numbers, _, element = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-        try:
+        with SettingsError.when(f"{typed} is no list of numbers", _ARG_HINT, ValueError):
             return TensorSpec.from_values(json.loads(numbers), element or None)
-        except ValueError as error:
-            raise SettingsError(f"{typed} is no list of numbers: {error}", hint=_ARG_HINT) from error
     form, _, rest = text.partition(":")
     if re.fullmatch(TensorSpec.FILE, form):
         return TensorSpec.from_values(Path(form), rest or None)

@@ -29,6 +29,7 @@ Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAM
 Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
 TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
 Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
+_OF_NO_PROBLEM = (*Table.FACTS, "triton_version", "file", "folder", "mode")
 _CONSTANTS = {"True": True, "False": False, "None": None}
 LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
@@ -89,7 +90,7 @@ def import_command(
     rename: Renamed = None,
     argument: Annotated[
         list[str] | None,
-        option("--argument", "A further argument of each problem; without a value a fact.", "NAME[=VALUE]"),
+        option("--argument", "An argument of each problem, or a fact; default the name's facts.", "NAME[=VALUE]"),
     ] = None,
     bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
     replaces: Annotated[bool, option("--replace", "Replace entries that differ from the table.")] = False,
@@ -103,9 +104,10 @@ def import_command(
         tell(f"{file.name}: {remark}")
     if not table.best():
         raise CacheError(f"{file} has no config that can be called the best", hint="name a table with times")
-    typed = [text for text in argument or [] if "=" in text]
-    arguments = {text: needed(table.facts, text)[0] for text in argument or [] if "=" not in text}
-    arguments |= _values(typed, "--argument")
+    if argument is None:
+        argument = [name for name in form.facts if name not in _OF_NO_PROBLEM and table.facts.get(name)]
+    arguments = {text: needed(table.facts, text)[0] for text in argument if "=" not in text}
+    arguments |= _values([text for text in argument if "=" in text], "--argument")
     source = f"{format_name}: {file.name}"
     new = table.lockfile(kernel, names, arguments, source, plan)
     places = {entry.place for entry in new.entries}
@@ -160,14 +162,13 @@ def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 def _key_value(text: str) -> Any:
     """A value of a key as JSON or as Python prints it, else the text itself."""
-    try:
-        return _CONSTANTS[text] if text in _CONSTANTS else json.loads(text)
-    except ValueError:
-        return text
+    with suppress(ValueError):
+        return json.loads(text)
+    return _CONSTANTS.get(text, text)
 
 
 def _value(text: str) -> Any:
-    if text.lstrip("-").isdecimal():
+    with suppress(ValueError):
         return int(text)
     if not text.isprintable():
         raise SettingsError(f"{text!r} is no value", hint="write letters and digits")

@@ -256,25 +256,18 @@ def read_object(path: Path) -> dict[str, Any]:
 
     CacheError: it cannot be read, or holds none.
     """
-    try:
+    with CacheError.when(f"{path} cannot be read", hint="name a table"):
         text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
-        if not _NOT_FINITE.search(text):
-            return Sealed.parsed(text)
+    with CacheError.when(f"{path} is no table", "check the path", DamagedError, ValueError):
         Sealed.parsed(_NOT_FINITE.sub(b"0", text))
         content: dict[str, Any] = json.loads(text)
-    except OSError as error:
-        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name a table") from error
-    except (DamagedError, ValueError) as error:
-        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
     return content
 
 
 def config_in(value: Any, path: Path) -> Config:
     """A config in decoded JSON; CacheError if it is none."""
-    try:
+    with CacheError.when(f"{path} is no table", "check the path", SpaceError):
         return Config.from_json(value)
-    except SpaceError as error:
-        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
 def _is_argument(value: Any) -> bool:
@@ -301,16 +294,16 @@ def _of_one_table(
 ) -> tuple[list[LockEntry], Mapping[str, Any]]:
     """The entries of one table, with its facts; those that were not imported belong to any.
 
-    SettingsError: the entries are of several tables that have the numbers and flags among the facts, or of none.
+    SettingsError: the entries are of several tables that have those of the facts in which they differ, or of none.
     """
     known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
-    numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
-    others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
+    differing = [name for name in facts if len({table.get(name) or None for table in known.values()}) > 1]
+    others = {s for s, table in known.items() if any((table.get(n) or None) != (facts[n] or None) for n in differing)}
     chosen = sorted(known.keys() - others)
     rest = [entry for entry in entries if entry.origin.source not in others]
     if len(chosen) > 1 or not rest:
         what = f"the entries are of {'several' if chosen else 'other'} tables"
-        raise SettingsError(f"{what}: {', '.join(chosen or sorted(known))}", hint="--set E=8")
+        raise SettingsError(f"{what}: {', '.join(chosen or sorted(known))}", hint="--set E=8, or another fact")
     return rest, known[chosen[0]] if chosen else {}
 
 

@@ -117,7 +117,8 @@ class T4Results(Format):
         content = read_object(path)
         results, metadata = content.get("results"), content.get("metadata")
         if not isinstance(results, list):
-            raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
+            first = next(iter(content), "nothing")
+            raise CacheError(f"{path} has {first}, and no list of results in the format T4", hint="it is `results`")
         unit = metadata.get("timeunit") if isinstance(metadata, dict) else None
         rows = [_t4_row(result, path) for result in results]
         words = Counter(row.failure for row in rows if row.failure and row.failure not in set(Status))
@@ -180,7 +181,7 @@ def _with_costs(
             costed.append(row if row.failure else replace(row, failure=_UNMEASURED))
         else:
             cost = (sign * pair[0] * factors[pair[1]],)
-            value, unit = _measured(result, "time", time_unit) or (0.0, "?")
+            value, unit = _measured(result, "time", time_unit) or pair
             factor = _factor(unit)
             costed.append(replace(row, cost=cost, median_ms=None if factor is None else value * factor))
     count, correct = (sum(row.failure == failure for row in costed) for failure in (_UNMEASURED, ""))
@@ -197,17 +198,18 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
     beside = [f"its further objectives are not compared: {', '.join(further)}"] if further else []
     if name == "time":
         return name, 1, beside
-    if sign := _SIGNS.get(name, -1 if _RATE.fullmatch(name.lower()) else 0):
+    pairs = filter(None, (_measured(each, name, "") for each in results))
+    are_times = {_factor(unit) is not None for _, unit in pairs} == {True}
+    if sign := _SIGNS.get(name, -1 if _RATE.fullmatch(name.lower()) else int(are_times)):
         return name, sign, [f"its objective is {name}: the {'least' if sign > 0 else 'most'} is the best", *beside]
     return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide", *beside]
 
 
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
     """The factors by which values in these units can be compared, and what is to be said of the other units."""
-    if name == "time" and (known := {unit: factor for unit in units if (factor := _factor(unit)) is not None}):
-        return known, [
-            f"times in {unit!r}, a unit that is not known, are left out" for unit in sorted(units - known.keys())
-        ]
+    if known := {unit: factor for unit in units if (factor := _factor(unit)) is not None}:
+        others = sorted(units - known.keys())
+        return known, [f"{name} in {unit!r}, a unit that is not known, is left out" for unit in others]
     if len(units) > 1:
         return {}, [f"its {name} has several units, which are not known: {', '.join(map(repr, sorted(units)))}"]
     remark = [f"the unit {unit!r} of its times is not known: they decide, and are not kept" for unit in units]

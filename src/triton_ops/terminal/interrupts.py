@@ -8,7 +8,6 @@ cut that short; a later one ends the program at once.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
@@ -30,8 +29,6 @@ def end_at_once_when_interrupted() -> None:
     """Have Ctrl-C end this process at once, from now on; nothing changes where it is ignored or handled by others."""
     is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
     if is_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
-        if signal.getsignal(signal.SIGINT) is not _end:
-            atexit.register(_deaf)  # before all others, and so the last that is called
         signal.signal(signal.SIGINT, _end)
         sys.unraisablehook = _unraisable
 
@@ -53,12 +50,6 @@ def raised_when_interrupted(program: str) -> Iterator[None]:
 def was_interrupted() -> bool:
     """Tell whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
     return _state.first_s is not None
-
-
-def _deaf() -> None:
-    """Block Ctrl-C while Python takes itself apart, when it handles none any more; its work is done."""
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature

@@ -269,14 +269,18 @@ class GraphTimer(_QueuedTimer):
             graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
         except TypeError:
             graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(self._queue.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.device(self._queue.device):
+            before = stream = torch.cuda.current_stream()
+            if stream == torch.cuda.default_stream():  # which cannot be captured
+                stream = torch.cuda.Stream()
+                stream.wait_stream(before)
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
             try:
                 results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:
                 _leave_capture(torch)
-                raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
+                first = error.__context__ or error  # what ended the capture, before its end was an error too
+                raise CaptureError(f"the launch cannot be captured: {first}".splitlines()[0]) from error
         tells = hasattr(graph, "raw_cuda_graph")
         nodes = TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if tells else None
         if nodes is not None and nodes < unrolled:

@@ -148,7 +148,7 @@ _BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: on
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
-_LEAST = 4
+FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
@@ -280,10 +280,11 @@ class Standing(Generic[Name]):
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it.
 
-    Fewer are enough where each of them shows ten times the indifference zone.
+    Fewer are enough where each of them shows ten times the indifference zone, and still fewer for half of the time.
     """
     contrasts = Measurement.contrasts(default_ms, row_ms)
-    enough = _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
+    least = min(contrasts, default=0.0)
+    enough = _LEAST if least > FAR else _FEW if least > _PLAIN else _ENOUGH
     return len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE)
 
 

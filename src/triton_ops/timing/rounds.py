@@ -35,6 +35,7 @@ from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import CaptureError, choose_gpu_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
+    FAR,
     INDIFFERENCE,
     DuelOutcome,
     Interval,
@@ -339,9 +340,9 @@ class Rounds:
         """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
 
         The arms' visits, errors and `dropped_at` are filled in. Arms `beside` run in every round, are never dropped,
-        and cause no arm to be dropped: twins, by which the noise is known. The arm of the default is never dropped:
-        whoever wins is compared with it to the end. Returns why the race ended: `proven`, `rounds`, `seconds`, or
-        `one arm`.
+        and cause no arm to be dropped: twins, by which the noise is known. The arm of the default is dropped only where
+        it is slower by far: whoever wins is compared with it. Returns why the race ended: `proven`, `rounds`,
+        `seconds`, or `one arm`.
         """
         with self.turn():
             end = self.clock() + policy.seconds
@@ -453,8 +454,8 @@ class Rounds:
 def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
-    The arms must all have the same number of rounds. The arm `default` is never dropped; it is undecided
-    until the leader clearly beats it.
+    The arms must all have the same number of rounds. The arm `default` is undecided until the leader clearly beats it,
+    and is dropped only where it is slower by far: whoever wins is compared with it in the rounds that both have.
     """
     if len(running) < 2:
         return False
@@ -468,6 +469,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
         if running[i] is default:
             beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
+            running[i].dropped_at = len(rows[i]) if beaten and gap - margin > FAR else None
         elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
             running[i].dropped_at = len(rows[i])
         else:

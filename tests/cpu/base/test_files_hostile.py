@@ -1,9 +1,11 @@
 """Files that are not what they should be: FIFOs, devices, links, files of others, and files that a person names."""
 
+import codecs
 import errno
 import gzip
 import json
 import logging
+import lzma
 import os
 import socket
 import stat
@@ -272,18 +274,38 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(monkeypatch):
     packed = gzip.compress(text)
     assert unpacked(packed) == text
     assert unpacked(packed + packed) == text + text
-    with pytest.raises(ValueError, match="unpack to more"):
+    with pytest.raises(OSError, match="unpack to more"):
         unpacked(gzip.compress(b"\0" * (5 << 20)))
     monkeypatch.setattr("triton_ops.base.files._MOST_UNPACKED_BYTES", 1000)
-    with pytest.raises(ValueError, match="unpack to more than 1000 bytes"):
+    with pytest.raises(OSError, match="unpack to more than 1000 bytes"):
         unpacked(packed)
     monkeypatch.undo()
     for cut in (3, 12, len(packed) // 2, len(packed) - 1):
-        with pytest.raises(ValueError, match="cut off"):
+        with pytest.raises(OSError, match="cut off"):
             unpacked(packed[:cut])
     for place in range(10, len(packed)):
-        with pytest.raises(ValueError, match="gzip"):
+        with pytest.raises(OSError, match="gzip"):
             unpacked(packed[:place] + bytes([packed[place] ^ 4]) + packed[place + 1 :])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_text_is_read_as_shells_and_collectors_leave_it(tmp_path, encoding, pack):
+    text = '{"größe": 1}\r\n'
+    content = (codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b"") + text.encode(encoding)
+    (tmp_path / "file").write_bytes(pack(content))
+    assert NamedFile(tmp_path / "file").text() == text
+    assert NamedFile(tmp_path / "file").read(unpack=True) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(lzma.compress(b"text"), "no text"), (gzip.compress(b"text")[:-3], "cut off"), (b"\xe9", "no text")],
+)
+def test_what_is_no_text_is_an_error_of_the_system(tmp_path, content, reason):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(OSError, match=reason):
+        NamedFile(tmp_path / "file").text()
 
 
 # Other users

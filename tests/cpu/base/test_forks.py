@@ -40,7 +40,10 @@ if where == "file":
 else:
     class Texts(dict):
         __setitem__ = pausing(dict.__setitem__)
-    cache._store._texts = Texts()
+    if where == "layered":
+        cache._store.directory._checked = Texts()
+    else:
+        cache._store._texts = Texts()
 writer.start()
 within.wait()
 child = os.fork()

@@ -192,6 +192,20 @@ def test_closed_standard_streams_do_no_harm(place, closed):
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+def test_libraries_say_nothing_when_the_program_ends(place):
+    (place / "target.py").write_text(
+        "import atexit, os\n"
+        "class Library:\n    def __del__(self):\n        os.write(2, b'leaked')\n"
+        "library = Library()\n"
+        "def nothing(*, a): pass\n"
+        "atexit.register(os.write, 2, b'what is registered is called\\n')\n"
+    )
+    command = [sys.executable, "-m", "triton_ops", "tune", f"{place / 'target.py'}:nothing"]
+    ran = subprocess.run(command, env=environment(place), capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.endswith("what is registered is called\n")
+
+
 @pytest.mark.parametrize("words", [["-v", "tune"], ["tune", "-v"]])
 def test_verbose_is_heard_before_and_after_the_command(place, words):
     (place / "target.py").write_text("raise ValueError('at import')")

@@ -409,7 +409,7 @@ def test_binary_data_is_no_log(cli, tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     ran = cli("inductor", "log", tmp_path / "file")
     assert (ran.code, ran.out) == (2, "")
-    assert f"is no text: its {len(content)} bytes" in ran.err
+    assert "it is no text" in ran.err
 
 
 def test_own_says_where_it_adds_nothing(cli):

@@ -403,6 +403,12 @@ def test_a_comment_or_another_config_is_no_miss_and_another_value_of_the_key_is_
     assert wider.why(*vectors(), 4096).found.rung == "default"
 
 
+def forget_parts(monkeypatch):
+    none = weakref.WeakSet()
+    for module in (comparing, deciding):
+        monkeypatch.setattr(module, "writes_a_part", none)
+
+
 def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first_problem_only(monkeypatch):
     tunes = []
 
@@ -412,7 +418,7 @@ def test_a_kernel_that_leaves_a_part_of_its_outputs_is_tuned_twice_for_its_first
             raise TuningFailedError("every config is wrong")
 
     monkeypatch.setattr(deciding, "tune_request", tune_request)
-    monkeypatch.setattr(deciding, "_writes_a_part", weakref.WeakSet())
+    forget_parts(monkeypatch)
     for n in (1024, 2048):
         tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()
     assert tunes == [("out_ptr",), (), ()]
@@ -426,7 +432,7 @@ def test_a_kernel_that_fails_with_and_without_outputs_has_its_outputs_for_other_
         raise TuningFailedError("no memory is left")
 
     monkeypatch.setattr(deciding, "tune_request", tune_request)
-    monkeypatch.setattr(deciding, "_writes_a_part", weakref.WeakSet())
+    forget_parts(monkeypatch)
     for n in (1024, 2048):
         with pytest.raises(TuningFailedError):
             tuned_add().launches.call_of(grid, (*vectors(n), n), {}).tuned()

@@ -18,14 +18,15 @@ triton = pytest.importorskip("triton")
 import triton_ops  # noqa: E402
 from tests import inferred_kernels, planned_gpu, tuned_kernels  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
+from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops.backend import Packed  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.dispatch import comparing, deciding  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
-from triton_ops.exceptions import UntunedError  # noqa: E402
-from triton_ops.records import Lockfile, Misses, cache_folder  # noqa: E402
+from triton_ops.exceptions import TuningFailedError, UntunedError  # noqa: E402
+from triton_ops.records import Lockfile, Misses, cache_folder, store_in  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.request import request  # noqa: E402
 from triton_ops.tuner.priors import small_contents  # noqa: E402
@@ -56,7 +57,7 @@ class Tune:
     """A tune that goes on when the test says so, and then finds the larger config."""
 
     def __init__(self, monkeypatch):
-        self.asked, self.error = [], None
+        self.asked, self.error, self.writes_a_part = [], None, False
         self.looked, self.raced = threading.Event(), threading.Event()
         self.began, self.races = threading.Event(), threading.Event()
         monkeypatch.setattr(comparing, "tune_request", self)
@@ -65,7 +66,7 @@ class Tune:
         self.asked.append((task, options, place, threading.current_thread()))
         self.began.set()
         assert self.looked.wait(20)
-        if self.error is not None:
+        if self.error is not None and (task.kernel.outputs or not self.writes_a_part):
             raise self.error
         before_race()
         self.races.set()
@@ -209,6 +210,20 @@ def test_whatever_a_comparison_raises_the_default_stays_and_no_tensor_of_a_launc
     assert there() is None
 
 
+def test_what_writes_a_part_of_its_outputs_is_compared_once_more_without_them(tune, monkeypatch):
+    part = weakref.WeakSet()
+    for module in (comparing, deciding):
+        monkeypatch.setattr(module, "writes_a_part", part)
+    tune.error, tune.writes_a_part, kernel = TuningFailedError("every config is wrong"), True, tuned_add()
+    kernel[grid](*X, n=1024)
+    tune.looked.set()
+    tune.raced.set()
+    soon(comparison()._result.done)
+    assert warps(kernel) == 8
+    assert [task.kernel.outputs for task, *_ in tune.asked] == [("out_ptr",), ()]
+    assert list(part) == [add.fn]
+
+
 @pytest.mark.parametrize(
     ("patched", "reason"),
     [
@@ -282,7 +297,8 @@ def test_what_a_hundred_others_wait_before_is_noted_in_place_of_a_thread(tune, m
 def test_the_thread_has_no_tensor_of_the_callers_and_copies_small_ones_of_whole_numbers():
     offsets, many = torch.arange(8), torch.zeros(1 << 20, dtype=torch.int16)
     call = triton_ops.autotune([SMALL], ["n"])(add).launches.call_of(grid, (X[0], offsets, many, 1024), {})
-    like = comparing._like(call)
+    like, in_part = comparing._like(call)
+    assert (like.kernel.outputs, in_part.kernel.outputs) == (("out_ptr",), ())
     specs = like.problem.specs
     assert [specs[name].fill for name in ("x_ptr", "out_ptr")] == ["uniform", "uniform"]
     assert specs["y_ptr"].fill.tolist() == offsets.tolist()
@@ -313,3 +329,63 @@ def test_the_whole_way_beside_a_gpu_that_is_not_here(monkeypatch):
     soon(decided)
     assert (ran[0], ran[-1]) == (configs[0], configs[1])
     assert "a model of the work, which expects " in kernel.decisions[0].found.why
+
+
+class Gpu:
+    """Torch's queue of what is to be called once this process uses a GPU, and the workers that are started then."""
+
+    def __init__(self, monkeypatch):
+        self.calls, self.workers = [], []
+        monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
+        monkeypatch.setattr(comparing, "_awaited", [])
+        monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda: not self.workers.append(1))
+
+    def use(self):
+        """Use a GPU; the number of workers that were started."""
+        for call in self.calls:
+            call()
+        soon(lambda: not [it for it in threading.enumerate() if it.name == "triton-ops early start"])
+        return len(self.workers)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return Gpu(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("options", "started"),
+    [({}, 1), ({"on_miss": "tune"}, 1), ({"on_miss": "race"}, 1), ({"effort": "race"}, 1), ({"on_miss": "default"}, 0),
+     ({"on_miss": "background"}, 0), ({"isolate": False}, 0), ({"effort": "expected"}, 0),
+     ({"do_bench": lambda *_, **__: [1.0] * 3}, 0), ({"configs": [SMALL]}, 0),
+     ({"configs": [SMALL], "widen": True}, 1), ({"configs": {"BLOCK": [128, 256]}}, 1)],
+)  # fmt: skip
+def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(options, started, gpu):
+    for kernel in (add, tuned_kernels.scale):
+        triton_ops.autotune(**{"configs": [SMALL, LARGE], "key": ["n"], **options})(kernel)
+    assert gpu.workers == []
+    assert gpu.use() == started
+
+
+def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_in_a_forked_child(gpu, monkeypatch):
+    for kernel in (add, tuned_kernels.scale):
+        tuned = triton_ops.autotune([SMALL, LARGE], ["n"])(kernel)
+        store_in(cache_folder(None)).put(record(f"{tuned.base_fn.__module__}:{tuned.base_fn.__name__}"))
+    assert gpu.use() == 0
+    triton_ops.autotune([SMALL, LARGE], ["n"])(tuned_kernels.fill)
+    with monkeypatch.context() as changed:
+        changed.setattr(comparing.os, "getpid", lambda: -1)
+        assert gpu.use() == 0
+    with triton_ops.replaying(Lockfile()):
+        assert gpu.use() == 0
+    monkeypatch.setattr(sources._sources, "in_use", None)  # the environment then says
+    monkeypatch.setenv("TRITON_OPS_LOCKFILE", "somewhere")
+    assert gpu.use() == 0
+    monkeypatch.delenv("TRITON_OPS_LOCKFILE")
+    assert gpu.use() == 1
+
+
+def test_a_kernel_is_decorated_without_torch_and_with_one_that_has_no_such_queue(gpu, monkeypatch):
+    monkeypatch.delattr(torch.cuda, "_lazy_call")
+    triton_ops.autotune([SMALL, LARGE], ["n"])(add)
+    assert comparing._awaited == []

@@ -18,6 +18,7 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.records import cache_folder, store_in
+from triton_ops.records.command_lock import lock_of
 from triton_ops.space import Config
 from triton_ops.timing import HostTimer, rounds
 
@@ -91,6 +92,9 @@ def test_a_config_that_wins_alone_gives_way_to_what_makes_the_step_faster(known)
     kept = store_in(cache_folder(None)).get(decision.record)
     assert (kept.step, kept.winner, kept.timing.samples) == ("prefill", Config(block=3), 0)  # it has not run alone
     assert "faster in the step: +9." in kept.notes[-1] or "+10." in kept.notes[-1]
+    pinned = lock_of([kept])[0].find(kept.key)
+    assert (pinned.entry.config, pinned.entry.measured) == (Config(block=3), None)
+    assert "raced in the step prefill" in str(pinned)
 
 
 def test_no_false_change_in_100_decisions_about_equal_configs(known):

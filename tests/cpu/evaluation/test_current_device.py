@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -154,7 +155,7 @@ def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_
 def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_another(switch, monkeypatch):
     monkeypatch.setattr(TorchDevice, "make_ready", lambda _device: None)
     monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
-    worker._import((), "cuda:1")
+    worker._import((), "cuda:1", lambda: False)
     assert switch.current == 1
     switch.set_device("cuda:0")  # as code of the task before
     here = []
@@ -172,6 +173,20 @@ def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_anot
     assert answers[-1].error is None
     assert here == [0, 1]
     assert {at for _, at in SEEN} == {1}
+
+
+def test_a_worker_without_a_task_yet_leaves_the_gpu_alone_until_it_is_asked_something(monkeypatch):
+    ready, asked = queue.SimpleQueue(), queue.SimpleQueue()
+    monkeypatch.setattr(TorchDevice, "make_ready", lambda device: ready.put(device.name))
+    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
+    worker._import((), "cuda:1", asked.get)
+    assert ready.get(timeout=20) == "cuda:1"
+    for is_asked in (False, True):  # the first has lost its connection
+        worker._import((), "cuda", asked.get)
+        assert ready.empty()
+        asked.put(is_asked)
+    assert ready.get(timeout=20) == "cuda"
+    assert ready.empty()
 
 
 def test_comparisons_run_on_their_gpu(switch, monkeypatch):

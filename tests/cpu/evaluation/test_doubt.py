@@ -100,19 +100,21 @@ def test_a_config_in_use_races_until_it_is_plain_what_ties_with_it():
     assert sum(alone) < sum(in_use)
 
 
-def test_a_default_that_is_much_slower_stays_in_the_race():
-    found = Noisy({DEFAULT: 3.0, RIVAL: 1.0, Config(k=2): 1.001}, 0.01, 1).compared()
+@pytest.mark.parametrize(("default_ms", "stays"), [(1.3, True), (3.0, False)])
+def test_a_default_stays_in_the_race_unless_it_is_slower_by_far(default_ms, stays):
+    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.001}, 0.01, 1, spikes=0.0).compared()
     assert found.winner.config != DEFAULT
-    assert dict(found.raced.dropped_at)[DEFAULT] is None
+    assert found.gain.centre == pytest.approx(default_ms, rel=0.02)
     rounds = {trial.config: trial.final.rounds for trial in found.trials}
-    assert rounds[DEFAULT] == rounds[found.winner.config]
+    assert dict(found.raced.dropped_at)[DEFAULT] == (None if stays else 4)
+    assert rounds[DEFAULT] == (rounds[found.winner.config] if stays else 4)
 
 
 def test_the_right_ones_race_again_if_the_fastest_is_wrong():
     for seed in range(10):
         fastest = Config(k=9)
-        device = Noisy({DEFAULT: 3.0, RIVAL: 2.0, Config(k=2): 2.5, fastest: 1.0}, 0.01, seed, wrong=fastest)
-        found = device.compared()
+        times = {DEFAULT: 3.0, RIVAL: 2.0, Config(k=2): 2.5, fastest: 1.0}
+        found = Noisy(times, 0.01, seed, wrong=fastest, spikes=0.05).compared()
         assert found.winner.config == RIVAL
         assert 1.4 < found.gain.centre < 1.6
         assert {trial.config: trial.status for trial in found.trials}[fastest] is Status.WRONG

@@ -54,6 +54,11 @@ def soon_without_workers():
     return workers_of(os.getpid()) == []
 
 
+def start(needs):
+    """A worker that waits for a tune with these needs."""
+    idle_worker._idle.put(idle_worker.new(needs), needs, needs[1])
+
+
 def assignment(function=nap, **more):
     task = (
         TuneProblem(target=function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
@@ -91,7 +96,7 @@ def test_a_worker_with_other_needs_is_not_taken():
 
 def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
     """The tune of a kernel and that of a choice among kernels, which needs torch alone, take turns."""
-    idle_worker.start((("json", "csv"), "cpu"))
+    start((("json", "csv"), "cpu"))
     served = set()
     for needed in (("csv",), (), ("csv", "json")):
         assert idle_worker.waits((needed, "cpu"))  # so that tunes of many problems start none in its place
@@ -214,11 +219,20 @@ def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable,
     """torch sets the first one when it first uses a GPU, and threadpoolctl the other; another value is the user's."""
     monkeypatch.delenv(variable, raising=False)
     needs = idle_worker.Needs((), "cpu")
-    idle_worker.start(needs)
+    start(needs)
     monkeypatch.setenv(variable, "by the user")
     assert not idle_worker.waits(needs)
     monkeypatch.setenv(variable, by_a_library)
     assert idle_worker.waits(needs)
+
+
+def test_a_worker_that_was_started_early_serves_the_first_gpu():
+    start(idle_worker.Needs((), idle_worker.EARLY.device))
+    waits = {device: idle_worker.waits(idle_worker.Needs((), device)) for device in ("cuda:0", "cuda:1", "cpu")}
+    assert waits == {"cuda:0": True, "cuda:1": False, "cpu": False}
+    taken = idle_worker.take(idle_worker.Needs((), "cuda:0"))
+    assert taken.ask(idle_worker.Rest(), 20, {}, "rest").value == ""
+    taken.kill()
 
 
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
@@ -253,13 +267,14 @@ def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp
             changed.setenv(name, "0")
             assert not idle_worker.start_one_early()
     assert workers_of(os.getpid()) == []
-    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", idle_worker.Needs((), "cpu"))
+    monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cpu"))
     assert idle_worker.start_one_early()
     assert not idle_worker.start_one_early(), "one waits"
     assert not idle_worker.start_one_early("cpu")
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert idle_worker.start_one_early("cuda"), "here is what the tune needs"
-    taken = idle_worker.take(((), "cpu"))
+    taken = idle_worker.take(((), "cuda:0"))
+    idle_worker.drop_idle_workers()
     assert workers_of(os.getpid()) == [taken.pid]
     taken.kill()
 

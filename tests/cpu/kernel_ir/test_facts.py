@@ -28,6 +28,14 @@ def test_a_condition_and_its_opposite_are_one_term_refused():
     assert terms.either(condition, terms.refuse(condition)) is terms.true
 
 
+def test_the_words_of_a_term_whose_parts_are_shared_many_times_over_are_cut_short():
+    terms = facts().terms
+    one = terms.whole(terms.make("argument", "n"))
+    for _ in range(60):  # written out it has 2^60 parts
+        one = terms.quotient(terms.add((1, one), (1, terms.quotient(one, terms.number(3)))), terms.number(5))
+    assert 1000 < len(one.words) <= 2000
+
+
 def test_without_data_one_term_stands_for_all_of_it():
     body = """
     %x = arith.mulf %9, %9 : tensor<128xf32>

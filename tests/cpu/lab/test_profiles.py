@@ -224,9 +224,9 @@ def test_a_file_of_something_else_is_refused_with_what_it_is(cli, tmp_path, data
     assert cli("profile", "read", str(tmp_path / "absent.csv")).code == 2
 
 
-def test_a_file_from_a_windows_shell_is_read(tmp_path):
-    (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)), encoding="utf-16")
-    assert read_launches(tmp_path / "given.csv").launches[0].kernel == "matmul"
+def test_a_file_whose_lines_have_a_launchers_prefix_is_read():
+    text = "".join(f"[rank0]: {line}\n" for line in raw_page(("matmul", RAW)).splitlines())
+    assert parse_profile(text).launches[0].kernel == "matmul"
 
 
 def kernel(**figures):
@@ -246,6 +246,9 @@ def kernel(**figures):
         (kernel(duration_s=8e-6, compute=45.0), LATENCY, "both below 60%"),
         (kernel(duration_s=2e-6, compute=1.0, memory=2.0), LAUNCH, "over in 2.0 us"),
         (kernel(compute=None), UNDECIDED, "no throughput of compute"),
+        (kernel(memory=None, dram=80.0), MEMORY, "the part that limits is device memory, at 80%"),
+        (kernel(memory=None, compute=85.0, dram=80.0), UNDECIDED, "no throughput of memory"),
+        (kernel(memory=None, dram=59.0), UNDECIDED, "no throughput of memory"),
     ],
 )
 def test_a_verdict_has_its_numbers(profile, verdict, said):

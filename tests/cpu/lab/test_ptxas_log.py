@@ -89,9 +89,10 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
         "frame",
         "refused",
     ]
-    path.write_bytes(b"\xff\x00 no log")
-    with pytest.raises(ProfileError, match="says nothing of a kernel"):
-        read_ptxas(path)
+    for content, reason in ((b"no log", "says nothing of a kernel"), (b"\xff\x00 no log", "it is no text")):
+        path.write_bytes(content)
+        with pytest.raises(ProfileError, match=reason):
+            read_ptxas(path)
     assert main(["profile", "ptxas", str(tmp_path / "none")]) == 2
 
 
@@ -176,6 +177,20 @@ def test_an_exception_on_one_line_is_read():
     assert one.refused == "line 9: Unknown modifier"
 
 
-def test_lines_that_are_not_understood_are_counted_and_named():
-    log = parse_ptxas("ptxas info    : Quantum pipes folded\n" * 2 + TRITONS)
-    assert log.notes == ("2 lines of ptxas are not understood: Quantum pipes folded",)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Quantum pipes folded",
+        "Used 45 registers, 328 bytes cmem[0]",  # of a kernel whose name is cut off
+        "Used 128 registers, used 16 barriers, 104 bytes cumulative stack size",
+    ],
+)
+def test_lines_that_are_not_understood_are_counted_and_named(line):
+    log = parse_ptxas(f"ptxas info    : {line}\n" * 2 + TRITONS)
+    assert log.notes == (f"2 lines of ptxas are not understood: {line}",)
+
+
+def test_a_reason_ends_where_the_next_line_was_pasted_behind_it():
+    error = "Entry function 'moe' uses too much shared data (0x20400 bytes, 0xc000 max)"
+    (kernel,) = parse_ptxas(f"ptxas error   : {error}   ptxas info    : 1 bytes gmem   ptxas info    : x").kernels
+    assert kernel.refused == error

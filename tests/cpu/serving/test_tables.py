@@ -121,6 +121,7 @@ def test_the_command_without_the_distribution_says_what_to_install(cli, monkeypa
     ran = cli("engine", "list", "vllm")
     assert ran.code == 3
     assert ran.err == (
-        "error: this command needs triton-ops-serving, which is not installed (hint: pip install triton-ops-serving)\n"
+        "error: this command needs triton-ops-serving, which is not installed "
+        "(hint: in a clone of triton-ops: pip install ./serving)\n"
     )
     monkeypatch.delitem(sys.modules, "triton_ops.cli.engine")

@@ -274,13 +274,11 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     for experts, down in ((8, False), (8, True), (16, False)):
         facts = {**FACTS["sglang-moe"], "E": experts, "down": down}
         written[experts, down] = sglang.write(Table(facts, (row((1,), experts),)), tmp_path / "theirs")
-        arguments = ("--argument", "E", "--argument", "down")
-        text = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
+        text = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe")
         assert "1 rows read, 1 added" in text.out
     for experts, down in ((8, False), (16, False)):  # nothing tells their problems apart
-        text = exchanged(
-            capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", "--lockfile", "b"
-        )
+        words = ["--kernel", "moe", "--lockfile", "b", "--argument", "N"]
+        text = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), *words)
         assert ("1 rows are there already, from sglang-moe: E=8,N=128," in text.err) == (experts == 16)
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
@@ -297,6 +295,17 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
         assert json.loads(mine.read_text()) == json.loads(path.read_text())
 
 
+def test_tables_whose_dtype_alone_differs_are_told_apart(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for dtype in ("fp8_w8a8", "int8_w8a16"):
+        path = FORMATS["vllm-moe"].write(Table({**FACTS["vllm-moe"], "dtype": dtype}, (row((1,), 16),)), tmp_path)
+        assert "1 rows read, 1 added" in exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe").out
+    words = ["export", "vllm-moe", "mine", "--kernel", "moe"]
+    assert main(["exchange", *words]) == 2
+    exchanged(capsys, *words, "--set", f"dtype={dtype}")
+    assert [each.name for each in Path("mine").iterdir()] == [path.name]
+
+
 def test_own_rows_go_among_those_of_the_engine_by_importing_them_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = {"shipped": [((m,), 16) for m in (8, 16, 32)], "mine": [((16,), 64)]}
@@ -305,7 +314,7 @@ def test_own_rows_go_among_those_of_the_engine_by_importing_them_first(tmp_path,
         path = FORMATS["vllm-moe"].write(table, tmp_path / folder)
         said = exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe")
     assert "3 rows read, 2 added" in said.out
-    assert "differs: M=16: " in said.err
+    assert "differs: M=16 E=256 N=128 dtype=fp8_w8a8 block_shape=[128,128]: " in said.err
     exchanged(capsys, "export", "vllm-moe", "tables", "--kernel", "moe")
     merged = FORMATS["vllm-moe"].read(tmp_path / "tables" / path.name)
     assert [(each.at, each.config["BLOCK_SIZE_M"]) for each in merged.rows] == [((8,), 16), ((16,), 64), ((32,), 16)]
@@ -385,6 +394,11 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
         (["export", "vllm-moe", "t", "--kernel", "moe", "--set", "E"], 2, "--set 'E' is not NAME=VALUE"),
         (["import", "vllm-moe", "none.json", "--kernel", "moe"], 4, "cannot be read"),
         (["look-up", "t4", "t"], 4, "t4 finds nothing in t"),
+        (
+            ["look-up", "vllm-moe", "t", *["--set", "E=--5", "--set", "N=8", "--set", "device_name=x", "--at", "1"]],
+            4,
+            "finds nothing",
+        ),
     ],
 )
 def test_what_cannot_be_exchanged_is_told(tmp_path, capsys, monkeypatch, words, code, said):

@@ -74,11 +74,13 @@ def test_results_in_several_units_are_compared(tmp_path):
 @pytest.mark.parametrize(
     ("results", "timeunit", "best", "said"),
     [
-        ([result(1, -1.3, name="score"), result(2, 0.8, name="score")], "ms", [],
+        ([result(1, -1.3, "", "score"), result(2, 0.8, "", "score")], "ms", [],
          ["its objective is score, and it does not say if more of it is better: times decide",
           "2 of 2 correct results have no usable time"]),
         ([result(1, 90.0, name="GFLOP/s"), result(2, 800.0, name="GFLOP/s")], "ms", [2],
          ["its objective is GFLOP/s: the most is the best"]),
+        ([result(1, 96.3, "Microseconds", "Total"), result(2, 0.09, "Milliseconds", "Total")], "ms", [2],
+         ["its objective is Total: the least is the best"]),
         ([result(1, 9.0, "J", "energy"), result(2, 8.0, "J", "energy")], "ms", [2],
          ["its objective is energy: the least is the best"]),
         ([result(1, 9.0, "J", "energy"), result(2, 8.0, "mJ", "energy")], "ms", [],
@@ -90,7 +92,7 @@ def test_results_in_several_units_are_compared(tmp_path):
         ([result(1, 3.0, ""), result(2, 2.0, "")], "", [2],
          ["the unit '' of its times is not known: they decide, and are not kept"]),
         ([result(1, 3.0, "ticks"), result(2, 4.0, "ms")], "ms", [2],
-         ["times in 'ticks', a unit that is not known, are left out", "1 of 2 correct results have no usable time"]),
+         ["time in 'ticks', a unit that is not known, is left out", "1 of 2 correct results have no usable time"]),
         ([result(1, 3.0, "ticks"), result(2, 4.0, "tocks")], "ms", [],
          ["its time has several units, which are not known: 'ticks', 'tocks'",
           "2 of 2 correct results have no usable time"]),
@@ -115,6 +117,8 @@ def test_a_time_is_kept_beside_another_objective_and_none_without_a_known_unit(t
     both = [{"name": "energy", "value": 2.0, "unit": "J"}, {"name": "time", "value": 700.0, "unit": "us"}]
     (best,) = t4(tmp_path / "r.json", result(1, 0, objectives=["energy"], measurements=both)).best()
     assert best.median_ms == pytest.approx(0.7)
+    (best,) = t4(tmp_path / "r.json", result(1, 700.0, "Microseconds", "Total")).best()
+    assert best.median_ms == pytest.approx(0.7)
     (best,) = t4(tmp_path / "r.json", result(1, 3.0, "ticks")).best()
     assert best.median_ms is None
 
@@ -129,7 +133,7 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert entry.config == Config(block=2)
     assert main([*words, "--row", "M", "A100_T4.json.gz"]) == 2
     assert "name its one problem: --argument M=64" in capsys.readouterr().err
-    written(tmp_path / "score.json", {"results": [result(1, 3.0, name="score")]})
+    written(tmp_path / "score.json", {"results": [result(1, 3.0, "", "score")]})
     capsys.readouterr()
     assert main([*words, "score.json"]) == 4
     said = capsys.readouterr().err
