@@ -50,7 +50,15 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
+from triton_ops.tuner.proposals import (
+    CompiledFeed,
+    Compiles,
+    FirstConfigs,
+    Gate,
+    Leave,
+    not_within_itself,
+    wait_for_one,
+)
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -246,7 +254,8 @@ class RequestedTune:
         self.request.checked()
         keep = self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
-        with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
+        place = folder if keep else None
+        with not_within_itself(self.key), TerminatedError.cleaned_up(), self._alone(place) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
