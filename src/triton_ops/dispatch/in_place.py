@@ -127,8 +127,8 @@ class _Step:
         finally:
             self._saved.narrowed()
             self.restore()
-        known = {id(each) for each in before}
-        others = Protection([each for each in self._tensors() if id(each) not in known])
+        earlier = {id(each) for each in before}
+        others = Protection([each for each in self._tensors() if id(each) not in earlier])
         if wrong := self.difference({}) or ("it changes a tensor that it has made" if others.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)

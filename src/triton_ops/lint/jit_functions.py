@@ -317,8 +317,8 @@ class SourceLaunch(_FunctionScope):
 
     def asserts_multiple(self, name: str, blocks: Iterable[str]) -> bool:
         """Check whether what one of these parameters is given is asserted to divide what another is given."""
-        written = {one: {ast.unparse(node), self.text(one)} for one, node in self.arguments.items()}
-        pairs = ((size, block) for size in written.get(name, ()) for one in blocks for block in written.get(one, ()))
+        texts = {one: {ast.unparse(node), self.text(one)} for one, node in self.arguments.items()}
+        pairs = ((size, block) for size in texts.get(name, ()) for one in blocks for block in texts.get(one, ()))
         return not self._assertions.isdisjoint(f"{size} % {block} == 0" for size, block in pairs)
 
     def is_of_settings(self, name: str) -> bool:

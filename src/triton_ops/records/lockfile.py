@@ -269,8 +269,8 @@ class Lockfile:
             old_ones = [old for old, _ in differs] if replaces else []
             remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
             there = set(map(_problem_of, remainder.entries))
-            added = tuple(entry for problem, entry in new.items() if problem not in there)
-            Lockfile.merged([remainder, replace(self, entries=added)]).write(path)
+            additions = tuple(entry for problem, entry in new.items() if problem not in there)
+            Lockfile.merged([remainder, replace(self, entries=additions)]).write(path)
         return len(new.keys() - set(map(_problem_of, before.entries))), differs
 
     @staticmethod
@@ -331,8 +331,8 @@ def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
 
 def lock_for(devices: Iterable[LockedDevice], entries: Sequence[LockEntry]) -> Lockfile:
     """The lockfile of some entries, with those of the devices that they are of."""
-    used = {entry.device for entry in entries}
-    return Lockfile(tuple(device for device in devices if device.alias in used), tuple(entries))
+    aliases = {entry.device for entry in entries}
+    return Lockfile(tuple(device for device in devices if device.alias in aliases), tuple(entries))
 
 
 def loads(text: str | bytes) -> Lockfile:

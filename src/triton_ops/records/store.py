@@ -284,10 +284,10 @@ class DirectoryStore(Generic[T]):
             path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
             if StoredFile(path).holds(checked):
                 return self.codec.reader()(checked)
-        read = self._read(self.path_of(entry_id))
-        if read is None:
+        entry = self._read(self.path_of(entry_id))
+        if entry is None:
             return None
-        self._checked[entry_id], value = read
+        self._checked[entry_id], value = entry
         return value
 
     def last_known(self) -> dict[str, T]:
@@ -344,12 +344,12 @@ class DirectoryStore(Generic[T]):
         An entry whose file is as it was is the same object again. Cost: 15 µs for each such entry, else 0.5 ms.
         """
         for path in self._paths():
-            read = self._listed.get(path.name)
-            if read is None or not StoredFile(path).holds(read[0]):
-                read = self._read(path)
-            if read is not None:
-                self._listed[path.name] = read
-                yield read[1]
+            entry = self._listed.get(path.name)
+            if entry is None or not StoredFile(path).holds(entry[0]):
+                entry = self._read(path)
+            if entry is not None:
+                self._listed[path.name] = entry
+                yield entry[1]
 
     def _paths(self) -> list[Path]:
         ending = f".{self.codec.suffix}.json"

@@ -439,8 +439,8 @@ class Tuning:
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
-        known, first = recalled(self.key, self.store), self.requested.first
-        in_use = [*first[:1], *([known.winner] if known else [])]
+        record, first = recalled(self.key, self.store), self.requested.first
+        in_use = [*first[:1], *([record.winner] if record else [])]
         incumbents = [config for config in in_use if self.request.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
