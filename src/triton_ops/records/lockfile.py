@@ -21,12 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, canonical_json
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
@@ -168,7 +167,7 @@ class Lockfile:
         where = expanded(path)
         until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
         while True:
-            before = state_of(where)
+            before = StoredFile(where).state
             try:
                 return loads(_text_in(where))
             except LockfileError as error:
@@ -349,19 +348,10 @@ def loads(text: str | bytes) -> Lockfile:
     return _build(content)
 
 
-def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Numbers that change when a regular file is written or replaced; empty for anything else."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else ()
-
-
 def _changes(path: Path, before: tuple[int, ...]) -> bool:
     """True if a file is another one than it was, or becomes one within a moment."""
     until_s = time.monotonic() + _STILL_S
-    while state_of(path) == before:
+    while StoredFile(path).state == before:
         if time.monotonic() > until_s:
             return False
         time.sleep(_LOOK_S)
@@ -480,7 +470,7 @@ class FollowedLockfile:
 
     def read(self) -> Lockfile | None:
         """The lockfile, read once; None if it is refused. Cost: one `stat` where it is as it was when refused."""
-        if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
+        if self._lockfile is None and (state := StoredFile(self._path).state) != self._refused_state:
             try:
                 self._lockfile, self.refused = Lockfile.read(self._path), ""
             except LockfileError as error:
