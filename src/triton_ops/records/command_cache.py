@@ -262,11 +262,9 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     contents = bundle.get("records")
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
         raise CacheError(f"{path} has no list of records", hint="export it again")
-    try:
+    hint = "export it again, or take the file from where it was exported"
+    with CacheError.when(f"{path} was changed after it was exported", hint, DamagedError):
         Sealed.opened(bundle)
-    except DamagedError as error:
-        hint = "export it again, or take the file from where it was exported"
-        raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
     return contents
 
 

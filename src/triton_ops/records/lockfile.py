@@ -432,12 +432,9 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
-    try:
+    errors = msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError
+    with LockfileError.when("it is not well formed", "`triton-ops lock` writes one", *errors):
         lock = msgspec.convert({"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=Config.decode)
-    except LockfileError:
-        raise
-    except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
-        raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
     return with_defaults(lock)
 
 
