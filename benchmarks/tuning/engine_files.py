@@ -25,6 +25,8 @@ OWN = (
     "vllm/triton_utils/*.py",
     "vllm/utils/math_utils.py",
     "vllm/utils/platform_utils.py",
+    "vllm/utils/torch_utils.py",
+    "vllm/utils/torch_version.py",
     "vllm/model_executor/layers/fused_moe/fused_moe.py",
     "vllm/model_executor/layers/fused_moe/utils.py",
     "vllm/model_executor/layers/fused_moe/configs/*device_name=NVIDIA_H?00*",
@@ -33,6 +35,14 @@ OWN = (
     "vllm/model_executor/layers/mamba/ops/mamba_ssm.py",
     "vllm/model_executor/layers/mamba/ops/triton_helpers.py",
     "vllm/model_executor/layers/mamba/ops/configs/selective_state_update/*device_name=NVIDIA_H?00*",
+    "vllm/lora/ops/triton_ops/kernel_utils.py",
+    "vllm/lora/ops/triton_ops/lora_expand_op.py",
+    "vllm/lora/ops/triton_ops/lora_kernel_metadata.py",
+    "vllm/lora/ops/triton_ops/lora_shrink_op.py",
+    "vllm/lora/ops/triton_ops/utils.py",
+    "sglang/kernels/ops/lora/dense/chunked_sgmv_*.py",
+    "sglang/kernels/ops/lora/dense/lora_tuning_config.py",
+    "sglang/kernels/ops/lora/dense/csgmv_configs/*device=NVIDIA_H?00*",
     "sglang/kernels/ops/moe/fused_moe_triton_kernels.py",
     "sglang/kernels/ops/gemm/fp8_kernel.py",
     "sglang/kernels/ops/gemm/configs/*device_name=NVIDIA_H?00*",
@@ -76,6 +86,12 @@ class _Absent:
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
+    from importlib.util import find_spec
+
+    if "__path__" in globals() and find_spec(f"{__name__}.{name}"):  # of `from package import module`
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
     return _Absent(f"{__name__}.{name}")
 '''
 _GPU = '''
@@ -102,6 +118,9 @@ from engine_files_gpu import gpu
 
 
 class _Platform:
+    dispatch_key = "CUDA"
+    simple_compile_backend = "eager"
+
     def get_device_name(self, device_id=0):
         return gpu()[0]
 
@@ -118,7 +137,7 @@ class _Platform:
         return gpu()[1] >= (capability if isinstance(capability, tuple) else divmod(capability, 10))
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if not name.startswith(("is_", "has_", "support")):
             raise AttributeError(name)
         return lambda *args, **named: False
 
@@ -162,6 +181,16 @@ def is_sm90_supported(device=None):
 
 def log_info_on_rank0(logger, text):
     logger.info(text)
+
+
+def cached_triton_kernel(key_fn=None):
+    return lambda kernel: kernel
+"""
+_SGLANG_ENVIRON = """
+from types import SimpleNamespace
+
+_OFF = SimpleNamespace(get=lambda: False)
+envs = SimpleNamespace(SGLANG_ENABLE_LORA_CSGMV_SPLIT_K=_OFF, SGLANG_ENABLE_DETERMINISTIC_INFERENCE=_OFF)
 """
 _SGLANG_CONTEXT = """
 from engine_files_gpu import gpu
@@ -181,9 +210,12 @@ STAND_INS = {
     "regex.py": "from re import *\n",
     "vllm/logger/__init__.py": _LOGGER,
     "vllm/platforms/__init__.py": _PLATFORM,
+    "vllm/v1/attention/backends/utils/__init__.py": "NULL_BLOCK_ID = 0\n",
     "sglang/kernels/jit/utils/__init__.py":
         "from engine_files_gpu import gpu\n\n\ndef is_arch_support_pdl():\n    return gpu()[1] >= (9, 0)\n",
+    "sglang/srt/environ/__init__.py": _SGLANG_ENVIRON,
     "sglang/srt/layers/moe/utils/__init__.py": "def get_moe_padding_size(use_aiter):\n    return 0\n",
+    "sglang/srt/lora/utils/__init__.py": "class LoRABatchInfo:\n    pass\n",
     "sglang/srt/runtime_context/__init__.py": _SGLANG_CONTEXT,
     "sglang/srt/utils/__init__.py": _SGLANG_UTILS,
 }  # fmt: skip

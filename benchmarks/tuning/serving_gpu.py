@@ -48,6 +48,18 @@ QWEN = {
     "num_experts_per_tok": 8, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
     "torch_dtype": "bfloat16",
 }  # fmt: skip
+NEMOTRON = {
+    "model_type": "nemotron_h", "hidden_size": 4480, "mamba_num_heads": 128, "mamba_head_dim": 80, "n_groups": 8,
+    "ssm_state_size": 128, "expand": 2, "torch_dtype": "bfloat16", "mamba_ssm_cache_dtype": "float32",
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon_mamba", "hidden_size": 4096, "intermediate_size": 8192, "state_size": 16, "expand": 16,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "torch_dtype": "bfloat16",
+}  # fmt: skip
 FP8 = {**QWEN, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 
 
@@ -56,8 +68,14 @@ class Case:
     """A model's tables in one engine; those whose form and problem have a text."""
 
     engine: str
-    model: Mapping[str, Any]
+    values: Mapping[str, Any]
     only: str
+    adapters: tuple[int, int] = (0, 1)
+
+    @property
+    def model(self) -> Model:
+        """The model, with its adapters."""
+        return Model(self.values, adapters=self.adapters)
 
     def problems(self, model: Model) -> list[EngineProblem]:
         """The tables of this case."""
@@ -65,19 +83,25 @@ class Case:
 
 
 CASES = {
-    "Mixtral-8x7B, experts": Case(engine="vllm", model=MIXTRAL, only="vllm-moe"),
-    "Qwen3-30B-A3B, experts": Case(engine="vllm", model=QWEN, only="vllm-moe"),
-    "Qwen3-30B-A3B-FP8, experts": Case(engine="vllm", model=FP8, only="vllm-moe"),
-    "Qwen3-30B-A3B-FP8, qkv_proj": Case(engine="vllm", model=FP8, only="vllm-linear N=5120"),
-    "Qwen3-30B-A3B, experts, SGLang": Case(engine="sglang", model=QWEN, only="sglang-moe"),
-    "Qwen3-30B-A3B-FP8, qkv_proj, SGLang": Case(engine="sglang", model=FP8, only="sglang-linear N=5120"),
+    "Mixtral-8x7B, experts": Case(engine="vllm", values=MIXTRAL, only="vllm-moe"),
+    "Qwen3-30B-A3B, experts": Case(engine="vllm", values=QWEN, only="vllm-moe"),
+    "Qwen3-30B-A3B-FP8, experts": Case(engine="vllm", values=FP8, only="vllm-moe"),
+    "Qwen3-30B-A3B-FP8, qkv_proj": Case(engine="vllm", values=FP8, only="vllm-linear N=5120"),
+    "Qwen3-30B-A3B, experts, SGLang": Case(engine="sglang", values=QWEN, only="sglang-moe"),
+    "Qwen3-30B-A3B-FP8, qkv_proj, SGLang": Case(engine="sglang", values=FP8, only="sglang-linear N=5120"),
+    "Nemotron-Nano-9B-v2, state space": Case(engine="vllm", values=NEMOTRON, only="vllm-mamba"),
+    "Falcon-Mamba-7B, state space": Case(engine="vllm", values=FALCON, only="vllm-mamba"),
+    "Llama-3-8B, 4 adapters of rank 16": Case(engine="vllm", values=LLAMA, only="vllm-lora", adapters=(16, 4)),
+    "Llama-3-8B, 4 adapters of rank 16, SGLang": Case(
+        engine="sglang", values=LLAMA, only="sglang-lora", adapters=(16, 4)
+    ),
 }
 _NAMES = ("row", "was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds", "status", "verdict")
 
 
 def measured(names: Sequence[str], sizes: Sequence[int], seconds: float, folder: Path) -> list[dict[str, Any]]:
     """The figures of each table of some cases of one engine, all of them tuned as one run."""
-    lock, models = folder / "lock.json", {name: Model(CASES[name].model) for name in names}
+    lock, models = folder / "lock.json", {name: CASES[name].model for name in names}
     place = Place(device=probe().name, triton=installed_version("triton") or "")
     problems = [(name, each) for name in names for each in CASES[name].problems(models[name])]
     shipped = {each.label: place.find(each) for _, each in problems}
@@ -101,14 +125,15 @@ def exported(figure: Mapping[str, Any], folder: Path) -> int:
     """For how many rows of a table the engine's look-up answers with what was written; then all is put back."""
     case, lock = CASES[figure["case"]], folder / "lock.json"
     path, own, gpu = folder / "config.json", _folder_of(case, folder), probe().name
-    path.write_text(json.dumps(case.model))
+    path.write_text(json.dumps(case.values))
+    adapters = dict(zip(("lora_rank", "max_loras"), case.adapters, strict=True))
     if not figure["summary"]["tuned"]:
         return 0
-    problem = next(each for each in case.problems(Model(case.model)) if each.label == figure["problem"])
-    export_command(case.engine, own, path, gpu=gpu, lockfile=[lock])
+    problem = next(each for each in case.problems(case.model) if each.label == figure["problem"])
+    export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], **adapters)
     count = found(problem, figure["rows"])
     if any(own.rglob("*.before")):  # it was written, and not as it is
-        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True)
+        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True, **adapters)
     return count
 
 
@@ -138,8 +163,13 @@ def found(problem: EngineProblem, rows: Sequence[Mapping[str, Any]]) -> int:
     look_up = next(each for each in LOOK_UPS if each.form == problem.form)
     block = problem.facts.get("block_shape") or (0, 0)
     values = {"per_channel_quant": False, **problem.facts, "block_n": block[0], "block_k": block[1]}
-    function = getattr(importlib.import_module(look_up.module), look_up.function)
+    module = importlib.import_module(look_up.module)
+    function = getattr(module, look_up.function)
     function.cache_clear()
+    if look_up.size:
+        module.load_lora_op_config.cache_clear()
+        answers = {row["row"]: function(**problem.facts, **{look_up.size: row["row"]}) for row in rows}
+        return sum(row["config"] is not None and answers[row["row"]] == row["config"] for row in rows)
     answer = function(*[values.get(name) for name in look_up.takes.split()]) or {}
     return sum(row["config"] is not None and answer.get(row["row"]) == row["config"] for row in rows)
 
@@ -148,11 +178,11 @@ def by_engines_way(name: str, size: int, seconds: float) -> dict[str, Any]:
     """The configs that vLLM's own benchmark tries for a size, in so many seconds by its own loop."""
     torch = importlib.import_module("torch")
     outside = importlib.import_module("triton.runtime.errors").OutOfResources
-    (problem,) = CASES[name].problems(Model(CASES[name].model))
+    (problem,) = CASES[name].problems(CASES[name].model)
     operation = OPERATIONS[problem.form](problem, Served())
     arguments = operation.materialise(operation.problem((size,)), "cuda")
     launch = cast(LauncherKernel, operation.kernel).launch
-    values = {**TILES, "BLOCK_SIZE_K": (64, 128, 256)}  # as its list has them
+    values = {**TILES, "GROUP_SIZE_M": (1, 16, 32, 64)}  # as its list has them
     configs = [Config(dict(zip(values, each, strict=True))) for each in itertools.product(*values.values())]
     random.Random(0).shuffle(configs)
     times: list[tuple[float, Config]] = []
@@ -210,6 +240,7 @@ def main() -> int:
     parser.add_argument("--commit")
     options = parser.parse_args()
     words = [f"--cases {' '.join(map(repr, options.cases))}"] if options.cases != list(CASES)[:4] else []
+    words += [f"--sizes {' '.join(map(str, options.sizes))}"] if options.sizes else []
     command = " ".join(["python -m benchmarks.tuning.serving_gpu", *words, f"--seconds {options.seconds:g}"])
     by_engine: dict[str, list[str]] = {}
     for name in options.cases:

@@ -16,9 +16,10 @@ from triton_ops.dispatch import LaunchedConfig
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile
 from triton_ops.request import TuneOptions
-from triton_ops.ship import Table, TableRow, format_named
+from triton_ops.ship import Table, TableRow
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, option, with_options
+from triton_ops_serving.formats import FormTable, file_text, form_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of, voted
 from triton_ops_serving.tables import Place
@@ -28,13 +29,17 @@ Engine = Annotated[str, typer.Argument(metavar="ENGINE", help="vllm or sglang.")
 ModelFile = Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have one.", "FILE")]
 Ranks = Annotated[int, option("--tp", "Tensor-parallel ranks, one of whose shares is meant.", "T")]
 Experts = Annotated[bool, option("--expert-parallel", "Ranks share the experts, and not their width.")]
+LoraRank = Annotated[int, option("--lora-rank", "The largest rank of LoRA's adapters; default 0, none.", "R")]
+MaxLoras = Annotated[int, option("--max-loras", "Adapters of a batch, as the engine is started with.", "N")]
 TritonVersion = Annotated[str | None, option("--triton", "Triton's version there; default the one here.", "X.Y.Z")]
 Markdown = Annotated[bool, option("--markdown", "Print the table as Markdown, for a review.")]
 LockOption = Annotated[Path, option("--lockfile", "The lockfile with the engine's rows.", "FILE")]
 
 
-def _problems(engine: str, model: Path, ranks: int, expert_parallel: bool) -> tuple[Model, list[EngineProblem]]:
-    read = Model.read(model, ranks, expert_parallel=expert_parallel)
+def _problems(
+    engine: str, model: Path, ranks: int, expert_parallel: bool, *adapters: int
+) -> tuple[Model, list[EngineProblem]]:
+    read = Model.read(model, ranks, expert_parallel=expert_parallel, adapters=(adapters[0], adapters[1]))
     return read, read.problems(engine)
 
 
@@ -69,12 +74,19 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def list_command(engine: Engine, model: ModelFile, tp: Ranks = 1, expert_parallel: Experts = False) -> Facts:
-    """List the tables that ENGINE looks for when it serves a model: experts, state spaces, block-wise linear layers.
+def list_command(
+    engine: Engine,
+    model: ModelFile,
+    tp: Ranks = 1,
+    expert_parallel: Experts = False,
+    lora_rank: LoraRank = 0,
+    max_loras: MaxLoras = 1,
+) -> Facts:
+    """List the tables that ENGINE looks for when it serves a model: of experts, state spaces, adapters, block-wise fp8.
 
     What of the model is not understood is said on stderr.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel)
+    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
     rows = [f"{each.row}={each.sizes[0]}..{each.sizes[-1]}, {len(each.sizes)} in all" for each in problems]
     items = [{**asdict(each), "problem": each.label, "rows": text} for each, text in zip(problems, rows, strict=True)]
     return _facts("problems", read, items, ("form", "layer", "problem", "extents", "rows"), engine=engine)
@@ -85,6 +97,8 @@ def check_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
+    lora_rank: LoraRank = 0,
+    max_loras: MaxLoras = 1,
     gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
@@ -95,7 +109,7 @@ def check_command(
     if one is missing, was found with another version of Triton, or lacks sizes, and the lockfile has no row for it; or
     if one is no table, which ends the engine.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel)
+    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
     place, lock = _place_of(gpu, triton), Lockfile.read(lockfile, or_empty=True)
     items = [_checked(place, lock, each) for each in problems]
     columns = ("form", "problem", "file", "pinned", "says")
@@ -127,6 +141,8 @@ def tune_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
+    lora_rank: LoraRank = 0,
+    max_loras: MaxLoras = 1,
     size: Annotated[list[int] | None, option("--size", "A row; repeat it. Default all of the engine's.", "M")] = None,
     only: Annotated[str, option("--only", "Only tables with this text in their form or problem.", "TEXT")] = "",
     routing: Annotated[str, option("--routing", "uniform, zipf:1.2, or a JSON file with loads.", "LOADS")] = "uniform",
@@ -142,7 +158,7 @@ def tune_command(
     Each row races with the one that the engine takes now, that of its table or its default. It stays unless another is
     proven faster. The exit code is 1 if a row could not be tuned.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel)
+    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
     if misses is not None:
         missed = {(row.kernel, row.problem) for row in LaunchedConfig.read_report(misses) if row.rung == "default"}
         problems = [each for each in problems if (each.form, each.label) in missed]
@@ -173,6 +189,8 @@ def export_command(
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,
+    lora_rank: LoraRank = 0,
+    max_loras: MaxLoras = 1,
     gpu: Typed.Gpu = None,
     triton: TritonVersion = None,
     lockfile: Annotated[
@@ -187,13 +205,19 @@ def export_command(
     Each row is then looked up by the engine's own rule. The table that was there stays beside the new one, for --undo.
     A table that has the rows already is not written.
     """
-    read, problems = _problems(engine, model, tp, expert_parallel)
+    read, problems = _problems(engine, model, tp, expert_parallel, lora_rank, max_loras)
     place, rows, paths = _place_of(gpu, triton), [], lockfile or [Path(Lockfile.DEFAULT_NAME)]
     lock = Lockfile() if undo else voted([Lockfile.read(path) for path in paths])  # a torn one stops no undo
     known = [each for each in problems if undo or rows_of(lock, each.form, each.facts, place.device)]
-    for problem in known:
-        table = place, problem, folder
-        rows += _undone(*table, dry_run=dry_run) if undo else _written(lock, *table, dry_run=dry_run)
+    for path, sharing in _by_file(place, problems, folder).items():
+        mine = [each for each in sharing if each in known]
+        if undo:
+            rows += _undone(path, dry_run=dry_run)
+        elif mine:
+            changes, tables = _changed(lock, place, mine, path)
+            rows += changes
+            if tables and not dry_run:
+                _write(tables, sharing, folder, path)
     if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
         raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
@@ -209,41 +233,60 @@ _BEFORE = ".before"
 _BYTES = "latin-1"  # of any bytes as a text of JSON
 
 
-def _written(
-    lock: Lockfile, place: Place, problem: EngineProblem, folder: Path, *, dry_run: bool
-) -> list[dict[str, Any]]:
-    """What the table of a problem becomes, row by row, and the table where it is not only to be said."""
-    pinned = rows_of(lock, problem.form, problem.facts, place.device)
-    form, facts, now = format_named(problem.form), place.facts(problem), place.find(problem)
-    path, own = form.file_below(folder, facts), dict(now.rows) if now else {}
-    rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
-    if not dry_run and (rows != own or now is None or now.path.resolve() != path.resolve()):
-        table = Table(facts, tuple(TableRow((size,), Config(config)) for size, config in rows.items()))
-        text = form.text(table)  # refuses what the engine cannot have before anything is replaced
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            before = path.read_bytes().decode(_BYTES) if path.is_file() else None
-            backup = Sealed({"before": before, "exported": fingerprint(text)})
-            NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
-        except OSError as error:
-            why = error.strerror or error
-            raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
-        form.write(table, folder)
-        for size, config in rows.items():
-            answer = form.look_up(folder, facts, (size,))
-            if answer is None or dict(answer[1].config) != config:
-                raise CacheError(f"{path} is written, and the engine would not find {size} in it", hint="--undo")
-    return [
-        {"file": path.name, "row": size, "was": own.get(size) and dict(sorted(own[size].items())),
-         "now": dict(sorted(entry.config.items())), "ms": entry.measured and entry.measured.median_ms,
-         "source": entry.origin.source}
-        for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
-    ]  # fmt: skip
+def _by_file(place: Place, problems: Sequence[EngineProblem], folder: Path) -> dict[Path, list[EngineProblem]]:
+    """The problems whose tables are in one file, by its path below a folder."""
+    files: dict[Path, list[EngineProblem]] = {}
+    for each in problems:
+        path = form_of(each.form, each.facts).file_below(folder, place.facts(each))
+        files.setdefault(path, []).append(each)
+    return files
 
 
-def _undone(place: Place, problem: EngineProblem, folder: Path, *, dry_run: bool) -> list[dict[str, Any]]:
+def _changed(
+    lock: Lockfile, place: Place, problems: Sequence[EngineProblem], path: Path
+) -> tuple[list[dict[str, Any]], list[FormTable]]:
+    """What changes in the tables of a file, row by row, and all its tables; none where they are as they would be."""
+    changes, tables, same = list[dict[str, Any]](), list[FormTable](), True
+    for problem in problems:
+        pinned, now = rows_of(lock, problem.form, problem.facts, place.device), place.find(problem)
+        own = dict(now.rows) if now else {}
+        rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
+        table = Table(place.facts(problem), tuple(TableRow((size,), Config(row)) for size, row in rows.items()))
+        tables.append((form_of(problem.form, problem.facts), table))
+        same = same and rows == own and now is not None and now.path.resolve() == path.resolve()
+        changes += [
+            {"file": path.name, "row": size, "was": own.get(size) and dict(sorted(own[size].items())),
+             "now": dict(sorted(entry.config.items())), "ms": entry.measured and entry.measured.median_ms,
+             "source": entry.origin.source}
+            for size, entry in sorted(pinned.items()) if own.get(size) != dict(entry.config)
+        ]  # fmt: skip
+    return changes, [] if same else tables
+
+
+def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder: Path, path: Path) -> None:
+    """Write the tables of a file, with what was there beside it, and look every row up.
+
+    What the engine cannot have is refused before anything is replaced.
+    """
+    try:
+        before = path.read_bytes() if path.is_file() else None
+        text = file_text(tables, before, path, [form_of(each.form, each.facts) for each in sharing])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = Sealed({"before": None if before is None else before.decode(_BYTES), "exported": fingerprint(text)})
+        NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
+        NamedFile(path).write(text)
+    except OSError as error:
+        why = error.strerror or error
+        raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
+    for form, table in tables:
+        for row in table.rows:
+            answer = form.look_up(folder, table.facts, row.at)
+            if answer is None or answer[1].config != row.config:
+                raise CacheError(f"{path} is written, and the engine would not find {row.name} in it", hint="--undo")
+
+
+def _undone(path: Path, *, dry_run: bool) -> list[dict[str, Any]]:
     """Put back, or only say, what the last export replaced; CacheError where the table is not the one that it wrote."""
-    path = format_named(problem.form).file_below(folder, place.facts(problem))
     backup = path.with_name(path.name + _BEFORE)
     if not StoredFile(backup).exists:
         return []

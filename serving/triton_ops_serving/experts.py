@@ -20,11 +20,11 @@ from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
 from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Problem
-from triton_ops_serving.kernels import TILES, NotTunedError, Served, imported, product_tiles, scaled, space_of, up_to
+from triton_ops_serving import kernels
 from triton_ops_serving.model import EngineProblem
 
 _MODULE = "vllm.model_executor.layers.fused_moe.fused_moe"
-HEIGHTS: tuple[int, ...] = TILES["BLOCK_SIZE_M"]
+HEIGHTS: tuple[int, ...] = kernels.TILES["BLOCK_SIZE_M"]
 BEGIN = 16  # of sorted tokens in a row of the table; the number of places in use stands before, all aligned
 
 
@@ -46,10 +46,14 @@ def routing_named(name: str, experts: int) -> list[float]:
 
 
 def chosen_experts(tokens: int, top_k: int, loads: list[float]) -> Any:
-    """The experts of each token, [tokens, top_k], drawn without repetition by their loads, alike each time."""
+    """The experts of each token, [tokens, top_k], drawn without repetition by their loads, alike each time.
+
+    ShapeMismatchError: there is not so much memory.
+    """
     torch = require("torch", "drawing a routing")
+    room = TensorSpec((4, tokens, len(loads)), "float64", fill="empty").create_tensor()  # the draw, and what follows
     generator = torch.Generator().manual_seed(tokens * 1009 + len(loads))
-    noise = torch.rand((tokens, len(loads)), generator=generator, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
+    noise = torch.rand(room.shape[1:], generator=generator, dtype=torch.float64, out=room[0]).clamp_(1e-12, 1 - 1e-12)
     order = torch.randperm(len(loads), generator=generator)
     scores = torch.tensor(loads, dtype=torch.float64)[order].clamp(min=1e-12).log() - (-noise.log()).log()
     return scores.topk(top_k, dim=1).indices.int()
@@ -107,8 +111,8 @@ def reference(
     x_scale: Any, w1_scale: Any, inner_scale: Any, w2_scale: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """What both products must give, each of its own inputs."""
-    first = by_expert(scaled(x, x_scale), scaled(w1, w1_scale), chosen, chosen.shape[1])
-    second = by_expert(scaled(inner, inner_scale), scaled(w2, w2_scale), chosen, 1)
+    first = by_expert(kernels.scaled(x, x_scale), kernels.scaled(w1, w1_scale), chosen, chosen.shape[1])
+    second = by_expert(kernels.scaled(inner, inner_scale), kernels.scaled(w2, w2_scale), chosen, 1)
     return first.view(up.shape), second.view(out.shape) * weights.to(second.dtype)[..., None]
 
 
@@ -127,17 +131,21 @@ def checked_loads(problem: EngineProblem, routing: str) -> list[float]:
     block, top_k = problem.facts.get("block_shape"), problem.extents["top_k"]
     if top_k > problem.facts["E"]:
         why = f"a token has {top_k} experts, and a rank {problem.facts['E']}: which tokens it gets is not known"
-        raise NotTunedError(why, hint="fewer ranks, or leave out --expert-parallel")
+        raise kernels.NotTunedError(why, hint="fewer ranks, or leave out --expert-parallel")
     quantised, depths = problem.facts.get("dtype"), (problem.extents["K"], problem.facts["N"])
     if quantised and (
         quantised != "fp8_w8a8" or not block or any(each % block[1] for each in depths)
         or problem.extents["columns"] % block[0]
     ):  # fmt: skip
-        raise NotTunedError(f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out")
+        raise kernels.NotTunedError(
+            f"experts of {quantised} without whole blocks cannot be tuned here", hint="leave them out"
+        )
     return routing_named(routing, problem.facts["E"])
 
 
-def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
+def arguments_of(
+    problem: EngineProblem, served: kernels.Served, sort: Callable[[Any], Any]
+) -> Callable[..., dict[str, Any]]:
     """The arguments of both products for a number of tokens; `sort` makes the table of tokens of what is chosen."""
     experts, width, block = problem.facts["E"], problem.facts["N"], problem.facts.get("block_shape")
     depth, top_k, columns = (problem.extents[name] for name in ("K", "top_k", "columns"))
@@ -168,28 +176,34 @@ def arguments_of(problem: EngineProblem, served: Served, sort: Callable[[Any], A
     return arguments
 
 
+def tiles_of(problem: EngineProblem, served: kernels.Served, tokens: int) -> kernels.Values:
+    """The tiles for the expert that has most of so many tokens."""
+    experts, block = problem.facts["E"], problem.facts.get("block_shape")
+    chosen = chosen_experts(tokens, problem.extents["top_k"], routing_named(served.routing, experts))
+    return kernels.tiles_for(int(chosen.flatten().bincount().max()), width=min(block) if block else 0)
+
+
 def work_of(problem: Problem) -> Work:
     """The work of both products: as one, over experts in use that have equally many tokens."""
     x, w1, w2, chosen, out = (problem.specs[name] for name in ("x", "w1", "w2", "chosen", "out"))
     (experts, columns, depth), (tokens, top_k) = w1.shape, chosen.shape
     used, width = min(experts, tokens * top_k), w2.shape[2]
-    tiles = product_tiles(-(-tokens * top_k // used), columns + width, depth, x.dtype, out.dtype, batch=used)
+    tiles = kernels.product_tiles(-(-tokens * top_k // used), columns + width, depth, x.dtype, out.dtype, batch=used)
     moved = x.nbytes + (w1.nbytes + w2.nbytes) * used // experts + out.nbytes
     return Work(2.0 * tokens * top_k * (columns + width) * depth, float(moved), tiles)
 
 
-def operation_of(problem: EngineProblem, served: Served) -> Operation:
+def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     """The operation whose one extent is the number of tokens; its default is the row that the engine takes for them."""
     experts, block = problem.facts["E"], problem.facts.get("block_shape")
     arguments = arguments_of(problem, served, lambda chosen: sorted_tokens(chosen, experts))
-    module = imported(_MODULE, "invoke_fused_moe_triton_kernel", "get_default_config", "tl")
-    values = {**TILES, "BLOCK_SIZE_K": up_to(min(block))} if block else TILES  # the engine launches no wider tile
+    module = kernels.imported(_MODULE, "invoke_fused_moe_triton_kernel", "get_default_config", "tl")
 
     def space(instance: Problem) -> ConfigSpace:
         tokens, extents = instance["x"].shape[0], problem.extents
         sizes = tokens, experts, problem.facts["N"], extents["K"], extents["top_k"]
         default = module.get_default_config(*sizes, problem.facts.get("dtype"), block)
-        return space_of(values, served.row(tokens) or default)
+        return kernels.space_of(tiles_of(problem, served, tokens), served.row(tokens) or default)
 
     launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, served.dtype), block)
     kernel = LauncherKernel(launch, outputs=("up", "out"), label=problem.form)

@@ -20,10 +20,11 @@ from triton_ops.ship import OPTIONS
 Row = Mapping[str, Any]
 Values = Mapping[str, tuple[Any, ...]]
 TILES: Values = {
-    "BLOCK_SIZE_M": (16, 32, 64, 128, 256), "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (32, 64, 128, 256),
-    "GROUP_SIZE_M": (1, 16, 32, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
+    "BLOCK_SIZE_M": (16, 32, 64, 128, 256), "BLOCK_SIZE_N": (32, 64, 128, 256), "BLOCK_SIZE_K": (64, 128, 256),
+    "GROUP_SIZE_M": (1, 16, 64), "num_warps": (4, 8), "num_stages": (2, 3, 4, 5),
 }  # fmt: skip
-_LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1}  # what a row without them means
+"""What is tried: the engines' own lists, without what next to none of the rows has that they ship for H100 and H200."""
+_LEFT_OUT = {"USE_TMA": False, "SWAP_AB": False, "SPLIT_K": 1, "maxnreg": None}  # what a row without them means
 
 
 class NotTunedError(SettingsError):
@@ -43,6 +44,26 @@ class Served:
         """The row that the engine takes for a size; None without a table."""
         rows = self.other if other else self.rows
         return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """Numbers that an engine has in a tensor on the host, and reads of it where it launches: also in a compile."""
+
+    numbers: tuple[int, ...]
+
+    def numel(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+    def item(self) -> int:
+        """The one number."""
+        (number,) = self.numbers
+        return number
+
+    def tolist(self) -> list[int]:
+        """All of them."""
+        return list(self.numbers)
 
 
 def imported(name: str, *names: str) -> Any:
@@ -73,13 +94,20 @@ def row_of(config: Row) -> dict[str, Any]:
 def space_of(values: Values, row: Row) -> ConfigSpace:
     """What is tried beside the row that the engine would take, which is the default."""
     default = {name: row.get(name, {**OPTIONS, **_LEFT_OUT}.get(name)) for name in values}
-    space: dict[str, Any] = {name: sorted({*some, default[name]}) for name, some in values.items()}
+    by_size: Any = lambda value: (value is not None, value)  # noqa: E731
+    space: dict[str, Any] = {name: sorted({*some, default[name]}, key=by_size) for name, some in values.items()}
     return ConfigSpace(space, default=Config(default))
 
 
-def up_to(width: int) -> tuple[int, ...]:
-    """The widths of a tile along the depth that are no wider than a block of scales, and divide it."""
-    return tuple(each for each in TILES["BLOCK_SIZE_K"] if width % each == 0)
+def tiles_for(rows: int, *, width: int = 0, least: int = 16) -> Values:
+    """The tiles for a product with so many rows, and blocks of scales of a `width` along the depth, 0 for none.
+
+    A tile that is twice as high as there are rows has only more places that are empty. One along the depth is no wider
+    than a block, and divides it. A search reckons with each config before it tries one: fewer are sooner begun.
+    """
+    heights = tuple(each for each in TILES["BLOCK_SIZE_M"] if each < 2 * max(rows, least))
+    widths = tuple(each for each in (32, 64, 128, 256) if width % each == 0)[-2:] if width else TILES["BLOCK_SIZE_K"]
+    return {**TILES, "BLOCK_SIZE_M": heights, "BLOCK_SIZE_K": widths}
 
 
 def product_tiles(rows: int, columns: int, depth: int, dtype: str, out_dtype: str, batch: int = 1) -> GemmTiles:

@@ -17,7 +17,9 @@ from triton_ops_serving import kernels
 from triton_ops_serving.model import EngineProblem
 
 _LOOK_UP = "get_w8a8_block_fp8_configs"
-_HOPPER: kernels.Values = {"SWAP_AB": (False, True), "SPLIT_K": (1, 2, 4, 8)}
+_HOPPER: kernels.Values = {"SWAP_AB": (False, True), "SPLIT_K": (1, 4, 8, 16)}
+_SPLIT_UP_TO = 128  # tokens; with more there are tiles enough
+_LEAST = 64  # so high a tile is the instruction of sm_90, and among those that are tried for any number of tokens
 
 
 class _LaunchRecorder:
@@ -88,9 +90,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     name, function, recorded_by = _FUNCTIONS[problem.form]
     module = kernels.imported(name, function)
     multiply = getattr(module, function)
-    values = {**kernels.TILES, "BLOCK_SIZE_K": kernels.up_to(block[1])}
-    if hasattr(module, "get_platform") and module.get_platform().is_sm90:
-        values |= _HOPPER
+    more = _HOPPER if hasattr(module, "get_platform") and module.get_platform().is_sm90 else {}
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         groups = -(-depth // block[1])
@@ -101,9 +101,13 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
             "like": TensorSpec((1,), served.dtype),
         }  # fmt: skip
 
-    def space(problem: Problem) -> ConfigSpace:
-        row = served.row(problem["x"].shape[0])
-        return kernels.space_of(values, row or _default_row(multiply, recorded_by, problem, block))
+    def space(instance: Problem) -> ConfigSpace:
+        tokens = instance["x"].shape[0]
+        values = {**kernels.tiles_for(tokens, width=block[1], least=_LEAST), **more}
+        if more and tokens > _SPLIT_UP_TO:
+            values["SPLIT_K"] = (1,)
+        row = served.row(tokens)
+        return kernels.space_of(values, row or _default_row(multiply, recorded_by, instance, block))
 
     kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

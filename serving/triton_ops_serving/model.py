@@ -21,12 +21,15 @@ from triton_ops_serving.pinned import label_of
 
 ENGINES = ("vllm", "sglang")
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+_CHUNKS = (16, 32, 64, 128)
 _BATCHES = tuple(8 << power for power in range(16))
+_LARGEST_CACHE = 1 << 31  # values of the states of one step
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_k")
 _DENSE = ("moe_intermediate_size", "intermediate_size")
 _HEADS = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
 _HEAD_DIM = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+_GROUPS = ("n_groups", "mamba_n_groups", "mamba_ngroups")
 _STATE = ("ssm_state_size", "mamba_d_state", "state_size")
 _LANGUAGE = ("text_config", "llm_config", "language_config")  # of a model that sees or hears, too
 _DTYPES = ("bfloat16", "float16", "float32")
@@ -53,10 +56,14 @@ class EngineProblem:
 class Model:
     """A model as its `config.json` describes it, and one rank's share of it."""
 
-    def __init__(self, values: Mapping[str, Any], ranks: int = 1, *, expert_parallel: bool = False) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], ranks: int = 1, *, expert_parallel: bool = False,
+        adapters: tuple[int, int] = (0, 1),
+    ) -> None:  # fmt: skip
         inner = next((part for name in _LANGUAGE if isinstance(part := values.get(name), Mapping)), {})
         self._values = {**values, **inner}
         self._ranks, self._expert_parallel = ranks, expert_parallel
+        self._adapters = adapters  # the rank of those of LoRA, 0 for none, and how many a batch has
         self.remarks: list[str] = []  # what is not understood, or not listed, each as a sentence
         dtype = str(self._values.get("torch_dtype") or self._values.get("dtype") or _DTYPES[0])
         self.dtype = dtype.removeprefix("torch.")  # of its activations
@@ -65,15 +72,18 @@ class Model:
             self.dtype = _DTYPES[0]
 
     @classmethod
-    def read(cls, path: Path, ranks: int = 1, *, expert_parallel: bool = False) -> Model:
-        """The model in a file; SettingsError if it is no JSON object, or the number of ranks is below 1."""
-        if ranks < 1:
-            raise SettingsError(f"--tp is {ranks}; it must be 1 or more", hint="--tp 8")
+    def read(
+        cls, path: Path, ranks: int = 1, *, expert_parallel: bool = False, adapters: tuple[int, int] = (0, 1)
+    ) -> Model:
+        """The model in a file; SettingsError if it is no JSON object, or a number is too small."""
+        for name, number, least in (("tp", ranks, 1), ("lora-rank", adapters[0], 0), ("max-loras", adapters[1], 1)):
+            if number < least:
+                raise SettingsError(f"--{name} is {number}; it must be {least} or more", hint=f"--{name} 8")
         try:
             values = Sealed.parsed(NamedFile(path).read())
         except (OSError, DamagedError) as error:
             raise SettingsError(f"{path} is no config.json: {error}", hint="name that of a model") from error
-        return cls(values, ranks, expert_parallel=expert_parallel)
+        return cls(values, ranks, expert_parallel=expert_parallel, adapters=adapters)
 
     @property
     def name(self) -> str:
@@ -86,10 +96,11 @@ class Model:
             raise SettingsError(f"there is no engine {engine!r}", hint=f"use one of {', '.join(ENGINES)}")
         weights = self._quantised(engine)
         parts = () if weights is None else (*self._experts(engine, weights), *self._linear(engine, weights))
-        listed = {(each.form, each.label): each for each in (*parts, *self._state_space(engine))}
+        listed = {(each.form, each.label): each for each in (*parts, *self._state_space(engine), *self._lora(engine))}
         if not listed:
             what = ": ".join(filter(None, (f"nothing of this {self.name} has a table in {engine}", *self.remarks)))
-            raise SettingsError(what, hint="experts, state spaces and linear layers of block-wise fp8 have some")
+            hint = "experts, state spaces, linear layers of block-wise fp8 and, with --lora-rank, adapters have some"
+            raise SettingsError(what, hint=hint)
         return list(listed.values())
 
     def _number(self, *names: str) -> int:
@@ -171,12 +182,12 @@ class Model:
         elif "block_shape" not in weights:
             self.remarks += ["linear layers of fp8 without blocks are left out"] if "dtype" in weights else []
             return
-        for layer, columns, depth in self._layers(weights.get("block_shape", [1])[0]):
-            if columns and depth:
-                yield EngineProblem(form=form, layer=layer, facts={"N": columns, "K": depth, **facts})
+        for layer, widths, depth in self._layers(weights.get("block_shape", [1])[0]):
+            if all(widths) and depth:
+                yield EngineProblem(form=form, layer=layer, facts={"N": sum(widths), "K": depth, **facts})
 
-    def _layers(self, unit: int) -> Iterator[tuple[str, int, int]]:
-        """The linear layers of a rank: name, columns and depth, 0 where they cannot be had."""
+    def _layers(self, unit: int) -> Iterator[tuple[str, tuple[int, ...], int]]:
+        """The linear layers of a rank: name, columns of each of their parts, and depth, 0 where they cannot be had."""
         hidden, heads = self._number("hidden_size"), self._number("num_attention_heads")
         if not (hidden and heads):
             self.remarks.append("hidden_size or num_attention_heads is missing: no linear layer is listed")
@@ -189,8 +200,8 @@ class Model:
             keys = self._number("num_key_value_heads") or heads
             pairs = self._share("heads of keys", keys) if self._ranks % keys else 1  # few heads are on several ranks
             if pairs:
-                yield "qkv_proj", (mine + 2 * pairs) * size, hidden
-            yield "o_proj", hidden, mine * size
+                yield "qkv_proj", (mine * size, pairs * size, pairs * size), hidden
+            yield "o_proj", (hidden,), mine * size
         dense = self._number("intermediate_size_mlp", "intermediate_size")
         if dense and (self._number(*_EXPERTS) < 2 or self._number("first_k_dense_replace", "intermediate_size_mlp")):
             yield from self._gated("mlp", hidden, self._share("width of the mlp", dense, unit))
@@ -199,17 +210,44 @@ class Model:
             yield from self._gated("shared experts", hidden, self._share("width of the shared experts", shared, unit))
 
     @staticmethod
-    def _gated(name: str, hidden: int, width: int) -> Iterator[tuple[str, int, int]]:
-        yield from ((f"{name}, gate and up", 2 * width, hidden), (f"{name}, down", hidden, width))
+    def _gated(name: str, hidden: int, width: int) -> Iterator[tuple[str, tuple[int, ...], int]]:
+        yield from ((f"{name}, gate and up", (width, width), hidden), (f"{name}, down", (hidden,), width))
 
-    def _latent(self, hidden: int, heads: int, rank: int) -> Iterator[tuple[str, int, int]]:
+    def _latent(self, hidden: int, heads: int, rank: int) -> Iterator[tuple[str, tuple[int, ...], int]]:
         """The products of attention with latent keys, as DeepSeek's; those to a latent are whole on every rank."""
         plain, turned = self._number("qk_nope_head_dim"), self._number("qk_rope_head_dim")
         values, queries = self._number("v_head_dim"), self._number("q_lora_rank")
-        yield "kv_a_proj" if not queries else "q_a_proj and kv_a_proj", queries + rank + turned, hidden
-        yield "q_b_proj" if queries else "q_proj", heads * (plain + turned), queries or hidden
-        yield "kv_b_proj", heads * (plain + values), rank
-        yield "o_proj", hidden, heads * values
+        yield "kv_a_proj" if not queries else "q_a_proj and kv_a_proj", (queries + rank + turned,), hidden
+        yield "q_b_proj" if queries else "q_proj", (heads * (plain + turned),), queries or hidden
+        yield "kv_b_proj", (heads * (plain + values),), rank
+        yield "o_proj", (hidden,), heads * values
+
+    def _lora(self, engine: str) -> Iterator[EngineProblem]:
+        """Both products of the adapters of each linear layer; the first has the depth of a layer, the second its width.
+
+        Experts, and attention with latent keys, have other ones.
+        """
+        rank, count = self._adapters
+        if not rank:
+            return
+        if self._number(*_EXPERTS) > 1 or self._number("kv_lora_rank"):
+            self.remarks.append("adapters of experts, and of attention with latent keys, are left out")
+        for layer, widths, depth in () if self._number("kv_lora_rank") else self._layers(1):
+            for op in ("shrink", "expand") if all(widths) and depth else ():
+                sizes: dict[str, Any] = {"row": "chunk", "sizes": _CHUNKS} if engine == "sglang" else {}
+                yield EngineProblem(
+                    form=f"{engine}-lora", layer=f"{layer}, {op}", facts=self._facts(engine, op, widths, depth),
+                    extents={"columns": sum(widths), "widest": max(widths), "loras": count}, **sizes,
+                )  # fmt: skip
+
+    def _facts(self, engine: str, op: str, widths: tuple[int, ...], depth: int) -> dict[str, Any]:
+        """What an engine looks the product of a layer's adapters up by."""
+        (rank, count), slices = self._adapters, len(widths)
+        if engine == "sglang":
+            return {"kernel": op, "K": depth if op == "shrink" else sum(widths), "R": rank, "S": slices}
+        wide = depth if op == "shrink" else max(widths)
+        facts = {"op_type": op, "max_loras": count + 1, "num_slices": slices, "hidden_size": wide, "rank": rank}
+        return {**facts, "add_inputs": True} if op == "expand" else facts
 
     def _state_space(self, engine: str) -> Iterator[EngineProblem]:
         state, own = self._number(*_STATE), self.name in ("mamba", "falcon_mamba", "mamba2")
@@ -218,20 +256,22 @@ class Model:
         if engine != "vllm":
             self.remarks.append(f"{engine} has no table for state spaces: left out")
             return
-        inner, heads = self._number("expand", "mamba_expand") * self._number("hidden_size"), 1
+        inner, extents = self._number("expand", "mamba_expand") * self._number("hidden_size"), {"heads": 1}
         if count := self._number(*_HEADS, *(["num_heads"] if self.name == "mamba2" else [])):
             by_width = self._values.get("mamba_d_head") == "auto"
             size = inner // count if by_width else self._number(*_HEAD_DIM, *(["head_dim"] if own else []))
-            heads = self._share("heads of the state space", count)
+            groups = self._number(*_GROUPS)
+            extents = {"heads": self._share("heads of the state space", count), "groups": groups // self._ranks or 1}
         else:  # the first Mamba
-            size = self._share("width of the state space", inner or self._number("intermediate_size"))
+            width = self._number("intermediate_size") if own else 0  # else that of another layer
+            size = self._share("width of the state space", width or inner)
         cache = str(self._values.get("mamba_ssm_cache_dtype") or "auto").replace("auto", self.dtype)
-        if heads and size:
+        if extents["heads"] and size:
             yield EngineProblem(
                 form="vllm-mamba",
                 layer="state space",
                 facts={"headdim": size, "dstate": state, "cache_dtype": cache},
-                extents={"heads": heads},
+                extents=extents,
                 row="batch",
-                sizes=_BATCHES,
+                sizes=tuple(each for each in _BATCHES if each * size * state <= _LARGEST_CACHE),
             )

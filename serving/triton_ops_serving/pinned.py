@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 
-ROWS = ("M", "batch")  # the names of sizes
+ROWS = ("M", "batch", "chunk")  # the names of sizes
 _FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]*?)(?=,|(?:_down)?\.json|$)")
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial, update_wrapper
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -42,12 +43,16 @@ class LookUp:
     module: str
     function: str
     takes: str  # its parameters
+    size: str = ""  # that which is a size, of a function that answers with the row for it
+    users: tuple[str, ...] = ()  # modules that hold it under its name, too
+    device: str = ""  # the function that names the device; empty for that of most of an engine's modules
     dtype: str = ""  # of all tables, where it is no parameter
     fixed: Callable[[Any], Any] = lambda _module: False  # whether the engine is told to take no tables
     traced: bool = False  # whether torch.compile may read it
 
 
 _VLLM, _SGLANG = "vllm.model_executor.layers", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
+_LORA = "vllm.lora.ops.triton_ops"
 _DEVICE = {"vllm": "get_device_name_as_file_name", "sglang": "get_device_name"}  # the functions of these modules
 _FP8: dict[str, Any] = {"function": "get_w8a8_block_fp8_configs", "takes": "N K block_n block_k", "dtype": "fp8_w8a8"}
 _GEMM: dict[str, Any] = {"module": "sglang.kernels.ops.gemm.fp8_kernel", "traced": True}
@@ -56,6 +61,10 @@ LOOK_UPS = (
            takes="E N dtype block_n block_k", fixed=lambda module: module.envs.VLLM_BATCH_INVARIANT),
     LookUp(form="vllm-mamba", module=f"{_VLLM}.mamba.ops.mamba_ssm", function="get_ssm_configs",
            takes="headdim dstate cache_dtype"),
+    LookUp(form="vllm-lora", module=f"{_LORA}.utils", function="get_lora_op_configs", size="batch",
+           takes="op_type max_loras batch hidden_size rank num_slices add_inputs moe_intermediate_size",
+           users=(f"{_LORA}.lora_shrink_op", f"{_LORA}.lora_expand_op"), device="torch.cuda.get_device_name",
+           fixed=lambda module: module.is_batch_invariant),
     LookUp(form="vllm-linear", module=f"{_VLLM}.quantization.utils.fp8_utils", **_FP8),
     LookUp(form="sglang-moe", module=_SGLANG, function="get_moe_configs",
            takes="E N dtype block_n block_k per_channel_quant down",
@@ -63,6 +72,8 @@ LOOK_UPS = (
     LookUp(form="sglang-linear", **_FP8, **_GEMM),
     LookUp(form="sglang-channelwise", function="get_w8a8_channelwise_fp8_configs", takes="N K",
            dtype="fp8_w8a8_channelwise", **_GEMM),
+    LookUp(form="sglang-lora", module="sglang.kernels.ops.lora.dense.lora_tuning_config", function="get_lora_configs",
+           takes="kernel K R S"),
 )  # fmt: skip
 
 
@@ -99,7 +110,7 @@ class Answers:
             facts = self._facts(args, named)
             problem = label_of(facts)
             if not look_up.fixed(module):
-                device = str(getattr(module, _DEVICE[look_up.form.partition("-")[0]])())
+                device = str(attrgetter(look_up.device or _DEVICE[look_up.form.partition("-")[0]])(module)())
                 lock = agreed(lock, self._log)
                 pinned = rows_of(lock, look_up.form, facts, device)
                 compare(f"{look_up.form} {problem} {device}", _merged(own, pinned), self._log)
@@ -123,6 +134,38 @@ class Answers:
         values |= {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
         block = [values.pop(name, None) for name in ("block_n", "block_k")]
         return {"dtype": self._look_up.dtype, **values, "block_shape": block if all(block) else None}
+
+
+class RowAnswers(Answers):
+    """What a function of vLLM's LoRA answers, which looks one row up: that of the table which is nearest to a size."""
+
+    def __init__(self, look_up: LookUp, lock: Lockfile, log: logging.Logger) -> None:
+        super().__init__(look_up, lock, log)
+        self._tables: dict[Any, tuple[Rows | None, Callable[[], object]]] = {}
+
+    def forget(self, original: Any) -> None:
+        """See `Answers`."""
+        super().forget(original)
+        self._tables.clear()
+
+    def _answer(
+        self, original: Callable[..., Rows | None], args: Sequence[Any], named: dict[str, Any]
+    ) -> tuple[Rows | None, Callable[[], object]]:
+        values = {**dict(zip(self._look_up.takes.split(), args, strict=False)), **named}
+        size, key = values.pop(self._look_up.size), tuple(sorted(values.items()))
+        if key not in self._tables:
+            self._tables[key] = super()._answer(partial(self._own, original), (), values)
+        rows, up = self._tables[key]
+        return (rows[min(rows, key=lambda each: abs(each - size))] if rows else original(*args, **named)), up
+
+    def _own(self, original: Callable[..., Any], **values: Any) -> Rows | None:
+        """The rows of the engine's own file, each as it answers with it; None where its default serves."""
+        content = sys.modules[self._look_up.module].load_lora_op_config(values["op_type"], values.get("add_inputs"))
+        if not content:
+            return None
+        nearest = min(content, key=lambda name: abs(int(name) - values["max_loras"]))
+        sizes = map(int, content[nearest][str(values["num_slices"])])
+        return {size: original(**values, **{self._look_up.size: size}) for size in sizes}
 
 
 def _merged(own: Rows | None, pinned: Mapping[int, LockEntry]) -> Rows:
@@ -177,7 +220,7 @@ def _ready(engine: str) -> list[tuple[LookUp, Answers]]:
     if mine:
         names = ", ".join(each.form for each in mine)
         log.info("triton_ops: look-ups of %s are answered from lockfile %s", names, lock.digest[:SHOWN])
-    return [(each, Answers(each, lock, log)) for each in mine]
+    return [(each, (RowAnswers if each.size else Answers)(each, lock, log)) for each in mine]
 
 
 def vllm() -> None:
@@ -197,7 +240,9 @@ def _replace(look_up: LookUp, answers: Answers, module: ModuleType) -> None:
     answered: Any = update_wrapper(partial(answers, original), original)
     if hasattr(original, "cache_clear"):  # of functools.lru_cache, which others call to have a table read anew
         answered.cache_clear, answered.cache_info = partial(answers.forget, original), original.cache_info
-    setattr(module, look_up.function, answered)
+    for user in (module, *filter(None, map(sys.modules.get, look_up.users))):
+        if getattr(user, look_up.function, None) is original:
+            setattr(user, look_up.function, answered)
 
 
 def sglang() -> None:

@@ -84,13 +84,13 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         first, second = (other or default(tokens), row) if down else (row, other or row)
         return first, {**second, _HEIGHT: first[_HEIGHT]}
 
-    def space(problem: Problem) -> ConfigSpace:
-        tokens = problem["x"].shape[0]
+    def space(instance: Problem) -> ConfigSpace:
+        tokens = instance["x"].shape[0]
         row = served.row(tokens)  # without a table both products have the row of the first
         now = both(row, tokens)[down] if row else both(default(tokens), tokens)[0]
-        widths = {"BLOCK_SIZE_K": kernels.up_to(min(block))} if block else _by_tma()
+        loads = {} if block else _by_tma()
         heights = {_HEIGHT: (now[_HEIGHT],)} if down else {}
-        return kernels.space_of({**kernels.TILES, **widths, **heights}, now)
+        return kernels.space_of({**experts.tiles_of(problem, served, tokens), **loads, **heights}, now)
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
         arguments = plain(M)

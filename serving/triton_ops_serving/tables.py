@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import StoredFile
-from triton_ops.ship import format_named
+from triton_ops_serving.formats import form_of
 from triton_ops_serving.model import EngineProblem
 from triton_ops_serving.pinned import variable
 
@@ -19,9 +19,11 @@ FOLDERS = {  # of an installed engine, and the variable that names a further one
     "vllm-moe": (f"{_VLLM}/fused_moe/configs", "VLLM_TUNED_CONFIG_FOLDER"),
     "vllm-mamba": (f"{_VLLM}/mamba/ops/configs/selective_state_update", "VLLM_TUNED_CONFIG_FOLDER"),
     "vllm-linear": (f"{_VLLM}/quantization/utils/configs", ""),
+    "vllm-lora": ("", "VLLM_TUNED_CONFIG_FOLDER"),
     "sglang-moe": ("srt/layers/moe/moe_runner/triton_utils", "SGLANG_MOE_CONFIG_DIR"),
     "sglang-linear": ("kernels/ops/gemm/configs", ""),
     "sglang-channelwise": ("kernels/ops/gemm/configs", ""),
+    "sglang-lora": ("kernels/ops/lora/dense", "SGLANG_LORA_CONFIG_DIR"),
 }
 _VERSION = re.compile(r"triton_version is not used: (\S+)")  # the remark on what stands beside the sizes of a table
 
@@ -46,7 +48,7 @@ class Place:
     def facts(self, problem: EngineProblem) -> dict[str, Any]:
         """All that the table of a problem is looked up by."""
         here = {"device_name": self.device, "triton_version": self.triton}
-        names = format_named(problem.form).facts
+        names = form_of(problem.form, problem.facts).facts
         return {**problem.facts, **{name: value for name, value in here.items() if name in names}}
 
     def folders(self, form: str) -> list[Path]:
@@ -54,16 +56,16 @@ class Place:
         below, name = FOLDERS[form]
         spec = find_spec(form.partition("-")[0])
         named = [Path(folder)] if name and (folder := variable(name)) else []
-        if named and form == "sglang-moe":  # it takes the place of the installed one
+        if named and form in ("sglang-moe", "sglang-lora"):  # it takes the place of the installed one
             return named
-        return [*named, *([Path(spec.origin).parent / below] if spec and spec.origin else [])]
+        return [*named, *([Path(spec.origin).parent / below] if below and spec and spec.origin else [])]
 
     def find(self, problem: EngineProblem) -> EngineTable | None:
         """The table that the engine takes for a problem, by its own rule; None where its default config serves.
 
         CacheError: the file is no table, which ends the engine too.
         """
-        form, facts = format_named(problem.form), self.facts(problem)
+        form, facts = form_of(problem.form, problem.facts), self.facts(problem)
         paths = [path for folder in self.folders(problem.form) for path in form.places(folder, facts)]
         path = next((path for path in paths if StoredFile(path).exists), None)
         if path is None:

@@ -14,15 +14,16 @@ from triton_ops.many import ProblemOutcome
 from triton_ops.records import Lockfile, LockPlan
 from triton_ops.ship import Names, Table, TableRow
 from triton_ops.space import Config
-from triton_ops_serving import experts, linear, sglang_experts
+from triton_ops_serving import experts, linear, lora, sglang_experts, sglang_lora, state_space
 from triton_ops_serving.kernels import NotTunedError, Row, Served, row_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of
 from triton_ops_serving.tables import Place
 
 OPERATIONS: dict[str, Callable[[EngineProblem, Served], Operation]] = {
-    "vllm-moe": experts.operation_of, "vllm-linear": linear.operation_of,
-    "sglang-moe": sglang_experts.operation_of, "sglang-linear": linear.operation_of,
+    "vllm-moe": experts.operation_of, "vllm-linear": linear.operation_of, "vllm-mamba": state_space.operation_of,
+    "vllm-lora": lora.operation_of, "sglang-moe": sglang_experts.operation_of, "sglang-linear": linear.operation_of,
+    "sglang-lora": sglang_lora.operation_of,
 }  # fmt: skip
 LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
 _OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")

@@ -67,12 +67,18 @@ class TritonKernelError(Exception):
 
     @classmethod
     @contextmanager
-    def when(cls, what: str, hint: str) -> Iterator[None]:
-        """Inside, an `OSError` is this error: what cannot be done, such as `FILE cannot be read`, and the reason."""
+    def when(cls, what: str, hint: str = "", *kinds: type[Exception]) -> Iterator[None]:
+        """Inside, an error of these kinds, or an `OSError`, is this error: what cannot be done, and the reason.
+
+        Such as `FILE cannot be read`. Without a hint, the error's own stays.
+        """
+        caught = kinds or (OSError,)
         try:
             yield
-        except OSError as error:
-            raise cls(f"{what}: {error.strerror or error}", hint=hint) from error
+        except caught as error:
+            own = error if isinstance(error, TritonKernelError) and not hint else None
+            reason = own.message if own else getattr(error, "strerror", None) or error
+            raise cls(f"{what}: {reason}", hint=own.hint if own else hint) from error
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message

@@ -117,3 +117,24 @@ def test_failures_are_a_copy():
     error = TuningFailedError("none worked", failures=given)
     given.clear()
     assert error.failures == [({"BLOCK": 64}, "compile: no")]
+
+
+@pytest.mark.parametrize(
+    ("raised", "hint", "kinds", "text"),
+    [
+        (FileNotFoundError(2, "No such file"), "look", (), "x cannot be read: No such file (hint: look)"),
+        (KeyError("a"), "", (LookupError,), "x cannot be read: 'a'"),
+        (SettingsError("it is odd", hint="own"), "", (SettingsError,), "x cannot be read: it is odd (hint: own)"),
+    ],
+    ids=["system", "kind", "own hint"],
+)
+def test_an_error_of_a_kind_becomes_another_one_with_its_reason(raised, hint, kinds, text):
+    with pytest.raises(DeviceError) as caught, DeviceError.when("x cannot be read", hint, *kinds):
+        raise raised
+    assert str(caught.value) == text
+    assert caught.value.__cause__ is raised
+
+
+def test_an_error_of_another_kind_stays():
+    with pytest.raises(ValueError, match="odd"), DeviceError.when("x cannot be read", "", KeyError):
+        raise ValueError("odd")

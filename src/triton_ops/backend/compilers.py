@@ -48,10 +48,8 @@ class PackedCompiler:
 
     def load(self) -> Compiler:
         """The compiler, made again in this process; raises `TargetError` where it cannot be."""
-        try:
+        with TargetError.when(self.name, "", KernelTypeError):
             compiler: Compiler = Packed.loaded(self.content)
-        except KernelTypeError as error:
-            raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         return compiler
 
 
@@ -78,10 +76,8 @@ class Compiler(Protocol):
 
     def pack(self) -> PackedCompiler:
         """The compiler as it is sent; `TargetError` where it cannot be, `KernelTypeError` if nothing is to compile."""
-        try:
+        with TargetError.when(self.name, "", KernelTypeError):
             return PackedCompiler(self.name, self.needs, Packed.of(self, by_value=True).content)
-        except KernelTypeError as error:
-            raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
 
     def compile(self, config: Config) -> Compiled:
         """The resources and the launch key of a config, whose program is then on the disk.

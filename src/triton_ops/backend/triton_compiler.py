@@ -169,10 +169,8 @@ class PackedTritonCompiler(PackedCompiler):
 
     def load(self) -> TritonCompiler:
         """The compiler, made again; raises `TargetError` where it cannot be, or the kernel would not be the same."""
-        try:
+        with TargetError.when(self.name, "", KernelTypeError):
             kernel, (arguments, members) = Packed.loaded(self.content), Packed.loaded(self.arguments)
-        except KernelTypeError as error:
-            raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         if kernel.cache_key != self.cache_key:
             raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
         light = len(self.needs.imports) == 1
@@ -184,10 +182,8 @@ def _packed(kernel: CompiledByTriton) -> tuple[bytes, frozenset[str]]:
     with contextlib.suppress(KernelTypeError):
         packed = Packed.of(kernel, by_value=True)
         return packed.content, packed.imports
-    try:
+    with TargetError.when(kernel.name, "", KernelTypeError):
         packed = Packed.of(kernel.without_grid, by_value=True)
-    except KernelTypeError as error:
-        raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
     return packed.content, packed.imports
 
 
@@ -226,10 +222,8 @@ class TritonCompiler(Compiler):
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
         content, packages = _packed(kernel)
-        try:
+        with TargetError.when(f"the arguments of {kernel.name}", "", KernelTypeError):
             arguments = Packed.of((self.arguments, self.members), by_value=True)
-        except KernelTypeError as error:
-            raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports
         imports = kernel.compile_imports or (_TORCH if needs_torch else "")
         needs = TritonNeeds(("triton", *filter(None, (imports,))), target)

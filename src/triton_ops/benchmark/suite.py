@@ -120,10 +120,8 @@ class PerformanceReport:
         """
         if not isinstance(key, str):
             raise SettingsError(f"the key of metadata is {key!r}; it must be a text")
-        try:
+        with SettingsError.when(f"metadata {key!r} cannot be written as JSON", "", TypeError, ValueError):
             json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise SettingsError(f"metadata {key!r} cannot be written as JSON: {error}") from error
         self.metadata[key] = value
 
     def generate_text_report(self) -> str:

@@ -105,13 +105,9 @@ def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config)
         signature = inspect.signature(kernel.function) if isinstance(kernel, FunctionKernel) else None
     if signature is None:
         return
-    try:
+    hint = "all contestants are called with the same args and kwargs"
+    with KernelTypeError.when(f"{name} cannot be called with these arguments", hint, TypeError):
         signature.bind(*arguments.positional, **arguments.keyword, **config)
-    except TypeError as error:
-        raise KernelTypeError(
-            f"{name} cannot be called with these arguments: {error}",
-            hint="all contestants are called with the same args and kwargs",
-        ) from error
 
 
 def blame(name: str, error: Exception) -> TritonKernelError:

@@ -229,7 +229,7 @@ class _OpenTable:
     head: re.Match[str]
     writer: str
     stats: dict[str, Any]
-    dtypes: str = ""
+    beside: dict[str, str] = field(default_factory=dict)  # its lines of strides and of dtypes, which stand above rows
     rows: list[re.Match[str]] = field(default_factory=list)
     end: re.Match[str] | None = None
     mixed: bool = False
@@ -249,7 +249,7 @@ class _OpenTable:
         return AutotuneTable(
             op=self.head["op"],
             sizes=self.head["sizes"],
-            dtypes=self.dtypes,
+            dtypes=self.beside.get("dtypes", ""),
             choices=choices,
             benchmark_s=float(bench) if bench else None,
             precompile_s=float(compiling) if compiling else None,
@@ -342,14 +342,14 @@ class _LogReader:
             return
         elif kind == "head":
             self._begin(line, match)
-        elif kind in ("stats", "dtypes", "choice", "end"):
+        elif kind in ("stats", "strides", "dtypes", "choice", "end"):
             self._add(line, match)
         elif about := _ABOUT.get(kind):
             own = self._last.get((line.writer, about))
             events = [own] if own or line.writer else self.events[about][-1:]  # without a prefix it may be anybody's
             for event in filter(None, events):
                 event += filter(None, [match[f"{kind}_text"].strip()])
-        elif kind not in ("title", "strides"):
+        elif kind != "title":
             self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
             self.events[kind].append(self._last[line.writer, kind])
 
@@ -396,8 +396,8 @@ class _LogReader:
             table.end = match
             del self._open[writer]
         else:
-            table.mixed = table.mixed or table.dtypes != ""
-            table.dtypes = match["names"].strip()
+            table.mixed = table.mixed or table.rows != [] or line.kind in table.beside
+            table.beside[line.kind] = (match["names"] or "").strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,7 +426,7 @@ class PrintedTune:
 
 _OWN = r"(?:(?!utotuning ).)*?"  # a text in which no other tune begins
 _PIECES = (  # of a tune, each on a line of its own or all on one
-    r"(?P<key>(?:with key as|key info:) (?P<key_text>.*?),(?=\s*$| finished after| best config))"
+    r"(?P<key>(?:with key as|key info:) (?P<key_text>\(.*?\)|[^(].*?),(?=\s*$| finished after| best config))"
     r"|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s[;,])"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN})(?: with benchmark time [^;]*)?;)"
 )

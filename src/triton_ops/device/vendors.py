@@ -337,14 +337,12 @@ class NvmlSensors:
 
         Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU.
         """
-        try:
+        with DeviceError.when("NVML failed", "", self._nvml.NVMLError):
             # The reasons are read first, since they change soonest after work ends. NVML's bits are in this order.
             mask = self._reasons()
             bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
             reasons = tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
             values = {name: source() for name, source in self._sources.items()}
-        except self._nvml.NVMLError as error:
-            raise DeviceError(f"NVML failed: {error}") from error
         milliwatts = values.get("milliwatts")
         return Reading(
             reasons=reasons, clock_mhz=values.get("mhz"), memory_mhz=values.get("memory_mhz"),
@@ -373,13 +371,11 @@ class NvmlSensors:
         the only one on it, nothing is locked: the GPU is shared, or that cannot be told. It takes root.
         """
         nvml, handle = self._nvml, self._handle
-        try:
+        with DeviceError.when(f"the clock cannot be locked at {mhz} MHz", "", nvml.NVMLError):
             pids = sorted(each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
             if pids != [os.getpid()]:
                 raise DeviceError(f"the clock is not locked: of the processes on the GPU NVML names {pids or 'none'}")
             nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
-        except nvml.NVMLError as error:
-            raise DeviceError(f"the clock cannot be locked at {mhz} MHz: {error}") from error
         try:
             yield
         finally:
@@ -397,10 +393,8 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
     CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
     sensors of the whole GPU.
     """
-    try:
+    with DeviceError.when("NVML cannot be used", "it is part of NVIDIA's driver", nvml.NVMLError):
         nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        raise DeviceError(f"NVML cannot be used: {error}", hint="it is part of NVIDIA's driver") from error
     try:
         return NvmlSensors(nvml, find_handle(nvml, device_name, torch_properties))
     except BaseException:

@@ -56,10 +56,8 @@ def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
 
 def named(module: str, variable: str) -> Any:
     """The chooser that a variable of a module holds; raises KernelTypeError if there is none."""
-    try:
+    with KernelTypeError.when(f"the chooser {module}.{variable} is not found here", "", ImportError, AttributeError):
         chooser = getattr(importlib.import_module(module), variable)
-    except (ImportError, AttributeError) as error:
-        raise KernelTypeError(f"the chooser {module}.{variable} is not found here: {error}") from error
     if not hasattr(chooser, "implementations"):
         raise KernelTypeError(f"{module}.{variable} is {chooser!r} here, and no chooser")
     return chooser

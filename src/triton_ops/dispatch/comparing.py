@@ -76,7 +76,7 @@ def whole_or_part(
 def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
     """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune."""
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
-    if options.isolate is not False and call_then is not None:
+    if call_then is not None:
         _awaited.append((kernel, on_miss, options))
         if len(_awaited) == 1:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
@@ -84,19 +84,21 @@ def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
 
 def _uses_gpu(pid: int) -> None:
     if os.getpid() == pid:  # not in a forked child
+        start = partial(any, (may_start(*each) for each in tuple(_awaited)))  # until one does
         with suppress(RuntimeError):  # no thread is left, and torch would raise it
-            threading.Thread(target=_start_early, name="triton-ops early start", daemon=True).start()
+            threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
 
 
-def _start_early() -> None:
+def may_start(kernel: str, on_miss: str | None, options: TuneOptions) -> bool:
+    """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
-        for kernel, on_miss, options in () if pinned() else tuple(_awaited):
-            if policy_of(on_miss, TUNE) not in (TUNE, RACE) or Effort.of(options).expected_gain:
-                continue
-            folder = cache_folder(options.cache_dir)
-            if not may_have_records(folder) or all(each.key.kernel != kernel for each in store_in(folder)):
-                evaluation.start_one_early()
-                return
+        tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
+        folder = cache_folder(options.cache_dir)
+        if not tunes or options.isolate is False:
+            return False
+        if not may_have_records(folder) or all(kernel not in each.key.kernel for each in store_in(folder)):
+            return evaluation.start_one_early()
+    return False
 
 
 def measured(call: KernelCall, decision: Decision, policy: str, *, in_job: bool) -> Decision:

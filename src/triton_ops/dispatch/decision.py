@@ -278,18 +278,15 @@ class LaunchedConfig:
             CacheError: The file cannot be read, or is no such report of this version.
         """
         where = expanded(path)
-        try:
-            content = Sealed.parsed(NamedFile(where).read())
+        with CacheError.when(f"{where} cannot be read", "name a report"):
+            text = NamedFile(where).read()
+        what = f"{where} is no report of launches of this version"
+        errors = ValueError, KeyError, SpaceError, msgspec.ValidationError
+        with CacheError.when(what, "TRITON_OPS_REPORT=FILE lets a process write one", *errors):
+            content = Sealed.parsed(text)
             if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
                 raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
             return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=Config.decode)
-        except OSError as error:
-            raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
-        except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:
-            raise CacheError(
-                f"{where} is no report of launches of this version: {error}",
-                hint="TRITON_OPS_REPORT=FILE lets a process write one",
-            ) from error
 
     @property
     def text(self) -> str:

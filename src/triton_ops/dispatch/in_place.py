@@ -13,7 +13,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ class _Step:
     """
 
     def __init__(self, call: Callable[[], Any], tolerance: Any) -> None:
+        gc.collect()  # in a circle of references, gradients of a step before would be added up on its stream
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
@@ -200,33 +202,27 @@ class _Step:
     def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float) -> Any:
         """Tell whether the step is proven faster with some configs than with others, its relative gain, and a reason.
 
-        The configs are those of so many launches. There is no gain if the step fails, or gives other results than at
-        first.
+        They differ in so many launches. Two duels must say so, in whose graphs each has the place of the other. There
+        is no gain if the step fails, or gives other results than at first.
         """
         if wrong := self.difference(after):
             return False, None, f"is not taken: {wrong}"
         try:
-            gain, proven = self._gain(after, before, launches, most_s)
-            if proven:
-                gain, proven = self._gain(after, before, launches, most_s, exchanged=True)
+            duel = self._duel(after, before, launches, most_s)
+            proven = duel.verdict == "faster" and self._duel(before, after, launches, most_s).verdict == "slower"
         except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
             return False, None, f"is not taken: {CandidateError.one_line(error)}"
+        gain = timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
         words = "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
         return proven, gain, f"is {'' if proven else 'not proven '}faster in the step: {words}"
 
-    def _gain(
-        self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float,
-        exchanged: bool = False,
-    ) -> tuple[timing.Interval, bool]:  # fmt: skip
-        """The relative gain of one duel, and whether it counts; `exchanged` captures them in the other order."""
+    def _duel(self, first: Mapping[str, Config], second: Mapping[str, Config], launches: int, most_s: float) -> Any:
         policy = timing.DuelPolicy.after_a_race(most_s, max(_ZONE, launches * _LAUNCH_MS / self.before_ms))
-        arms = [timing.Arm(self.sampler(each)) for each in ((before, after) if exchanged else (after, before))]
-        first, second = reversed(arms) if exchanged else arms
-        twin = timing.Arm(self.sampler(after))
-        samples = policy.samples(self.rounds.sample_ms(second.sampler))
-        first.visit_samples = second.visit_samples = twin.visit_samples = samples
-        duel = self.rounds.duel((first, second, twin), policy)
-        return timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values())), duel.verdict == "faster"
+        arms = [timing.Arm(self.sampler(configs)) for configs in (first, second, first)]
+        samples = policy.samples(self.rounds.sample_ms(arms[1].sampler))
+        for arm in arms:
+            arm.visit_samples = samples
+        return self.rounds.duel((arms[0], arms[1], arms[2]), policy)
 
     def compared(self, names: set[str] | None, seconds: float, seed: int) -> Any:
         """The problems of the step after each has had its turn, and its gain, if any."""
@@ -291,6 +287,21 @@ class _Step:
             now[key] = one.after = rival
 
 
+@contextmanager
+def _own_stream() -> Iterator[None]:
+    """Inside, steps run on the stream on which they are captured: gradients stay on that of the run that made them."""
+    cuda = require("torch", "tune_in_place").cuda
+    if not cuda.is_initialized():
+        yield
+        return
+    cuda.synchronize()
+    try:
+        with cuda.stream(cuda.Stream()):
+            yield
+    finally:
+        cuda.synchronize()
+
+
 def tune_in_place(
     step: Callable[[], Any],
     kernels: Iterable[Any] | None = None,
@@ -349,7 +360,7 @@ def tune_in_place(
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"
             raise SettingsError(f"nothing can be tuned here: {reasons}", hint="call it alone, outside of replaying")
-        with deciding_by(most=DEFAULT, pins={}):
+        with deciding_by(most=DEFAULT, pins={}), _own_stream():
             state = _Step(step, tolerance)
             try:
                 problems, gain = state.compared(names, seconds, seed)
@@ -358,7 +369,5 @@ def tune_in_place(
         for one in problems:
             if one.keep is not None:
                 one.keep(label)
-    return StepResult(
-        name=label, kernels=problems, mode=state.rounds.timer.mode, before_ms=state.before_ms, gain=gain,
-        elapsed_s=time.monotonic() - start,
-    )  # fmt: skip
+    mode, ms, elapsed_s = state.rounds.timer.mode, state.before_ms, time.monotonic() - start
+    return StepResult(name=label, kernels=problems, mode=mode, before_ms=ms, gain=gain, elapsed_s=elapsed_s)

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from triton_ops import evaluation
 from triton_ops.backend import Layers
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
+from triton_ops.dispatch.comparing import may_start
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
-from triton_ops.dispatch.ladder import MEASURING, TUNE, policy_of
 from triton_ops.dispatch.launching import Launches
-from triton_ops.records import cache_folder, may_have_records
 from triton_ops.request import Effort, TuneOptions
 
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
@@ -93,9 +91,7 @@ def install(
         _put_decorator(installed)
         _put_run(installed)
         _installed.append(installed)
-    will_tune = policy_of(on_miss, TUNE) in MEASURING and not may_have_records(cache_folder(cache_dir))
-    if will_tune and isolate is not False:
-        evaluation.start_one_early()  # imported now: most programs that launch kernels never tune
+    may_start("", on_miss, tune)
     end = ExitStack()
     end.callback(_end, installed)
     return end

@@ -136,7 +136,7 @@ def _confidence(standing: Standing[Config], winner: Config, resolution: Resoluti
     if possible.high <= _UNTOLD:
         return "ok"
     low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
-    return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
+    return f"the default was kept, since noise hides whether ({challenger}) is faster: {low:+.1f} to {high:+.1f} %"
 
 
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
@@ -322,17 +322,17 @@ def compare_finalists(
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
         most_s, end = max(most_s, least_s), max(end, clock() + least_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
-    roomy = not leads_again and _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(policy.seconds)
+    roomy = not leads_again and _visits_ms([*racing, *racing[:1]], policy) <= _room_ms(policy.seconds)
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
     for trial in racing:
         sample_ms = trial.median_ms * arms[trial.config].sampler.launches
         arms[trial.config].visit_samples = policy.samples(sample_ms)
-    twin, twins, beside = _twins(evaluator, arms, trials, final.default) if roomy else (None, [], [])
+    twin, twins = _twins(evaluator, arms, trials, final.default) if roomy else (None, [])
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
-        evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, beside=beside,
+        evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins,
         rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock, turn=turn), end=end,
         doubt_s=effort.doubt_s,
     )  # fmt: skip
@@ -366,7 +366,7 @@ def _by_content(arms: Mapping[Config, Arm]) -> dict[Config, list[float]]:
 
 @dataclass(kw_only=True)
 class _LastComparison:
-    """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
+    """One last comparison; of the two arms `twins` of one config the second is no finalist's own."""
 
     evaluator: Evaluator
     final: FinalRequest
@@ -374,7 +374,6 @@ class _LastComparison:
     trials: Mapping[Config, Trial]
     arms: Mapping[Config, Arm]
     twins: Sequence[Arm]
-    beside: Sequence[Arm]
     rounds: Rounds
     end: float
     doubt_s: float
@@ -386,7 +385,7 @@ class _LastComparison:
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
-        self.rounds.race(list(racing.values()), policy, beside=self.beside, default=racing.get(self.final.default))
+        self.rounds.race(list(racing.values()), policy, beside=self.twins[1:], default=racing.get(self.final.default))
         if not self.final.settle:  # of what others have compared, the results of all are checked again
             self._check([config for config, arm in racing.items() if arm.dropped_at is None])
         self._race_again()
@@ -542,16 +541,15 @@ def _arm(evaluator: Evaluator, config: Config) -> Arm:
 
 def _twins(
     evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
-) -> tuple[Config | None, list[Arm], list[Arm]]:
-    """A config, two arms of it, and which of the two take part as further arms.
+) -> tuple[Config | None, list[Arm]]:
+    """A config and two arms of it, of which the second takes part as a further one; none where nothing can be compared.
 
     What the two differ by, in the rounds that both have, is the noise. A slow default would cost more time than the
     first finalist, whose own arm may be dropped before the last round.
     """
     running = [config for config, arm in arms.items() if arm.running]
     if not running or len(arms) < 2:
-        return None, [], []
+        return None, []
     fastest = min(trials[config].rank for config in running)
     twin = default if default in running and trials[default].rank <= _SLOW * fastest else running[0]
-    further = [Arm(evaluator.sampler(twin), arms[twin].visit_samples)]
-    return twin, [arms[twin], *further], further
+    return twin, [arms[twin], Arm(evaluator.sampler(twin), arms[twin].visit_samples)]

@@ -475,7 +475,6 @@ class Stations:
     reuse: bool = False
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
-    start_early = staticmethod(idle_worker.start_one_early)
 
     @property
     def isolated(self) -> bool:

@@ -484,10 +484,8 @@ def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] =
         ProfileError: The file cannot be read, is none of these, has no such kernel, or no value is understood.
     """
     table = read_launches(path)
-    try:
+    with ProfileError.when(f"{kernel!r} is no regular expression", "such as --kernel matmul", re.error):
         pattern = re.compile(kernel)
-    except re.error as error:
-        raise ProfileError(f"{kernel!r} is no regular expression: {error}", hint="such as --kernel matmul") from error
     notes = (*table.notes, *_misread(table.launches, str(path)))
     profiles = [figures_of(launch) for launch in table.launches if pattern.search(launch.kernel)]
     if not profiles:

@@ -380,7 +380,9 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
-    try:
+    with ProfileError.when(
+        f"{name} is no profile of Proton", _HINT, ValueError, LookupError, TypeError, AttributeError, RecursionError
+    ):
         content = json.loads(text)
         if not isinstance(content, list):
             raise TypeError("it has no list of trees")
@@ -398,8 +400,6 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
                 without_time += 1
             elif any(isinstance(value, (int, float)) and value for value in metrics.values()):
                 without_kernel += 1
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ProfileError(f"{name} is no profile of Proton: {error}", hint=_HINT) from error
     notes = [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
     notes += (
         [f"the metrics of {without_kernel} scopes are of no single kernel, and are left out"] if without_kernel else []

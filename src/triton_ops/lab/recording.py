@@ -351,10 +351,8 @@ def work_of(plain: Mapping[str, Any]) -> Work:
             f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
             hint="leave the tiles out; the model then makes no forecast",
         )
-    try:
+    with SpaceError.when(f"tiles of family {family} cannot be read", "", msgspec.ValidationError):
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), msgspec.convert(tiles, _FAMILIES[family]))
-    except msgspec.ValidationError as error:
-        raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
 
 
 _WIDE = "bfloat16"  # dtype of what products of 8-bit operands write

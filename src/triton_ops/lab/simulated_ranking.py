@@ -282,7 +282,7 @@ class Overlay:
 
 
 def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings:
-    try:
+    with RecordingError.when(f"{path} is no recording", "", SpaceError):
         declared_work = None if undeclared else recorded_work(recording.head)
         if declared_work is not None and declared_work.tiles is not None:
             return declared_work
@@ -291,8 +291,6 @@ def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings
         shipped = None if undeclared else _shipped_work(recording)
         if shipped is not None and shipped.tiles is not None:
             return shipped
-    except SpaceError as error:
-        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     raise RecordingError(
         f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
         hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",

@@ -108,11 +108,9 @@ class Workload:
         configs = []
         for number, line in enumerate(text.splitlines(), 1):
             if parts := line.replace(",", " ").split():
-                try:
+                with SettingsError.when(f"Line {number}", "", SpaceError):
                     configs.append(Config(TypedProblem.config(parts, "config") or {}))
                     self.check(configs[-1:])
-                except SpaceError as error:
-                    raise SettingsError(f"Line {number}: {error.message}", hint=error.hint) from error
         if not configs:
             raise SettingsError("There is no config to rank")
         return configs

@@ -370,10 +370,8 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     island = island_of(file.resolve())
     defined = defined_kernels(island)
     if only and not (defined := [one for one in defined if one.name == only]):
-        try:
+        with TargetError.when(f"{file} has no {only}", "correct the name after the colon", LookupError):
             value = island.value(only)
-        except LookupError as error:
-            raise TargetError(f"{file} has no {only}: {error}", hint="correct the name after the colon") from error
         if (inner := innermost_kernel(value)) is not None:
             defined = [DefinedKernel(only, KernelSource.read(inner), value)]
         elif _kernels_of(value):

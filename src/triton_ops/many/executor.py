@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, ScratchAllocator
 from triton_ops.compilation import SharedCpus
-from triton_ops.evaluation import Stations
+from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import Child, Surroundings, Threads, WorkerLostError, WorkerProcess
 from triton_ops.request import Effort
@@ -179,7 +179,7 @@ class LocalExecutor:
 
     def _begun(self, job: Job, *, early: bool, held_s: float = 0.0) -> _Tune:
         if early and job.worker:  # its imports take longest of all that comes before the first config
-            Stations.start_early(self._device or job.worker)
+            start_one_early(self._device or job.worker)
         place = JobPlace(
             device=self._device, gate=Gate(partial(self.ready, job.name)), shared_cpus=self._shared_cpus,
             listener=self._listener_of(job),

@@ -101,10 +101,8 @@ def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 
 def _words(text: str, where: str) -> dict[str, Any]:
     """The fields in `TARGET name=value …`, with values as texts."""
-    try:
+    with SettingsError.when(where, _FORM, ValueError):
         words = shlex.split(_COMMENT.sub(lambda fields: fields["kept"] or "", text))
-    except ValueError as error:
-        raise SettingsError(f"{where}: {error}", hint=_FORM) from error
     fields: dict[str, Any] = {"target": words[0]} if words else {}
     for word in words[1:]:
         name, equals, value = word.partition("=")

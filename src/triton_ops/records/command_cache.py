@@ -247,10 +247,8 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
     with CacheError.when(f"{path} cannot be read", hint="name an exported file"):
         text = NamedFile(path).read(_LARGEST_BYTES)
-    try:
+    with CacheError.when(f"{path} is no export", "export it again", CacheError):
         bundle = parse_object(text)
-    except CacheError as error:
-        raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
     if bundle.get("kind") != KIND:
         raise CacheError(
             f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}", hint="check the path"

@@ -19,15 +19,7 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_cache import Which, kernel_names, matching, nothing_found
-from triton_ops.records.lock_entry import (
-    IN_STEP,
-    RECORDED,
-    UNPROVEN,
-    EntryOrigin,
-    LockedDevice,
-    LockedTiming,
-    LockEntry,
-)
+from triton_ops.records.lock_entry import UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, lock_for
 from triton_ops.records.misses import Misses
 from triton_ops.records.record import SOURCE, Record
@@ -213,7 +205,6 @@ def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
     key, default_ms = record.key, record.default_timing
     entry = LockEntry.asked(key, record.call)
-    source = f"{IN_STEP}{record.step}" if record.step else RECORDED
     measured = LockedTiming(
         cache_state=key.cache_state, mode=record.mode, median_ms=record.timing.median_ms,
         default_ms=None if default_ms is None else default_ms.median_ms, gain=None if record.unproven else record.gain,
@@ -222,11 +213,7 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
         entry, device=devices[_identity_of(key.device)].alias, config=record.winner, default=record.default,
         measured=measured if record.timing.samples or not record.step else None,
         ignored=tuple(sorted({*entry.ignored, *(name for name in plan.ignored if name in entry.problem)})),
-        identity=dict(key.identity),
-        origin=EntryOrigin(
-            source=f"{UNPROVEN}{record.unproven}" if record.unproven else source, record=record.id, run=record.run,
-            created=record.created, driver=key.device.get("driver"), versions=dict(record.versions),
-        ),
+        identity=dict(key.identity), origin=EntryOrigin.of(record),
     )  # fmt: skip
 
 

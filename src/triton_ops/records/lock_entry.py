@@ -74,6 +74,15 @@ class EntryOrigin:
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
+    @classmethod
+    def of(cls, record: Record) -> EntryOrigin:
+        """The origin of a record's winner."""
+        source = f"{UNPROVEN}{why}" if (why := record.unproven) else RECORDED
+        return cls(
+            source=f"{IN_STEP}{record.step}" if record.step and not why else source, record=record.id, run=record.run,
+            created=record.created, driver=record.key.device.get("driver"), versions=dict(record.versions),
+        )  # fmt: skip
+
     @property
     def tune(self) -> tuple[str, str]:
         """The record and the run that the winner comes from."""

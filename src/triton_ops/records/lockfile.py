@@ -294,12 +294,10 @@ class Lockfile:
         LockfileError. Nothing is written.
         """
         where = expanded(path)
-        try:
+        with LockfileError.when(f"{where}", "", LockfileError):
             content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
             entries = [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]]
             lock = _build({**content, "entries": entries})
-        except LockfileError as error:
-            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
         return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
 
     @staticmethod
@@ -392,11 +390,9 @@ def _object(text: str | bytes) -> dict[str, Any]:
     lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     if re.search(rb"^<<<<<<< ", lines, re.MULTILINE):  # no value begins a line: in JSON's texts line ends are escaped
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
-    try:
+    with LockfileError.when("it is no lockfile", "`triton-ops lock` writes one", CacheError, DamagedError):
         content = parse_object(text)
         _unambiguous(text)
-    except (CacheError, DamagedError) as error:
-        raise LockfileError(f"it is no lockfile: {error}", hint="`triton-ops lock` writes one") from error
     if content.get("kind") != KIND:
         raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
     version = content.get("schema_version")

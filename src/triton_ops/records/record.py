@@ -283,10 +283,8 @@ def encode(record: Record) -> dict[str, Any]:
 
 def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
-    try:
+    with CacheError.when("the record is not well formed", "tune again", msgspec.ValidationError, SpaceError):
         return msgspec.convert(dict(content), Record, dec_hook=Config.decode)
-    except (msgspec.ValidationError, SpaceError) as error:
-        raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
 
 
 @cache

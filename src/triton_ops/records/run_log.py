@@ -431,8 +431,6 @@ def _head(path: Path, line: bytes) -> Head:
             f"{path} has schema version {entry.get('schema_version')}; this version reads {SCHEMA_VERSION}",
             hint="read it with the version that wrote it, or tune again",
         )
-    try:
+    with RunLogError.when(f"{path} cannot be read as a run log: its first line", "tune again", DamagedError):
         head: Head = converted(line, Head)
-    except DamagedError as error:
-        raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
     return head

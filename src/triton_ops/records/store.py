@@ -103,14 +103,13 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def dumps(self, value: T) -> str:
         """The value as JSON text, indented by two; CacheError if a part of it has no JSON form, such as NaN."""
-        try:
+        with CacheError.when(
+            f"a {self.kind} cannot be stored as JSON",
+            "keep to None, bool, int, finite float, str, lists and dicts with string keys",
+            *(TypeError, ValueError, RecursionError),
+        ):
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
             text.encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CacheError(
-                f"a {self.kind} cannot be stored as JSON: {error}",
-                hint="keep to None, bool, int, finite float, str, lists and dicts with string keys",
-            ) from error
         return text
 
     def loads(self, text: str | bytes) -> T:
@@ -129,7 +128,7 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if version != self.schema_version:
             raise CacheError(
                 f"it has schema version {version!r}; this triton-ops reads {self.schema_version}",
-                hint="upgrade triton-ops, or tune again",
+                hint="tune again" if version in range(self.schema_version) else "upgrade triton-ops, or tune again",
             )
         try:
             value = self.decode(Sealed.opened(content))

@@ -258,20 +258,16 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     with CacheError.when(f"{path} cannot be read", hint="name a table"):
         text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
-    try:
+    with CacheError.when(f"{path} is no table", "check the path", DamagedError, ValueError):
         Sealed.parsed(_NOT_FINITE.sub(b"0", text))
         content: dict[str, Any] = json.loads(text)
-    except (DamagedError, ValueError) as error:
-        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
     return content
 
 
 def config_in(value: Any, path: Path) -> Config:
     """A config in decoded JSON; CacheError if it is none."""
-    try:
+    with CacheError.when(f"{path} is no table", "check the path", SpaceError):
         return Config.from_json(value)
-    except SpaceError as error:
-        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
 def _is_argument(value: Any) -> bool:

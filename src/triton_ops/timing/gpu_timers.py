@@ -22,7 +22,6 @@ and win.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import math
 import warnings
@@ -260,8 +259,6 @@ class GraphTimer(_QueuedTimer):
         places = _places(returned)
         if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
             returned.clear()
-        if launch.reset is not None:
-            gc.collect()  # gradients of a call before, in a circle of references, would be added up on its stream
         graph, results = self._captured(calls, unrolled)
         self._check(launch, graph, _new_tensors(results, places))
         return graph, results
@@ -272,9 +269,10 @@ class GraphTimer(_QueuedTimer):
             graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
         except TypeError:
             graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(self._queue.device)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
+        device, before = self._queue.device, torch.cuda.current_stream(self._queue.device)
+        stream = torch.cuda.Stream(device) if before == torch.cuda.default_stream(device) else before
+        stream.wait_stream(before)  # the default stream cannot be captured
+        with torch.cuda.device(device), torch.cuda.stream(stream):
             try:
                 results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:

@@ -146,6 +146,7 @@ def test_other_wordings_are_read():
         "Triton autotuning for function add finished after 1.00s; best config selected: BLOCK: 128, num_wa",
         "Autotuning kernel add with config",
         "Autotuning kernel add with config <triton.Config object at 0x7f0012>",
+        "with key as (1024, 1024,",
         "best config selected: BLOCK: 128, num_warps: 4;",
     ],
 )

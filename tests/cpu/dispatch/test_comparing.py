@@ -338,7 +338,7 @@ class Gpu:
         self.calls, self.workers = [], []
         monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
         monkeypatch.setattr(comparing, "_awaited", [])
-        monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda: self.workers.append(1))
+        monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda: not self.workers.append(1))
 
     def use(self):
         """Use a GPU; the number of workers that were started."""

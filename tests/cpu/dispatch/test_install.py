@@ -11,9 +11,11 @@ triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
+from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import evaluation  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
+from triton_ops.records import store_in  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -156,6 +158,6 @@ def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, known,
     monkeypatch.setattr(evaluation, "start_one_early", lambda: started.append(1))
     folder = tmp_path / "records"
     if known:
-        folder.mkdir()
+        store_in(str(folder)).put(record())
     with triton_ops.install(cache_dir=folder, **options):
         assert bool(started) is early

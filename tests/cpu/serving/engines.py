@@ -118,11 +118,91 @@ def w8a8_block_fp8_matmul_triton(A, B, As, Bs, block_size, output_dtype=torch.fl
         A, B, C, As, Bs, M, N, K, *block_size, **config)
     return C
 """
+_LORA = """
+import functools, json, os, pathlib
+
+is_batch_invariant = False
+
+
+class torch:
+    class cuda:
+        def get_device_name():
+            return "NVIDIA H200"
+
+
+@functools.lru_cache
+def load_lora_op_config(op_type, add_inputs):
+    name = f"NVIDIA_H200_{op_type.upper()}" + (f"_{str(add_inputs).upper()}" if op_type == "expand" else "")
+    path = os.path.join(os.environ.get("VLLM_TUNED_CONFIG_FOLDER", ""), name + ".json")
+    return json.loads(pathlib.Path(path).read_text()) if os.path.exists(path) else None
+
+
+@functools.lru_cache
+def get_lora_op_configs(op_type, max_loras, batch, hidden_size, rank, num_slices, add_inputs=None):
+    below = load_lora_op_config(op_type, add_inputs)
+    if not below:
+        return {"block_m": 32}
+    depth, columns = (hidden_size, rank) if op_type == "shrink" else (rank, hidden_size)
+    for exact, number in ((0, max_loras), (1, num_slices), (0, batch), (0, depth), (0, columns)):
+        below = below[str(number)] if exact else below[min(below, key=lambda name: abs(int(name) - number))]
+    return below
+"""
+_SGLANG_LORA = """
+import json, os, pathlib
+
+
+def get_device_name():
+    return "NVIDIA H200"
+
+
+def get_lora_configs(kernel, K, R, S):
+    name = f"csgmv_configs/triton_3_8_0/lora_{kernel},K={K},R={R},S={S},device=NVIDIA_H200.json"
+    path = os.path.join(os.environ.get("SGLANG_LORA_CONFIG_DIR", ""), name)
+    rows = json.loads(pathlib.Path(path).read_text()) if os.path.exists(path) else {}
+    return {int(size): row for size, row in rows.items()} or None
+"""
+_MAMBA = """
+import torch
+
+from contextlib import nullcontext
+
+
+class current_platform:
+    def is_cuda():
+        return False
+
+
+def _get_default_ssm_launch_config(dstate, is_blackwell):
+    return 8, 4
+
+
+def try_get_optimal_ssm_config(*of):
+    raise AssertionError("a candidate is launched")
+
+
+def selective_state_update(state, x, dt, A, B, C, D, dt_bias, z=None, dt_softplus=False, state_batch_indices=None,
+                           dst_state_batch_indices=None, out=None):
+    assert try_get_optimal_ssm_config(*state.shape) == (16, 2)
+    with torch.accelerator.device_index(x.device.index):
+        for row, slot in enumerate(state_batch_indices.tolist()):
+            for head in range(x.shape[1]):
+                group = head // (x.shape[1] // B.shape[1])
+                for at in range(x.shape[2]):
+                    step = (dt[row, head, at] + dt_bias[head, at]).exp().log1p()
+                    new = state[slot, head, at] * (A[head, at] * step).exp() + B[row, group] * step * x[row, head, at]
+                    value = (new * C[row, group]).sum() + D[head, at] * x[row, head, at]
+                    gate = 1 if z is None else z[row, head, at] * z[row, head, at].sigmoid()
+                    state[slot, head, at], out[row, head, at] = new, value * gate
+"""
 LINEAR_MODULE = "sglang/kernels/ops/gemm/fp8_kernel.py"
 FILES = {
     MOE_MODULE: _LOOK_UP,
     SGLANG_CONFIGS: _LOOK_UP,
     LINEAR_MODULE: _LINEAR.replace("HOPPER", "False"),
+    "vllm/lora/ops/triton_ops/utils.py": _LORA,
+    "vllm/lora/ops/triton_ops/lora_shrink_op.py": "from vllm.lora.ops.triton_ops.utils import get_lora_op_configs\n",
+    "sglang/kernels/ops/lora/dense/lora_tuning_config.py": _SGLANG_LORA,
+    "vllm/model_executor/layers/mamba/ops/mamba_ssm.py": _MAMBA,
     "sglang/srt/plugins/hook_registry.py": _HOOKS,
 }
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cpu.serving.engines import KERNEL, SGLANG_KERNELS, write_engines
 from tests.cpu.serving.test_tables import engines
 from triton_ops.cli.app import main
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops_serving.experts import chosen_experts, operation_of, parts_of, routing_named, sorted_tokens
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import EngineProblem
@@ -49,6 +49,12 @@ def test_a_routing_is_skewed_as_it_is_named(tmp_path):
     assert max(counts["zipf:2"].values()) > 1000
     assert len(counts[str(path)]) == 2
     assert chosen_experts(7, 2, [1.0] * 8).tolist() == chosen_experts(7, 2, [1.0] * 8).tolist()
+
+
+@pytest.mark.parametrize("tokens", [99_999_999_999, 10**23])
+def test_a_size_without_room_is_an_error_with_the_bytes_asked_and_free(tokens):
+    with pytest.raises(ShapeMismatchError, match=r"it takes [0-9]+ MiB, and [0-9]+ MiB are free"):
+        chosen_experts(tokens, 1, [1.0] * 4)
 
 
 @pytest.mark.parametrize(("name", "content"), [

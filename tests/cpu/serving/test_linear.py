@@ -78,6 +78,6 @@ def test_the_default_is_what_the_engines_function_would_launch(sglang):
     space, default = default_for(40)
     assert (default["BLOCK_SIZE_M"], default["BLOCK_SIZE_N"], default["num_stages"]) == (64, 32, 3)
     assert (default["SWAP_AB"], default["SPLIT_K"]) == (False, 1)
-    assert {config["SPLIT_K"] for config in space} == {1, 2, 4, 8}
+    assert {config["SPLIT_K"] for config in space} == {1, 4, 8, 16}
     row = {**default, "BLOCK_SIZE_M": 16}
     assert [default_for(size, {1: row, 64: default})[1]["BLOCK_SIZE_M"] for size in (8, 60)] == [16, 64]
