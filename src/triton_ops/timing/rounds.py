@@ -223,11 +223,12 @@ class RacePolicy:
                 f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
                 hint="checkpoints=(4, 8, 16)",
             )
-        for name, value in (
-            ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
-            ("visit_ms", self.visit_ms), ("regret", 0.0 if self.regret is None else self.regret),
-        ):  # fmt: skip
-            if not _is_amount(value):
+        amounts: dict[str, Any] = {
+            "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "visit_ms": self.visit_ms,
+            "regret": self.regret or 0.0,
+        }  # fmt: skip
+        for name, value in amounts.items():
+            if not (isinstance(value, Real) and float(value) >= 0):  # a NaN is not
                 raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
         if not _is_count(self.longest) or self.longest < 1:
             raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
@@ -243,21 +244,9 @@ class RacePolicy:
             return gap + margin > self.zone
         return rounds < _LEAST_ROUNDS or margin - gap > self.regret
 
-    def ends_on(self, gain: float) -> bool:
-        """Check whether a race may end on so large a proven gain over the default.
-
-        A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
-        rounds, such as the boost of a chip that has rested, can look like it.
-        """
-        return self.regret is None or gain > self.zone + self.regret
-
 
 def _is_count(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, Real) and float(value) >= 0  # a NaN is not
 
 
 @dataclass(frozen=True)
@@ -467,7 +456,8 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
             continue
         margin = policy.confidence * error
         if running[i] is default:
-            beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
+            # What lasts for a few rounds, such as the boost of a rested chip, can look like a gain near the zone.
+            beaten = gap > policy.zone + (policy.regret or 0.0) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
             running[i].dropped_at = len(rows[i]) if beaten and gap - margin > FAR else None
         elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
