@@ -18,7 +18,7 @@ _PROGRAMS = 132  # multiprocessors of an H100 and an H200
 _TOLERANCE = 0.1  # results are compared with the default's: wrong ones are left out, and rounding is not judged
 
 
-def _space(
+def plain_space(
     kernel: Any, grid: Callable[[Any], tuple[int, ...]], outputs: Sequence[str], arguments: Callable[..., Any],
     reset: Sequence[str] = (), **space: list[Any],
 ) -> Recorded:  # fmt: skip
@@ -41,11 +41,13 @@ def _f(*shape: int, fill: Any = "uniform") -> TensorSpec:
     return TensorSpec(shape, "float32", fill=fill)
 
 
-def _by_tiles(meta: Any) -> tuple[int, ...]:
+def by_tiles(meta: Any) -> tuple[int, ...]:
+    """The grid of a product whose programs are numbered tile by tile."""
     return (cdiv(meta["M"], meta["BM"]) * cdiv(meta["N"], meta["BN"]),)
 
 
-def _by_blocks(meta: Any) -> tuple[int, ...]:
+def by_blocks(meta: Any) -> tuple[int, ...]:
+    """The grid of a kernel on single elements."""
     return (cdiv(meta["size"], meta["BLOCK"]),)
 
 
@@ -71,34 +73,34 @@ def _optimizer(size: int = 1 << 26) -> dict[str, Any]:
 _ROW_BLOCKS, _WARPS = [1024, 512, 2048, 4096, 8192], [4, 1, 2, 8, 16]
 
 SPACES = (
-    _space(
+    plain_space(
         kernels.cross_entropy_kernel, lambda meta: (meta["losses"].shape[0],), ["losses"],
         lambda rows=4096, columns=50304: {
             "logits": _t(rows, columns), "labels": _t(rows, dtype="int32"), "losses": _out(rows, dtype="float32"),
             "columns": columns},
         BLOCK=[4096, 1024, 2048, 8192, 16384], num_warps=[8, 4, 16, 32], num_stages=[3, 1],
     ),
-    _space(
+    plain_space(
         kernels.rope_kernel, lambda meta: (cdiv(meta["tokens"], meta["BT"]), cdiv(meta["heads"], meta["BH"])), ["out"],
         lambda tokens=8192, heads=32, half=64: {
             "x": _t(tokens, heads, 2 * half), "cos": _f(tokens, half), "sin": _f(tokens, half),
             "out": _out(tokens, heads, 2 * half), "tokens": tokens, "heads": heads, "HALF": half},
         BT=[1, 2, 4, 8, 16], BH=[32, 1, 2, 4, 8], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.swiglu_kernel, lambda meta: (meta["out"].shape[0], cdiv(meta["columns"], meta["BLOCK"])), ["out"],
         lambda rows=8192, columns=11008: {
             "x": _t(rows, 2 * columns), "out": _out(rows, columns), "columns": columns},
         BLOCK=[1024, 256, 512, 2048, 4096, 8192, 16384], num_warps=_WARPS,
     ),
-    _space(
+    plain_space(
         kernels.rmsnorm_backward_kernel, lambda meta: (meta["scale"].shape[0],), ["dx"],
         lambda rows=8192, columns=5120: {
             "dy": _t(rows, columns), "x": _t(rows, columns), "weight": _t(columns), "scale": _f(rows, fill="positive"),
             "dx": _out(rows, columns), "columns": columns},
         BLOCK=_ROW_BLOCKS, num_warps=_WARPS, num_stages=[3, 1],
     ),
-    _space(
+    plain_space(
         kernels.group_norm_kernel, lambda meta: (meta["x"].shape[0] * meta["groups"],), ["out"],
         lambda images=32, groups=32, each=16, pixels=4096: {
             "x": _t(images, groups * each, pixels), "weight": _t(groups * each), "bias": _t(groups * each),
@@ -106,28 +108,28 @@ SPACES = (
             "eps": 1e-5},
         BLOCK=[1024, 512, 2048, 4096, 8192], num_warps=[4, 2, 8, 16, 32], num_stages=[3, 1],
     ),
-    _space(
+    plain_space(
         kernels.batched_matmul_kernel,
         lambda meta: (cdiv(meta["M"], meta["BM"]), cdiv(meta["N"], meta["BN"]), meta["a"].shape[0]), ["c"],
         lambda B=96, M=512, N=512, K=256: {
             "a": _t(B, M, K), "b": _t(B, K, N), "c": _out(B, M, N), "M": M, "N": N, "K": K},
         BM=[64, 32, 128], BN=[64, 32, 128], BK=[32, 64], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
-    _space(
-        kernels.int8_matmul_kernel, _by_tiles, ["c"],
+    plain_space(
+        kernels.int8_matmul_kernel, by_tiles, ["c"],
         lambda M=2048, N=6144, K=4096: {
             "a": _t(M, K, dtype="int8"), "b": _t(N, K, dtype="int8"), "row_scale": _f(M), "column_scale": _f(N),
             "c": _out(M, N), "M": M, "N": N, "K": K},
         BM=[128, 64], BN=[128, 64, 256], BK=[64, 128, 32], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
-    _space(
+    plain_space(
         kernels.w4a16_kernel, lambda meta: (cdiv(meta["N"], meta["BN"]), cdiv(meta["M"], meta["BM"])), ["c"],
         lambda M=64, N=8192, K=4096: {
             "a": _t(M, K), "packed": _t(K // 8, N, dtype="int32", fill="bits"), "scales": _f(K // 128, N),
             "c": _out(M, N), "M": M, "N": N, "K": K},
         BM=[32, 16, 64], BN=[64, 32, 128], BK=[64, 32, 128], num_warps=[4, 8], num_stages=[3, 2],
     ),
-    _space(
+    plain_space(
         kernels.moe_kernel, lambda meta: (cdiv(meta["tokens"], meta["BM"]) * cdiv(meta["N"], meta["BN"]),), ["c"],
         lambda tokens=4096, experts=8, N=3584, K=2048, each=128: {
             "a": _t(tokens, K), "b": _t(experts, K, N),
@@ -135,7 +137,7 @@ SPACES = (
             "N": N, "K": K, "EACH": each},
         BM=[64, 32, 128], BN=[64, 128, 256], BK=[32, 64], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
-    _space(
+    plain_space(
         kernels.causal_conv_kernel,
         lambda meta: (cdiv(meta["length"], meta["BL"]), meta["channels"] // meta["BD"], meta["x"].shape[0]), ["out"],
         lambda batch=8, length=2048, channels=5120: {
@@ -143,25 +145,25 @@ SPACES = (
             "out": _out(batch, length, channels), "length": length, "channels": channels},
         BL=[16, 8, 32, 64], BD=[128, 64, 256, 512], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.scan_kernel, lambda meta: (meta["channels"] // meta["BD"], meta["x"].shape[0]), ["out"],
         lambda batch=8, length=1024, channels=4096: {
             "decay": _t(batch, length, channels), "x": _t(batch, length, channels),
             "out": _out(batch, length, channels), "length": length, "channels": channels},
         BT=[32, 16, 64, 128], BD=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.cumsum_kernel, lambda meta: (meta["x"].shape[0],), ["out"],
         lambda rows=8192, columns=8192: {
             "x": _t(rows, columns), "out": _out(rows, columns, dtype="float32"), "columns": columns},
         BLOCK=[1024, 256, 512, 2048, 4096, 8192], num_warps=_WARPS,
     ),
-    _space(
+    plain_space(
         kernels.transpose_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]), cdiv(meta["N"], meta["BN"])), ["out"],
         lambda M=8192, N=6144: {"x": _t(M, N), "out": _out(N, M), "M": M, "N": N},
         BM=[32, 16, 64, 128], BN=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.embedding_kernel, lambda meta: (cdiv(meta["tokens"], meta["BT"]), cdiv(meta["width"], meta["BLOCK"])),
         ["out"],
         lambda tokens=32768, width=3072: {
@@ -169,7 +171,7 @@ SPACES = (
             "tokens": tokens, "width": width},
         BT=[1, 2, 4, 8], BLOCK=[1024, 256, 512, 2048, 4096], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.decode_kernel, lambda meta: (meta["k"].shape[0], meta["SPLITS"]), ["part", "weights"],
         lambda heads=64, group=16, S=8192, D=128, splits=8: {
             "q": _t(heads, group, D), "k": _t(heads, S, D), "v": _t(heads, S, D),
@@ -178,13 +180,13 @@ SPACES = (
             "SPLITS": splits},
         BN=[64, 16, 32, 128, 256], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4, 5],
     ),
-    _space(
+    plain_space(
         kernels.gemv_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]),), ["y"],
         lambda M=14336, K=8192: {
             "a": _t(M, K), "x": _t(K), "y": _out(M), "M": M, "K": K},
         BM=[4, 1, 2, 8, 16], BK=[512, 128, 256, 1024, 2048], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.block_sparse_kernel, lambda meta: (meta["S"] // meta["BM"], meta["q"].shape[0]), ["out"],
         lambda heads=32, S=8192, D=128, count=24: {
             "q": _t(heads, S, D), "k": _t(heads, S, D), "v": _t(heads, S, D),
@@ -192,28 +194,28 @@ SPACES = (
             "scale": D**-0.5, "COUNT": count, "D": D},
         BM=[64, 16, 32], BN=[64, 16, 32], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4],
     ),
-    _space(
+    plain_space(
         kernels.window_kernel, lambda meta: (meta["S"] // meta["BM"], meta["q"].shape[0]), ["out"],
         lambda heads=32, S=8192, D=64, window=1024: {
             "q": _t(heads, S, D), "k": _t(heads, S, D), "v": _t(heads, S, D), "out": _out(heads, S, D), "S": S,
             "scale": D**-0.5, "WINDOW": window, "D": D},
         BM=[64, 32, 128], BN=[64, 32, 128], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4],
     ),
-    _space(
+    plain_space(
         kernels.layer_norm_rows_kernel, lambda meta: (cdiv(meta["rows"], meta["ROWS"]),), ["out"],
         lambda rows=65536, columns=768: {
             "x": _t(rows, columns), "weight": _t(columns), "bias": _t(columns), "out": _out(rows, columns),
             "rows": rows, "columns": columns, "eps": 1e-5, "N": 1024},
         ROWS=[1, 2, 4, 8, 16], num_warps=_WARPS,
     ),
-    _space(
+    plain_space(
         kernels.add_rmsnorm_kernel, lambda meta: (meta["x"].shape[0] // meta["ROWS"],), ["out", "total"],
         lambda rows=16384, columns=5120: {
             "x": _t(rows, columns), "residual": _t(rows, columns), "weight": _t(columns), "out": _out(rows, columns),
             "total": _out(rows, columns), "columns": columns, "eps": 1e-6, "N": 8192},
         ROWS=[1, 2, 4, 8, 16], num_warps=[4, 1, 2, 8, 16, 32],
     ),
-    _space(
+    plain_space(
         kernels.histogram_kernel, lambda meta: (meta["PROGRAMS"],), ["counts"],
         lambda size=1 << 26, bins=128: {
             "x": _t(size, dtype="int32"), "counts": TensorSpec((bins,), "int32", fill="zeros"), "size": size,
@@ -221,42 +223,42 @@ SPACES = (
         ["counts"],
         BLOCK=_ROW_BLOCKS, PROGRAMS=[_PROGRAMS * waves for waves in (4, 1, 2, 8, 16)], num_warps=[4, 2, 8],
     ),
-    _space(
-        kernels.dropout_kernel, _by_blocks, ["out"],
+    plain_space(
+        kernels.dropout_kernel, by_blocks, ["out"],
         lambda size=1 << 26: {
             "x": _t(size), "out": _out(size), "size": size, "p": 0.5, "seed": 42},
         BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=_WARPS,
     ),
-    _space(
+    plain_space(
         kernels.stencil_kernel, lambda meta: (cdiv(meta["H"], meta["BM"]), cdiv(meta["W"], meta["BN"])), ["out"],
         lambda H=8192, W=8192: {
             "x": _f(H, W), "out": _out(H, W, dtype="float32"), "H": H, "W": W},
         BM=[16, 1, 4, 8, 32], BN=[64, 128, 256, 512], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.argmax_kernel, lambda meta: (meta["x"].shape[0],), ["out"],
         lambda rows=2048, columns=32000: {
             "x": _t(rows, columns), "out": _out(rows, dtype="int32"), "columns": columns},
         BLOCK=_ROW_BLOCKS, num_warps=_WARPS, num_stages=[3, 1],
     ),
-    _space(
+    plain_space(
         kernels.channel_statistics_kernel, lambda meta: (meta["channels"] // meta["BC"],), ["mean", "variance"],
         lambda rows=8192, channels=8192: {
             "x": _t(rows, channels, fill="positive"), "mean": _out(channels, dtype="float32"),
             "variance": _out(channels, dtype="float32"), "rows": rows, "channels": channels},
         BR=[32, 16, 64, 128, 256], BC=[64, 16, 32, 128], num_warps=[4, 1, 2, 8],
     ),
-    _space(
-        kernels.adamw_kernel, _by_blocks, ["new_parameter", "new_first", "new_second"], _optimizer,
+    plain_space(
+        kernels.adamw_kernel, by_blocks, ["new_parameter", "new_first", "new_second"], _optimizer,
         BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=_WARPS,
     ),
-    _space(
+    plain_space(
         kernels.tall_skinny_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]),), ["out"],
         lambda M=16384, K=4096, R=16: {
             "x": _t(M, K), "a": _t(K, R), "out": _out(M, R), "M": M, "K": K, "R": R},
         BM=[64, 16, 32, 128], BK=[64, 32, 128, 256], num_warps=[4, 2, 8], num_stages=[3, 2],
     ),
-    _space(
+    plain_space(
         kernels.chunk_state_kernel,
         lambda meta: (meta["N"] // meta["BN"], meta["P"] // meta["BP"], meta["b"].shape[0]), ["states"],
         lambda chunks=2048, size=256, N=128, P=64: {
@@ -264,14 +266,14 @@ SPACES = (
             "states": _out(chunks, N, P), "CHUNK": size, "N": N, "P": P},
         BN=[64, 32, 128], BP=[64, 32], BK=[32, 64, 128], num_warps=[4, 8], num_stages=[3, 1, 2],
     ),
-    _space(
+    plain_space(
         kernels.router_kernel, lambda meta: (cdiv(meta["rows"], meta["ROWS"]),), ["weights", "experts"],
         lambda rows=262144, experts=64: {
             "logits": _f(rows, experts), "weights": _out(rows, 2, dtype="float32"),
             "experts": _out(rows, 2, dtype="int32"), "rows": rows, "E": experts},
         ROWS=[16, 1, 2, 4, 8, 32, 64], num_warps=[4, 1, 2, 8],
     ),
-    _space(
+    plain_space(
         kernels.convolution_kernel,
         lambda meta: (cdiv(meta["images"] * meta["H"] * meta["W"], meta["BM"]), meta["F"] // meta["BN"]), ["out"],
         lambda images=32, H=56, W=56, C=128, F=128: {

@@ -22,7 +22,7 @@ from typing import Any
 import triton
 
 from benchmarks.document import headed, save
-from benchmarks.model import fresh_spaces, plain_kernels, recorded_kernels
+from benchmarks.model import fresh_spaces, plain_kernels, recorded_kernels, unseen_spaces
 from benchmarks.model.model_quality import figures, read, resources_of, show, time_ms
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
@@ -43,7 +43,7 @@ _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that ha
 def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
     kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
-    every = (*plain_kernels.SPACES, *fresh_spaces.SPACES)
+    every = (*plain_kernels.SPACES, *fresh_spaces.SPACES, *unseen_spaces.SPACES)
     for operation in (space.operation for space in every if set(space.space) == set(recording["space"])):
         if operation.name == kind:
             dtype = dtype_name(recording["family"].removeprefix(f"{kind}_")) if operation.dtypes else None

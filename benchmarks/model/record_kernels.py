@@ -4,10 +4,10 @@
     python -m benchmarks.model.record_kernels --out FOLDER --only flash_d64 layer_norm
     python -m benchmarks.model.record_kernels --dry 4
 
-The spaces are those of `benchmarks/model/plain_kernels.py`, in their order there, and with `--fresh` those of
-`fresh_spaces.py`. A recording is written when it is
-done, and the archive is written anew then; nothing is begun that would probably end after the limit. `--dry N` compiles
-N configs of each space for sm_90 and reads them instead, without a GPU.
+The spaces are those of `benchmarks/model/plain_kernels.py`, in their order there, and with `--fresh` or `--unseen`
+those of `fresh_spaces.py` or `unseen_spaces.py`. A recording is written when it is done, and the archive is written
+anew then; nothing is begun that would probably end after the limit. `--dry N` compiles N configs of each space for
+sm_90 and reads them instead, without a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.model import fresh_spaces, plain_kernels
+from benchmarks.model import fresh_spaces, plain_kernels, unseen_spaces
 from benchmarks.model.plain_kernels import Recorded
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.compilation import CompilePool
@@ -99,18 +99,19 @@ def dry_run(space: Recorded, count: int) -> None:
 def main() -> None:
     """Record what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = {space.name: space for space in (*plain_kernels.SPACES, *fresh_spaces.SPACES)}
-    plain = [space.name for space in plain_kernels.SPACES]
+    sets = (plain_kernels.SPACES, fresh_spaces.SPACES, unseen_spaces.SPACES)
+    plain, fresh, unseen = ([space.name for space in spaces] for spaces in sets)
+    every = {space.name: space for spaces in sets for space in spaces}
     parser.add_argument("--out", type=Path, default=Path("recordings"), metavar="FOLDER")
     parser.add_argument("--archive", type=Path, metavar="FILE.tar", help="all recordings in one file")
     parser.add_argument("--only", nargs="+", choices=every, metavar="NAME")
     parser.add_argument("--fresh", action="store_true", help="the spaces that were recorded after the model was frozen")
+    parser.add_argument("--unseen", action="store_true", help="those that were recorded after it was changed by these")
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--dry", type=int, default=0, metavar="N")
     options = parser.parse_args()
-    fresh = [name for name in every if name not in plain]
-    spaces = [every[name] for name in options.only or (fresh if options.fresh else plain)]
+    spaces = [every[name] for name in options.only or (fresh if options.fresh else unseen if options.unseen else plain)]
     if options.dry:
         for space in spaces:
             dry_run(space, options.dry)

@@ -17,6 +17,7 @@ from triton_ops.device import Machine
 from triton_ops.values import Footprint, Resources, Schedule
 
 MOST_REGISTERS = 255  # most registers that a thread can address
+_REGISTERS = 65_536  # of a multiprocessor: CUDA C++ Programming Guide, of all since sm_50
 _WORD_BYTES = 4
 
 
@@ -57,15 +58,18 @@ def chained_footprint(
     return Footprint(_clamp(registers), max(0.0, 5.5 * (registers - 300)), shared_bytes)
 
 
-def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) -> Footprint:
-    """The guess for a block that holds a chunk of each row in float32, or so many values alive if they are more.
+def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0, loaded: float = 0.0) -> Footprint:
+    """The guess for a block that holds so many words in each thread, `loaded` with loads that are on the way.
 
-    Elements are those of one row per thread. Each warp leaves its part of the reduction in shared memory.
+    Without them it holds a chunk of each row in float32; elements are those of one row per thread. Each warp leaves its
+    part of the reduction in shared memory. All threads share the registers of a multiprocessor; loads wait for room
+    there, and what is alive is spilled.
     """
-    registers = 22 + 0.13 * elements + max(elements, alive)
-    return Footprint(
-        _clamp(registers), max(0.0, registers - MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES
-    )
+    most = min(MOST_REGISTERS, _REGISTERS // (32 * warps))
+    others = 22 + 0.13 * elements
+    registers = others + (max(alive, loaded) if loaded else max(elements, alive))
+    spilled = max(0.0, others + (alive if loaded else max(elements, alive)) - most)
+    return Footprint(min(_clamp(registers), most), spilled * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES)
 
 
 def _clamp(registers: float) -> int:

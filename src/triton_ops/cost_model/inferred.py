@@ -148,7 +148,7 @@ def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, d
         loop = loop._replace(lockstep=lockstep(machine, main, footprint.serialised))
         return loop_schedule(loop, footprint, machine)
 
-    return TilePlan(warps, _guess(step, main, grouped), schedule)
+    return TilePlan(warps, _guess(step, main, grouped, _repeated(step, main, machine)), schedule)
 
 
 def _item_bytes(product: Product) -> int:
@@ -164,7 +164,17 @@ def _block(product: Product, warps: int, stages: int) -> TileBlock:
     )  # fmt: skip
 
 
-def _guess(step: AverageStep, main: TileBlock, grouped: bool) -> Footprint:
+def _repeated(step: AverageStep, block: TileBlock, machine: Machine) -> float:
+    """How often the warps of a block compute the same elements of a product that another one waits for.
+
+    Triton 3.6.0 puts all warps along the rows of such a product (`AccelerateMatmul`, `warpsPerTileV3`), each with 16 of
+    them, so that a softmax between both needs no exchange.
+    """
+    chained = any(product.after for product in step.products) and warp_groups(machine, block.rows, block.warps)
+    return max(1.0, 16 * block.warps / block.rows) if chained else 1.0
+
+
+def _guess(step: AverageStep, main: TileBlock, grouped: bool, repeated: float) -> Footprint:
     """Resources of a block; without a pipeline one product's operands take the place of another's."""
     threads = 32 * main.warps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
@@ -174,21 +184,26 @@ def _guess(step: AverageStep, main: TileBlock, grouped: bool) -> Footprint:
     if step.passing:
         accumulator = step.results - step.passing
         operations = max(0.0, step.operations - accumulator) / step.passing  # what is kept is scaled once
-        return chained_footprint(accumulator / threads, step.passing / threads, operations, grouped, int(shared))
+        passing = repeated * step.passing / threads
+        return chained_footprint(accumulator / threads, passing, operations, grouped, int(shared))
     return tile_footprint(step.results / threads, step.copied / 16 / threads, grouped, int(shared))
 
 
 def _loop(step: AverageStep, main: TileBlock, machine: Machine, dram_bytes: float) -> TileLoop:
     cycles, reads, loop = 0.0, 0.0, step.loop
-    for product in step.products:
-        share = product.batch * product.executions / loop.steps
+    first = {at for product in step.products for at in product.after}
+    for at, product in enumerate(step.products):
         block = _block(product, main.warps, main.stages)
+        again = _repeated(step, block, machine) if at in first else 1.0
+        share = again * product.batch * product.executions / loop.steps
         cycles += share * mma_cycles(machine, block, product.dtype)
-        reads += share * _operand_reads(product, block, machine)
+        reads += share * _operand_reads(product, block._replace(warps=int(main.warps / again)), machine)
+    repeated = _repeated(step, main, machine)
     return loop._replace(
         stages=main.stages, warps=main.warps, mma_cycles=cycles, shared_bytes=reads + loop.load_bytes,
         dram_bytes=dram_bytes / loop.steps, mma_excess=machine.mma_excess(step.main.dtype),
-        exchanged=loop.exchanged and warps_across(machine, main.rows, main.columns, main.warps) > 1,
+        arithmetic_cycles=repeated * loop.arithmetic_cycles,
+        exchanged=loop.exchanged and repeated == 1 and warps_across(machine, main.rows, main.columns, main.warps) > 1,
         tall=tiles_of_warp(machine, main.rows, main.columns, main.warps),
     )  # fmt: skip
 
@@ -272,7 +287,8 @@ def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> T
     widest = max((access.tile for access in facts.launch.accesses), default=1)
     rows = max(1.0, *(loop.entries for loop in facts.launch.loops)) if facts.launch.loops else 1.0
     threads = 32 * walk.warps
-    guess = row_footprint(widest / threads, walk.warps, ceil(rows), facts.launch.alive / threads)
+    alive, loaded = facts.launch.alive / threads, facts.launch.loaded / threads
+    guess = row_footprint(widest / threads, walk.warps, ceil(rows), alive, loaded)
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import exp, log, prod
 
-from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileWork, Turning
+from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileReduction, TileWork, Turning
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
@@ -44,10 +44,20 @@ def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at
     """
     resident = min(at_once, launch.programs)
     waves = launch.programs / resident
-    wave = sum(different(access, launch, resident) * own_bytes(access) for access in loads)
+    wave, two = (
+        sum(different(access, launch, programs) * own_bytes(access) for access in loads)
+        for programs in (resident, min(2 * resident, launch.programs))
+    )
     bounded = _once(launch, loads)
-    in_l2 = min(1.0, machine.l2_kept_bytes / max(bounded, 1.0))
-    return (bounded + max(0.0, wave * waves - bounded) * (1 - in_l2)) / launch.programs
+    again = max(0.0, wave * waves - bounded)
+    next_wave = min(again, max(0.0, 2 * wave - two) * (waves - 1))
+    missed = next_wave * _past_l2(two, machine) + (again - next_wave) * _past_l2(bounded, machine)
+    return (bounded + missed) / launch.programs
+
+
+def _past_l2(bytes_: float, machine: Machine) -> float:
+    """The share of bytes that L2 no longer holds when so many different ones have been read meanwhile."""
+    return 1 - min(1.0, machine.l2_kept_bytes / max(bytes_, 1.0))
 
 
 def least_bytes(launch: LaunchWork) -> float:
@@ -90,6 +100,7 @@ def different(access: Access, launch: LaunchWork, programs: int) -> float:
 
 
 _COPY_BYTES = 16  # the most that a lane loads at once
+_RUN = 4.0  # neighbours that a lane holds of what was not loaded: 16 bytes of float32
 _SECTOR_BYTES = 32  # the least that L2 moves
 _SCATTERED = 2.0  # bytes that L2 moves for each that is asked for, from which on lines limit the load unit
 _SPECIAL_INSTRUCTIONS = 5.5  # of an exponential or a division; counted in the machine code of a softmax for sm_90
@@ -132,6 +143,7 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
         across=across,
+        reduced=_reduced(launch),
         loops=_turning(launch, first, across),
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * useful_bytes else 0.0,
     )
@@ -142,13 +154,26 @@ def _across(launch: LaunchWork) -> tuple[Across, ...]:
     reductions: list[Across] = []
     for one in launch.reduced:
         columns = one.shape[-1]
-        if one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
+        if one.scans or one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
             continue
         alike = [a for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
         if not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike):
             vector = min(map(_vector, alike), default=1.0)
             reductions.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
     return tuple(reductions)
+
+
+def _reduced(launch: LaunchWork) -> tuple[TileReduction, ...]:
+    tiles: list[TileReduction] = []
+    for one in launch.reduced:
+        elements, inner = prod(one.shape), prod(one.shape[one.axis + 1 :])
+        vector = min((_vector(a) for a in launch.accesses if a.kind == "load" and a.tile == elements), default=_RUN)
+        tile = TileReduction(
+            length=one.shape[one.axis], inner=inner, elements=elements, vector=int(vector), operands=one.operands,
+            operations=one.operations, executions=one.executions, scans=one.scans,
+        )  # fmt: skip
+        tiles.append(tile)
+    return tuple(tiles)
 
 
 def _touches(access: Access) -> int:

@@ -45,6 +45,44 @@ def exchange_cycles(tile: Across, warps: int) -> float:
     return 2.0 * tile.executions * words * max(at_once, 1.0) * warps  # written and read back
 
 
+class TileReduction(NamedTuple):
+    """Reductions or scans of tiles of one shape along `length`; `inner` elements lie between two steps along it."""
+
+    length: int
+    inner: int
+    elements: int
+    vector: int  # the most adjacent elements that a lane loads at once
+    operands: int
+    operations: int  # that make one element of two
+    executions: float  # how often a block reduces or scans such a tile
+    scans: bool
+
+    def instructions(self, warps: int) -> tuple[float, float]:
+        """Instructions of each warp over all executions, and its words through the shuffle unit or shared memory.
+
+        Of a reduction they are those of each further result of a warp; the first one's are waits. Triton 3.6.0,
+        `ScanOpToLLVM`: a lane scans the neighbours that it holds, lanes pass on the last of these by halvings, each
+        warp adds up what all warps have left in shared memory, and every element gets what is before it.
+        """
+        along, beside = (self.length, 1) if self.inner == 1 else (self.inner, self.inner)
+        each = max(1.0, self.elements / (_TILE_REDUCTION_LANES * warps))
+        run = min(self.vector, each, along)
+        columns = min(_TILE_REDUCTION_LANES, beside / run) if self.inner > 1 else 1
+        group = run if self.inner == 1 else 1.0
+        lanes = max(1.0, min(_TILE_REDUCTION_LANES / columns, self.length / group))
+        across = min(warps, max(1.0, beside / (run * columns)))
+        down = max(1.0, min(warps / across, self.length / (group * lanes)))
+        if self.scans:
+            passed = each / group * (log2(lanes) + (down if down > 1 else 0.0))
+            own = (2 * each + passed) * (self.operands + self.operations)
+        else:
+            results = max(1.0, each * lanes * down / self.length) - 1
+            passed = results * (log2(lanes) + (log2(down) + 2 if down > 1 else 0.0))
+            own = passed * self.operations
+        words = passed * self.operands
+        return self.executions * (own + words), self.executions * words
+
+
 _LANES = 85.0  # instructions of one thread that a multiprocessor issues per cycle: two thirds of 128; fitted
 _DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
 _WARP_STEPS = 5  # halvings of 32 lanes, each a shuffle and the operation
@@ -107,6 +145,7 @@ class MemoryWalk:
     lines: float = 0.0  # of 128 bytes that it touches; 0 where its accesses run along memory
     reductions: float = 0.0  # of a tile by its threads together
     across: tuple[Across, ...] = ()  # of tiles across their rows
+    reduced: tuple[TileReduction, ...] = ()
     loops: tuple[Turning, ...] = ()  # with loads
 
     @property
@@ -118,7 +157,8 @@ class MemoryWalk:
     def instructions(self) -> float:
         """Instructions of each warp; with more threads than elements, some repeat the work of others."""
         threads = 32 * self.warps
-        return sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+        own = sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+        return own + sum(tile.instructions(self.warps)[0] for tile in self.reduced)
 
     @property
     def steps(self) -> float:
@@ -130,7 +170,8 @@ class MemoryWalk:
         """Cycles of a warp that is alone: elements of one thread do not depend on each other, and hide the latency."""
         threads = 32 * self.warps
         each = [(part.instructions, max(1.0, part.elements / threads)) for part in self.work]
-        return sum(count * max(_DEPENDENT_CYCLES, _LONE_CYCLES * own) for count, own in each)
+        own = sum(count * max(_DEPENDENT_CYCLES, _LONE_CYCLES * own) for count, own in each)
+        return own + sum(_LONE_CYCLES * tile.instructions(self.warps)[0] for tile in self.reduced if tile.scans)
 
 
 def walk_schedule(walk: MemoryWalk, footprint: Footprint, machine: Machine) -> Schedule:
@@ -149,6 +190,7 @@ def _wave(walk: MemoryWalk, footprint: Footprint, machine: Machine, depth: int, 
     spill_ns = spilled / (costs.spill_bytes_per_cycle * clock)
     rates = {
         "issue": depth * walk.instructions * 32 * walk.warps / _LANES / clock,
+        "shuffles": depth * walk.warps * sum(tile.instructions(walk.warps)[1] for tile in walk.reduced) / clock,
         "block launch": blocks * costs.block_ns,
         "load unit": depth * walk.lines * costs.line_cycles / clock,
         **_traffic(walk, machine, depth, blocks),

@@ -203,33 +203,27 @@ class _Step:
     def faster(self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float) -> Any:
         """Tell whether the step is proven faster with some configs than with others, its relative gain, and a reason.
 
-        The configs are those of so many launches. There is no gain if the step fails, or gives other results than at
-        first.
+        They differ in so many launches. Two duels must say so, in whose graphs each has the place of the other. There
+        is no gain if the step fails, or gives other results than at first.
         """
         if wrong := self.difference(after):
             return False, None, f"is not taken: {wrong}"
         try:
-            gain, proven = self._gain(after, before, launches, most_s)
-            if proven:
-                gain, proven = self._gain(after, before, launches, most_s, exchanged=True)
+            duel = self._duel(after, before, launches, most_s)
+            proven = duel.verdict == "faster" and self._duel(before, after, launches, most_s).verdict == "slower"
         except Exception as error:  # noqa: BLE001 - a config may fail in any way; the step goes on without it
             return False, None, f"is not taken: {CandidateError.one_line(error)}"
+        gain = timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values()))
         words = "{:+.2%} ({:+.2%} to {:+.2%})".format(*vars(gain).values())
         return proven, gain, f"is {'' if proven else 'not proven '}faster in the step: {words}"
 
-    def _gain(
-        self, after: Mapping[str, Config], before: Mapping[str, Config], launches: int, most_s: float,
-        exchanged: bool = False,
-    ) -> tuple[timing.Interval, bool]:  # fmt: skip
-        """The relative gain of one duel, and whether it counts; `exchanged` captures them in the other order."""
+    def _duel(self, first: Mapping[str, Config], second: Mapping[str, Config], launches: int, most_s: float) -> Any:
         policy = timing.DuelPolicy.after_a_race(most_s, max(_ZONE, launches * _LAUNCH_MS / self.before_ms))
-        arms = [timing.Arm(self.sampler(each)) for each in ((before, after) if exchanged else (after, before))]
-        first, second = reversed(arms) if exchanged else arms
-        twin = timing.Arm(self.sampler(after))
-        samples = policy.samples(self.rounds.sample_ms(second.sampler))
-        first.visit_samples = second.visit_samples = twin.visit_samples = samples
-        duel = self.rounds.duel((first, second, twin), policy)
-        return timing.Interval(*(each - 1 for each in vars(duel.gain.ratio).values())), duel.verdict == "faster"
+        arms = [timing.Arm(self.sampler(configs)) for configs in (first, second, first)]
+        samples = policy.samples(self.rounds.sample_ms(arms[1].sampler))
+        for arm in arms:
+            arm.visit_samples = samples
+        return self.rounds.duel((arms[0], arms[1], arms[2]), policy)
 
     def compared(self, names: set[str] | None, seconds: float, seed: int) -> Any:
         """The problems of the step after each has had its turn, and its gain, if any."""
@@ -376,7 +370,5 @@ def tune_in_place(
         for one in problems:
             if one.keep is not None:
                 one.keep(label)
-    return StepResult(
-        name=label, kernels=problems, mode=state.rounds.timer.mode, before_ms=state.before_ms, gain=gain,
-        elapsed_s=time.monotonic() - start,
-    )  # fmt: skip
+    mode, ms, elapsed_s = state.rounds.timer.mode, state.before_ms, time.monotonic() - start
+    return StepResult(name=label, kernels=problems, mode=mode, before_ms=ms, gain=gain, elapsed_s=elapsed_s)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, LoopFact, ReductionFact, Way
+from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, LoopFact, Way
 from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, computed
 from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, ZERO, Term
 from triton_ops.kernel_ir.trace import (
@@ -124,11 +124,10 @@ def evaluate(facts: Facts, programs: Programs) -> Trace:
     for computation in facts.computations:
         if computation.product is not None:
             evaluation.count(evaluation.trace.dots, computation, computation.product)
+        if programs.whole and computation.reduction is not None:
+            evaluation.count(evaluation.trace.reduced, computation, computation.reduction)
     if programs.whole:  # what programs beside each other share needs no more
         evaluation.count_arithmetic()
-        for one in (one for one in facts.reductions if not one.scans):
-            reduction = Reduction(shape=one.inputs[0].type.shape, axis=one.axis, executions=0.0)
-            evaluation.count(evaluation.trace.reduced, one, reduction)
     return evaluation.trace
 
 
@@ -256,7 +255,7 @@ class _Evaluation:
                 elements = elements * np.clip(edge.base - first.base, 0, length)
         return elements
 
-    def count(self, works: dict[int, tuple[_Work, Weights]], fact: Computation | ReductionFact, work: _Work) -> None:
+    def count(self, works: dict[int, tuple[_Work, Weights]], fact: Computation, work: _Work) -> None:
         """Count a product or a reduction of tiles among those of its kind."""
         for _, weight in self._visits_along(fact.way):
             executions = works.setdefault(fact.number, (work, np.zeros(self._count)))[1]
@@ -268,7 +267,7 @@ class _Evaluation:
         for one in self._facts.computations:
             counts = by_way.setdefault(one.way, [0, 0, 0])
             counts[int(one.special)] += one.elements
-            counts[2] += one.reduces
+            counts[2] += one.reduction is not None
         for way, (plain, special, reductions) in by_way.items():
             for _, weight in self._visits_along(way):
                 arithmetic = self.trace.arithmetic.setdefault(way.number, np.zeros((2, self._count)))
@@ -452,7 +451,7 @@ class _Numbers:
         if content is not None and len(content) and not pointer.made_up and len(pointer.axes) < 2:
             return elementwise(lambda at: content[np.clip(at, 0, len(content) - 1)], pointer)
         axes = {at: axis * _SPREAD % FARTHEST for at, axis in pointer.axes.items()}
-        return Value((pointer.base * _SPREAD + self._facts.loads[term]) % FARTHEST, axes, made_up=True)
+        return Value((pointer.base * _SPREAD + root.number) % FARTHEST, axes, made_up=True)
 
     def _argument(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
         operand = self._programs.operands.get(term.operands[0], (0, Operand()))[1]

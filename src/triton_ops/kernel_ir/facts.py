@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from triton_ops.kernel_ir.terms import Carried, Term, Terms
-from triton_ops.kernel_ir.trace import Product
+from triton_ops.kernel_ir.trace import Product, Reduction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError
 
 _PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
@@ -210,18 +210,18 @@ class Multiplication(Fact):
 
 
 class Computation(NamedTuple):
-    """An operation on tiles of floating point.
+    """An operation on tiles of data.
 
     `elements` are those that it takes or makes, one by one; `product` is what it multiplies, whose loop and loads are
-    told by the numbers of their operations.
+    told by the numbers of their operations; `reduction` is what it reduces or scans.
     """
 
     number: int
     way: Way
     elements: int = 0
     special: bool = False
-    reduces: bool = False
     product: Product | None = None
+    reduction: Reduction | None = None
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ a reduction or a product all elements must be there, with everything that is use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
@@ -32,6 +32,7 @@ from triton_ops.kernel_ir.ttir_syntax import (
     TtirOperation,
     UnreadableError,
     UntoldError,
+    operations_in,
     parsed_module,
 )
 
@@ -42,13 +43,17 @@ _FEW = 256  # of which a set is made faster than NumPy sorts them
 class _Liveness:
     """The values of one function, from its end to its beginning.
 
-    `most` are the most 32-bit words of floating point that a block holds at once at a reduction or a product.
+    `most` are the most 32-bit words of data that a block holds at once at a reduction or a product. `loaded` are the
+    most with loads that are on the way: outside of loops all up to the next reduction; in a loop, whose turns use each
+    load at once, the largest or what is carried.
     """
 
     def __init__(self, function: Function) -> None:
         self._words: dict[str, float] = {}
         self._source: dict[str, str] = {}
+        self._data: set[str] = set()  # names of what is loaded, and of what is computed from it
         self.most = 0.0
+        self.loaded = 0.0
         self._backward(function.blocks, set())
 
     def _measure(self, blocks: Iterable[TtirBlock]) -> None:
@@ -61,7 +66,9 @@ class _Liveness:
                 sizes = [self._words.get(name, 0.0) for one in last for name in one.operands]
                 self._words.update(zip(operation.operands[4::2], sizes, strict=False))
             else:
-                sizes = _sizes(operation)
+                if operation.name in _OF_DATA or not self._data.isdisjoint(operation.operands):
+                    self._data.update(operation.results)
+                sizes = _sizes(operation, of_data=bool(operation.results) and operation.results[0] in self._data)
             for name in operation.results:
                 self._source.pop(name, None)
             if meaning_of(operation.name).registers == "same":
@@ -70,50 +77,56 @@ class _Liveness:
                 self._words[source] = max([self._words.get(source, 0.0), *sizes])
             self._words.update(zip(operation.results, sizes, strict=False))
 
-    def _backward(self, blocks: Sequence[TtirBlock], later: set[str]) -> set[str]:
+    def _backward(self, blocks: Sequence[TtirBlock], later: set[str], *, turns: bool = False) -> set[str]:
         """Names that are alive before some blocks, from those alive after them.
 
         Blocks beside each other may use one name for different values, so each measures its own.
         """
         around = dict(self._words), dict(self._source)
         self._measure(blocks)
-        alive = set(later)
+        alive, loads = set(later), [0.0]
         for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
             alive -= set(operation.results)
+            if operation.name == "tt.load":
+                loads.append(prod(operation.kinds[0].shape) * operation.kinds[0].item_bytes / _WORD_BYTES)
             if meaning_of(operation.name).gathers:
-                values = {self._source.get(name, name) for name in alive | set(operation.operands)}
-                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
+                self.most = max(self.most, self._held(alive | set(operation.operands)))
+                self.loaded = max(self.loaded, self._with_loads(alive, loads, turns))
+                loads = [0.0]
             elif operation.name == "scf.for":
                 alive |= self._around(operation, alive)
             else:
                 for region in operation.regions:
                     alive |= self._backward(region, alive)
             alive |= set(operation.operands)
+        self.loaded = max(self.loaded, self._with_loads(alive, loads, turns))
         self._words, self._source = around
         return alive
 
+    def _with_loads(self, alive: set[str], loads: Sequence[float], turns: bool) -> float:
+        return max(self._held(alive), *loads) if turns else self._held(alive) + sum(loads)
+
+    def _held(self, names: set[str]) -> float:
+        return sum(self._words.get(name, 0.0) for name in {self._source.get(name, name) for name in names})
+
     def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
         """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
-        inner = list(_operations_in(loop.regions[0]))
+        inner = list(operations_in(loop.regions[0]))
         heads = (one.operands for one in (loop, *inner) if one.name == "scf.for")  # which name what a loop carries
         results = {name for one in inner for name in one.results}.union(*((*one[0:1], *one[4::2]) for one in heads))
         operands = {name for one in inner for name in one.operands}
-        return self._backward(loop.regions[0], later | (operands - results)) - results
+        return self._backward(loop.regions[0], later | (operands - results), turns=True) - results
 
 
-def _operations_in(blocks: Iterable[TtirBlock]) -> Iterator[TtirOperation]:
-    for operation in (operation for block in blocks for operation in block.operations):
-        yield operation
-        for region in operation.regions:
-            yield from _operations_in(region)
+_OF_DATA = ("tt.load", "arith.cmpf", "arith.fptosi", "arith.fptoui", "tt.descriptor_load")
 
 
-def _sizes(operation: TtirOperation) -> list[float]:
-    """Registers of all threads together; whole numbers, truth values and pointers are made anew where they are used."""
+def _sizes(operation: TtirOperation, *, of_data: bool) -> list[float]:
+    """Registers of all threads together; whole numbers of no data, truth values and pointers are made anew for use."""
     made_anew = meaning_of(operation.name).registers == "none"
     return [
         0.0
-        if made_anew or kind.whole or kind.pointer or kind.descriptor or not kind.shape
+        if made_anew or (kind.whole and not of_data) or kind.truth or kind.pointer or kind.descriptor or not kind.shape
         else prod(kind.shape) * kind.item_bytes / _WORD_BYTES
         for kind in operation.kinds
     ]
@@ -137,6 +150,7 @@ class LaunchWork:
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
         alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
+        loaded: The same with loads that are on the way, at any place; 0 in summaries of before it was kept.
         reductions: How often a program reduces or scans a tile, in loops and outside of them.
         reduced: The reductions among these; empty in summaries of before they were kept.
     """
@@ -151,6 +165,7 @@ class LaunchWork:
     special: float
     notes: tuple[str, ...] = ()
     alive: float = 0.0
+    loaded: float = 0.0
     reductions: float = 0.0
     reduced: tuple[Reduction, ...] = ()
 
@@ -281,6 +296,7 @@ def _summary(
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
     exact = beside if beside.programs == prod(grid) else whole  # how often is exact for all programs
     plain, special = whole.arithmetic_of(0)
+    lives = [_Liveness(function) for function in module.functions.values()]
     return LaunchWork(
         grid=grid,
         looked_at=beside.programs,
@@ -306,7 +322,8 @@ def _summary(
         notes=tuple(whole.notes),
         plain=plain,
         special=special,
-        alive=max((_Liveness(function).most for function in module.functions.values()), default=0.0),
+        alive=max((one.most for one in lives), default=0.0),
+        loaded=max((one.loaded for one in lives), default=0.0),
     )
 
 

@@ -26,7 +26,7 @@ from triton_ops.kernel_ir.facts import (
     TermValue,
 )
 from triton_ops.kernel_ir.terms import Term, Terms
-from triton_ops.kernel_ir.trace import COMPARISONS, Product
+from triton_ops.kernel_ir.trace import COMPARISONS, Product, Reduction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError
 
 Numbers: TypeAlias = NDArray[Any]
@@ -407,19 +407,23 @@ def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     inputs, axis = tuple(here.all(operation.operands)), operation.attribute("axis") or 0
     elements = prod(operation.types[0].shape) * len(operation.results)
-    here.facts.computations.append(Computation(operation.number, here.way, elements, reduces=True))
-    inner_operations = operation.regions[0][0].operations
+    inner_operations, scans = operation.regions[0][0].operations, operation.name == "tt.scan"
+    tile = Reduction(
+        shape=inputs[0].type.shape, axis=axis, executions=0.0, operands=len(operation.results),
+        operations=len(inner_operations) - 1, scans=scans,
+    )  # fmt: skip
+    here.facts.computations.append(Computation(operation.number, here.way, elements, reduction=tile))
     if operation.name == "tt.reduce" or "reverse = true" in operation.text + operation.tail:
         names = {name for inner in inner_operations for name in inner.operands}
         around = {name: here.values[name].term for name in names if name in here.values}
         reduction = ReductionFact(
             *here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around,
-            scans=operation.name == "tt.scan", steps=tuple(meaning_of(one.name).does for one in inner_operations),
+            scans=scans, steps=tuple(meaning_of(one.name).does for one in inner_operations),
         )  # fmt: skip
         here.facts.reductions.append(reduction)
     terms, rank = here.terms, len(inputs[0].type.shape)
     to = {terms.index(axis): terms.whole(terms.make("bound", operation.number))}
-    extra = [terms.index(axis)] if operation.name == "tt.scan" else []
+    extra = [terms.index(axis)] if scans else []
     if operation.name == "tt.reduce":
         to.update({terms.index(k): terms.whole(terms.index(k - 1)) for k in range(axis + 1, rank)})
     inner = [terms.change(value.term, to) for value in inputs]

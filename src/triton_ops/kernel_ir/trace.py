@@ -249,11 +249,17 @@ class LoopWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """One reduction of a tile along one of its axes."""
+    """One reduction or scan of a tile along one of its axes.
+
+    A scan has the number of its `operands`, and of the `operations` that make one element of two.
+    """
 
     shape: tuple[int, ...]
     axis: int
     executions: float
+    operands: int = 1
+    operations: int = 0
+    scans: bool = False
 
 
 Weights: TypeAlias = NDArray[np.float64]

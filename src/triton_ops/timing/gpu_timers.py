@@ -269,12 +269,10 @@ class GraphTimer(_QueuedTimer):
             graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8 and later: the nodes can be counted
         except TypeError:
             graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._queue.device):
-            before = stream = torch.cuda.current_stream()
-            if stream == torch.cuda.default_stream():  # which cannot be captured
-                stream = torch.cuda.Stream()
-                stream.wait_stream(before)
-        with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
+        device, before = self._queue.device, torch.cuda.current_stream(self._queue.device)
+        stream = torch.cuda.Stream(device) if before == torch.cuda.default_stream(device) else before
+        stream.wait_stream(before)  # the default stream cannot be captured
+        with torch.cuda.device(device), torch.cuda.stream(stream):
             try:
                 results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:

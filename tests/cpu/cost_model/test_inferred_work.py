@@ -10,8 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from benchmarks.model.fresh_kernels import causal_conv_kernel, stencil_kernel, swiglu_kernel  # noqa: E402
+from benchmarks.model.fresh_kernels import (  # noqa: E402
+    argmax_kernel,
+    causal_conv_kernel,
+    dropout_kernel,
+    scan_kernel,
+    stencil_kernel,
+    swiglu_kernel,
+    transpose_kernel,
+)
 from benchmarks.model.plain_kernels import column_sum_kernel  # noqa: E402
+from benchmarks.model.unseen_kernels import mixed_columns_kernel  # noqa: E402
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops.backend import (  # noqa: E402
@@ -235,6 +244,12 @@ def test_what_is_alive_at_a_reduction_is_counted_in_words():
     assert rows.alive == pytest.approx(1024 * (0.5 + 1 + 3 + 1), rel=0.1)  # weight, sum, and what the row still needs
 
 
+def test_an_address_that_is_loaded_along_another_axis_than_its_use_is_read():
+    given = (A, spec(K, dtype="int32"), OUT, M, K, N)
+    found = read(mixed_columns_kernel, given, {"BM": 4, "BN": 128}, lambda _: (250, 6))
+    assert [access.known for access in found.accesses] == [True, True, True]
+
+
 def test_reductions_are_counted_per_program():
     assert read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,)).reductions == 1
     assert read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 132}, lambda _: (132,)).reductions == 0
@@ -253,6 +268,33 @@ def test_a_reduction_across_rows_and_a_loop_of_written_turns_are_told():
     rows = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
     assert [one.axis for one in rows.reduced] == [0]
     assert not any(loop.written for loop in rows.loops)  # its end is an argument
+
+
+def test_a_scan_is_told_with_what_makes_one_element_of_two():
+    x = spec(8, 1024, 4096)
+    found = read(scan_kernel, (x, x, x, 1024, 4096), {"BT": 32, "BD": 16}, lambda _: (256, 8))
+    (scan,) = (one for one in found.reduced if one.scans)
+    assert (scan.shape, scan.axis, scan.executions) == ((32, 16), 0, 1024 // 32)
+    assert (scan.operands, scan.operations) == (2, 3)  # a * c, b * c + d
+
+
+def test_whole_numbers_that_become_data_are_counted_and_those_of_places_are_not():
+    size = 1 << 20
+    x = spec(size)
+    found = read(dropout_kernel, (x, x, size, 0.5, 42), {"BLOCK": 1024}, lambda _: (1024,))
+    assert 60 < found.plain / 1024 < 100  # ten rounds of Philox, of some eight operations each
+    rows = read(swiglu_kernel, (spec(8, 2048), spec(8, 1024), 1024), {"BLOCK": 1024}, lambda _: (8, 1))
+    assert (rows.plain + rows.special) / 1024 < 10
+
+
+def test_words_that_are_alive_are_those_of_data_and_of_loads_on_the_way():
+    best = read(argmax_kernel, (spec(8, 4096), spec(8, dtype="int32"), 4096), {"BLOCK": 1024}, lambda _: (8,))
+    assert best.loaded == 2 * 1024  # the largest values, and their places
+    tile = read(transpose_kernel, (A, A, M, K), {"BM": 32, "BN": 32}, lambda _: (32, 32))
+    assert tile.loaded == 32 * 32 / 2  # 16 bits each, which nothing widens
+    x = spec(2, 64, 256)
+    taps = read(causal_conv_kernel, (x, spec(256, 4), spec(256), x, 64, 256), {"BL": 16, "BD": 64}, lambda _: (4, 4, 2))
+    assert taps.loaded > 4 * 16 * 64 / 2  # four taps outside of loops, all on the way together
 
 
 def test_a_tile_and_one_element_at_its_beginning_are_not_the_same_places():

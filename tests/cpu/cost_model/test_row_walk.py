@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cost_model.row_tiles import Across, Again, Turning, exchange_cycles, walk_schedule
+from triton_ops.cost_model.row_tiles import Across, Again, TileReduction, Turning, exchange_cycles, walk_schedule
 from triton_ops.cost_model.row_tiles import MemoryWalk as Walk
 from triton_ops.cost_model.row_tiles import TileWork as Work
 from triton_ops.device import DeviceSpec, Machine
@@ -64,3 +64,20 @@ def test_what_all_blocks_read_stays_beside_them_unless_too_much_passes():
 
     few, many = Again(24_000.0, 12_000.0, 24_000.0), Again(24_000.0, 12_000.0, 2_400_000.0)
     assert l2_ms(few) < 1.2 * walk_schedule(WALK, SMALL, H200).alone_ms["L2"] < 0.25 * l2_ms(many)
+
+
+def test_a_scan_costs_more_where_warps_add_up_what_others_have_left():
+    tile = TileReduction(
+        length=128, inner=16, elements=128 * 16, vector=8, operands=2, operations=3, executions=1.0, scans=True
+    )
+    each = {warps: tile.instructions(warps)[0] * warps for warps in (1, 2, 4)}
+    assert each[1] < each[2] < each[4]
+    row = TileReduction(2048, 1, 2048, 8, 1, 1, 1.0, scans=True)
+    assert row.instructions(1) == (64 * 2 * 2 + 40 * (2 + 1), 40)  # 8 neighbours of each lane, then 5 halvings
+    assert tile._replace(executions=3.0).instructions(2)[1] == 3 * tile.instructions(2)[1]
+
+
+def test_each_further_result_of_a_warp_takes_instructions_and_the_first_one_waits():
+    rows = TileReduction(64, 1, 16 * 64, 4, 1, 1, 1.0, scans=False)  # 16 lanes to a row
+    assert rows.instructions(1) == ((8 - 1) * 4 * 2, (8 - 1) * 4)  # a lane has elements of 8 rows: 4 halvings each
+    assert rows._replace(elements=64).instructions(4) == (0, 0)
