@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key
     from triton_ops.values.key import Problem as Problem
+    from triton_ops.values.resources import Resources as Resources
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import TensorSpec as TensorSpec
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement
-    from triton_ops.values.trial import Resources as Resources
     from triton_ops.values.trial import Status as Status
     from triton_ops.values.trial import Trial as Trial
     from triton_ops.values.trial import TuningResult as TuningResult
