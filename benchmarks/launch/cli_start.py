@@ -23,8 +23,9 @@ from benchmarks.document import headed, save
 from triton_ops.base import Host
 from triton_ops.device import probe
 
-BARE = "python -c pass"
-COMMANDS = ("--version", "--help", "cache show", "cache path")
+BARE, STACK = "python -c pass", "python -c import torch, triton"
+SPACE = "explain benchmarks.tuning.in_place_models:conv_kernel --space --gpu H200"  # imports torch and Triton
+COMMANDS = ("--version", "--help", "cache misses", "cache path", SPACE)
 
 
 def taken(words: list[str], folder: str) -> tuple[float, float]:
@@ -48,7 +49,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/cli_start.json"))
     parser.add_argument("--commit")
     options = parser.parse_args()
-    programs = {BARE: ["-c", "pass"], **{name: ["-m", "triton_ops", *name.split()] for name in COMMANDS}}
+    programs = {BARE: ["-c", "pass"], STACK: ["-c", "import torch, triton"]}
+    programs |= {name: ["-m", "triton_ops", *name.split()] for name in COMMANDS}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory() as folder:
         for words in programs.values():
@@ -65,8 +67,8 @@ def main() -> None:
         cpus=Host.usable_cpus(),
         load_average=[round(load, 2) for load in os.getloadavg()],
         medians_s={name: round(seconds, 4) for name, seconds in wall_s.items()},
-        beyond_bare_s={name: round(wall_s[name] - wall_s[BARE], 4) for name in COMMANDS},
-        processor_beyond_bare_s={name: round(cpu_s[name] - cpu_s[BARE], 4) for name in COMMANDS},
+        beyond_bare_s={name: round(wall_s[name] - wall_s[BARE], 4) for name in (STACK, *COMMANDS)},
+        processor_beyond_bare_s={name: round(cpu_s[name] - cpu_s[BARE], 4) for name in (STACK, *COMMANDS)},
     )
     save(options.out, document)
     print(json.dumps(document["beyond_bare_s"]), json.dumps(document["processor_beyond_bare_s"]))

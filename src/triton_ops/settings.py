@@ -13,7 +13,7 @@
 | `TRITON_OPS_RANKS`     | whether the processes of a job agree on winners: agree, off | agree              |
 | `TRITON_OPS_SERVING`   | whether plug-ins of serving engines answer their look-ups: on, off | on     |
 | `TRITON_OPS_PROGRESS`  | progress of runs on stderr, where that is a terminal: on, off | on               |
-| `NO_COLOR`             | any value: no colours (https://no-color.org)        | not set                           |
+| `NO_COLOR`             | any value, or `dumb` as `TERM`: no colours          | not set                           |
 | `COLUMNS`              | width of tables, also in files and pipes            | the terminal's; no limit in files |
 | `RAY_ADDRESS`, `RAY_USE_TLS` | the cluster that Ray takes, and whether it encrypts | Ray's own |
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
@@ -127,8 +127,8 @@ def _path(name: str) -> Path | None:
 
 
 def colours() -> bool:
-    """True if text for people may have colours."""
-    return not os.environ.get("NO_COLOR")
+    """True if text for people may have colours; a terminal that is `dumb` would show their codes."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int | None:

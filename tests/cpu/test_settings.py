@@ -71,11 +71,16 @@ def test_columns_are_a_number_of_1_or_more_or_not_asked_for(monkeypatch, text, c
     assert settings.columns() == columns
 
 
-@pytest.mark.parametrize(("text", "colours"), [(None, True), ("", True), ("1", False), ("0", False)])
-def test_any_no_color_takes_the_colours_away(monkeypatch, text, colours):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if text is not None:
-        monkeypatch.setenv("NO_COLOR", text)
+@pytest.mark.parametrize(
+    ("variables", "colours"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": "0"}, False),
+     ({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False)],
+)  # fmt: skip
+def test_any_no_color_and_a_dumb_terminal_take_the_colours_away(monkeypatch, variables, colours):
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
     assert settings.colours() is colours
 
 

@@ -136,7 +136,7 @@ def _confidence(standing: Standing[Config], winner: Config, resolution: Resoluti
     if possible.high <= _UNTOLD:
         return "ok"
     low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
-    return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
+    return f"the default was kept, since noise hides whether ({challenger}) is faster: {low:+.1f} to {high:+.1f} %"
 
 
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:

@@ -121,7 +121,9 @@ def failed(
         failures[-1][1] if failures else None,
         failures,
         traces=[trial.trace for trial in trials],
-        hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them, with traces",
+        hint=doubts[0]
+        if doubts
+        else "every reason is in the error's `failures`; `triton-ops -v` prints them, with traces",
     )
 
 

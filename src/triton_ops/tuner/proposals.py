@@ -19,8 +19,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -30,7 +32,7 @@ from triton_ops.request import Effort
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.tuner.loop import GRACE_S, DirectFeed, Ready, new_configs
-from triton_ops.values import Compiled, Trial
+from triton_ops.values import Compiled, Key, Trial
 
 
 class Compiles(Protocol):
@@ -380,3 +382,21 @@ class Gate:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+_around: ContextVar[tuple[str, ...]] = ContextVar("ids of the tunes that have called this", default=())
+
+
+@contextmanager
+def not_within_itself(key: Key) -> Iterator[None]:
+    """The time of a tune; TargetError if one of the same key has called it, which would wait for itself."""
+    if key.id in _around.get():
+        raise TargetError(
+            f"the tune of {key.kernel} {key.label}".rstrip() + " has called itself, by the function or its reference",
+            hint="let these call what is not tuned, such as the `fn` of a decorated kernel",
+        )
+    token = _around.set((*_around.get(), key.id))
+    try:
+        yield
+    finally:
+        _around.reset(token)

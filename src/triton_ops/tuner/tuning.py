@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder
+from triton_ops.base import Folder, counted
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -50,7 +50,15 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, Leave, wait_for_one
+from triton_ops.tuner.proposals import (
+    CompiledFeed,
+    Compiles,
+    FirstConfigs,
+    Gate,
+    Leave,
+    not_within_itself,
+    wait_for_one,
+)
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -246,7 +254,8 @@ class RequestedTune:
         self.request.checked()
         keep = self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
-        with TerminatedError.cleaned_up(), self._alone(folder if keep else None) as (runs, quarantine):
+        place = folder if keep else None
+        with not_within_itself(self.key), TerminatedError.cleaned_up(), self._alone(place) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
@@ -522,7 +531,10 @@ class Tuning:
             suspicion = findings.facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
             raise failed(self.request, outcome.trials, findings.loop.doubts.notes, suspicion)
-        resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
+        were = "was" if len(before.trials) == 1 else "were"
+        resumed = [f"{counted(len(before.trials), 'trial')} {were} taken over from an earlier run"] * bool(
+            before.trials
+        )
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         record = record_of(

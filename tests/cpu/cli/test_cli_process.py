@@ -327,7 +327,7 @@ def on_terminal(place, *words, columns=80, **more):
     """The exit code of a command, and what it writes to a terminal of that width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    variables = environment(place, TERM="xterm-256color", **more)
+    variables = environment(place, **{"TERM": "xterm-256color", **more})
     process = start(place, *words, stdout=theirs, stderr=theirs, stdin=theirs, env=variables)
     os.close(theirs)
     written = b""
@@ -366,6 +366,7 @@ def test_a_terminal_is_never_written_beyond_its_width(place):
         code, text = on_terminal(place, "show", columns=columns, NO_COLOR="1")
         assert code == 0
         assert "\x1b" not in text, "NO_COLOR"
+        assert "\x1b" not in on_terminal(place, "show", columns=columns, TERM="dumb")[1]
         assert max(map(len, text.splitlines())) <= columns
         assert all(f"{name}=128" in text.split() and f"{name}=64" in text.split() for name in names)
     assert "\x1b[1m" in on_terminal(place, "show")[1], "names stand out where colours are allowed"

@@ -28,7 +28,7 @@ from triton_ops.terminal import ExitCode
 from triton_ops.values import Key
 
 ALONE = "no other config ran, so that nothing was compared"
-HIDDEN = "the default was kept, since (step=2) is +1.0 to +9.0 % faster: noise hides which it is"
+HIDDEN = "the default was kept, since noise hides whether (step=2) is faster: +1.0 to +9.0 %"
 NO_TIME = "the budget left no time to compare the fastest with the default"
 KEY = Key(kernel="k", problem={"n": 8}, identity={"source": "1"}, device={"name": "H"}, cache_state="cold", label="8")
 

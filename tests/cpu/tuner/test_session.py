@@ -463,3 +463,15 @@ def test_a_config_that_joins_a_list_is_the_only_one_that_is_tried(steady_clock):
         work, ([1, 2],), space=[{"block": 9}, *configs]
     )  # another default: its times are no longer relative to it
     assert not any("taken over" in note for note in other.notes)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_tune_that_calls_itself_says_so_and_does_not_wait_for_itself(keep):
+    def calls_itself(*, n):
+        tune(calls_itself, space={"n": [1, 2]}, keep=keep)
+
+    with pytest.raises(
+        TuningFailedError, match=r"the tune of .*calls_itself has called itself, by the function or its"
+    ):
+        tune(calls_itself, space={"n": [1, 2]}, keep=keep)
+    assert tune(work, space={"delay_ms": [1.0, 2.0]}, reference=lambda: None, keep=keep).best_config, "nothing is left"
