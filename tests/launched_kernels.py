@@ -203,3 +203,4 @@ def persistent(x):
 
 x = torch.rand(1000, device=DEVICE)
 alone[(1,)](x, BLOCK=64)
+alone[(1,)](x, BLOCK=128)

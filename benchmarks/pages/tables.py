@@ -55,6 +55,7 @@ COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
 IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
+SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -481,6 +482,33 @@ def in_place_table() -> str:
     return "\n".join(rows)
 
 
+def serving_table() -> str:
+    """Tables of serving engines, each row raced with what served before: what became faster, and what it took."""
+    rows = [
+        "| table | served before | rows | faster | geometric mean, best | configs tried | seconds | found by engine |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    sources = []
+    for path in SERVING:
+        document = json.loads(path.read_text())
+        for each in document["tables"]:
+            facts, seconds = each["summary"], sum(row["seconds"] or 0 for row in each["rows"])
+            before = "its table" if each["served_before"] else "its default"
+            gain = f"{facts['geometric_mean']:.3f}, {facts['best']:.3f}" if facts["tuned"] else ""
+            rows.append(
+                f"| {each['case']}, `{each['problem']}` | {before} | {facts['tuned']} of "
+                f"{facts['rows']} | {facts['proven']} | {gain} | {facts['tried']} | {seconds:.0f} | "
+                f"{each.get('found_by_engine', '')} |"
+            )
+        if beside := document.get("beside"):
+            sources.append(
+                f"vLLM's own way took {beside['seconds']:.0f} s for {beside['tried']} of its {beside['configs']} "
+                f"configs for {beside['size']} tokens of {beside['case']}, so {beside['all_s']:.0f} s for all of them."
+            )
+        sources.append(source(document))
+    return "\n".join([*rows, "", *sources])
+
+
 def stated_table() -> str:
     """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
     document = json.loads(STATED.read_text())
@@ -512,6 +540,7 @@ TABLES = {
     "selection quality": quality_table,
     "compare quality": compare_table,
     "in place": in_place_table,
+    "serving": serving_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,
     "third party starts": starts_table,

@@ -26,6 +26,8 @@ def small(tmp_path):
     (project / "src/triton_ops").mkdir(parents=True)
     for name in FILES:
         shutil.copy(PROJECT / name, project)
+    (project / "docs").mkdir()
+    shutil.copy(PROJECT / "docs/README.md", project / "docs")
     for name in ("__init__.py", "py.typed", "settings.py"):
         shutil.copy(PROJECT / "src/triton_ops" / name, project / "src/triton_ops")
     return project
@@ -46,6 +48,7 @@ def test_two_builds_have_equal_bytes_and_say_what_an_index_shows(small, tmp_path
     with tarfile.open(first[1]) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert {path.name for path in unpacked.iterdir()} == {*FILES, "PKG-INFO", "src"}, "no other page of that name"
     assert next(built(unpacked, tmp_path / "third")).read_bytes() == first[0].read_bytes(), "it is built from the sdist"
     with ZipFile(first[0]) as wheel:
         (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]

@@ -13,7 +13,7 @@ import typer
 from triton_ops import kernels as shipped
 from triton_ops import lint
 from triton_ops.backend import Operation
-from triton_ops.base import gain_text
+from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import TypedTarget
@@ -292,7 +292,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     end = Record.ENDS.get(result.stopped, result.stopped)
-    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
+    return f"{counted(len(result.trials), 'trial')}: {counts}; {end}, {result.elapsed_s:.1f} s"
 
 
 def _manner(result: TuningResult) -> str:

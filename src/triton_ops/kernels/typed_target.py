@@ -179,7 +179,7 @@ class TypedTarget:
 def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The functions of a module that name a kernel and are none, by their names; of a class its methods.
 
-    Where there are none, the statements at the top of the file that launch it.
+    Where there are none, the first statement at the top of the file that launches it.
     """
     mine = {name for name, value in vars(module).items() if value is kernel}
     functions: dict[str, Callable[..., Any]] = {}
@@ -192,9 +192,9 @@ def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., An
             functions |= {f"{node.name}.{way}": _method(value, way) for way in ways}
     if not functions:
         others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
-        lines = (node for node in others for one in ast.walk(node)
-                 if isinstance(one, ast.Subscript) and _names(one.value) & mine)  # fmt: skip
-        functions = {f"line {node.lineno}": partial(_run, module, node) for node in lines}
+        first = next((node for node in others for one in ast.walk(node)
+                      if isinstance(one, ast.Subscript) and _names(one.value) & mine), None)  # fmt: skip
+        functions = {f"line {first.lineno}": partial(_run, module, first)} if first else {}
     yield from functions.items()
 
 

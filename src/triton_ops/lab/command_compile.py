@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.backend import Arguments, Compiler, Operation
+from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
@@ -76,7 +77,7 @@ def side_by_side(facts: Facts, problem: str, by_arch: Mapping[str, Sequence[Comp
         facts.text(f"{arch}: {clean} without spills, {spilling} spill, {rest} cannot run")
     for text in _differences(by_arch):
         facts.text(text)
-    return facts.lines(f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s")
+    return facts.lines(f"{counted(len(rows), 'config')} on {counted(len(by_arch), 'target')}, {elapsed_s:.1f} s")
 
 
 def _cell(result: Compiled) -> str:
@@ -258,7 +259,8 @@ def _summary(results: list[Compiled], elapsed_s: float) -> str:
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=lambda status: status.facts.listed))
     binaries = {result.resources.binary for result in results if result.launchable and result.resources}
-    return f"{len(results)} configs: {text}; {len(binaries)} different binaries, {elapsed_s:.1f} s"
+    different = counted(len(binaries), "different binary")
+    return f"{counted(len(results), 'config')}: {text}; {different}, {elapsed_s:.1f} s"
 
 
 def spills_command(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from triton_ops.base import Folder, Host
+from triton_ops.base import Folder, Host, counted
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import TargetName
@@ -193,9 +193,10 @@ def record_command(
         tell(f"interrupted: {out} is not written, since a part of a recording is of no use")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     write_recording(out, content)
-    ok = sum(row["status"] == "ok" for row in content["rows"])
-    data = {"file": str(out), "configs": len(content["rows"]), "ok": ok, "passes": passes}
-    return Facts("recording", data).lines(f"{out}: {len(content['rows'])} configs, {ok} of them ran, {passes} passes")
+    rows = content["rows"]
+    ok = sum(row["status"] == "ok" for row in rows)
+    data = {"file": str(out), "configs": len(rows), "ok": ok, "passes": passes}
+    return Facts("recording", data).lines(f"{out}: {counted(len(rows), 'config')}, {ok} of them ran, {passes} passes")
 
 
 def sensitivity_command(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Operation
-from triton_ops.base import gain_text
+from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
@@ -117,7 +117,8 @@ def _facts(result: ManyResult) -> Facts:
     facts = Facts("tune list", {**document, "problems": problems})
     facts.table(_HEADER, list(map(_row, result.outcomes)), _NUMBERS)
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
-    return facts.tell(f"{len(result.outcomes)} problems in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
+    problems_text = counted(len(result.outcomes), "problem")
+    return facts.tell(f"{problems_text} in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
 
 
 def _row(outcome: ProblemOutcome) -> list[str]:

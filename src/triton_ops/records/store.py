@@ -128,7 +128,7 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if version != self.schema_version:
             raise CacheError(
                 f"it has schema version {version!r}; this triton-ops reads {self.schema_version}",
-                hint="upgrade triton-ops, or tune again",
+                hint="tune again" if version in range(self.schema_version) else "upgrade triton-ops, or tune again",
             )
         try:
             value = self.decode(Sealed.opened(content))

@@ -388,16 +388,15 @@ def module_at(place: str) -> ModuleType:
 
 @dataclass(frozen=True)
 class _Failure:
-    """A statement of a file that failed: its line, the names that it would have bound, and the error of a TARGET."""
+    """A statement of a file that failed: its place, the names that it would have bound, and the error of a TARGET."""
 
-    file: str
-    line: int
+    place: str
     names: frozenset[str]
     cause: BaseException
 
     @property
     def error(self) -> TritonKernelError:
-        return self.cause if isinstance(self.cause, TritonKernelError) else _import_error(self.file, self.cause)
+        return self.cause if isinstance(self.cause, TritonKernelError) else _import_error(self.place, self.cause)
 
 
 def _first_cause(name: str, failures: list[_Failure]) -> _Failure:
@@ -412,7 +411,7 @@ def _tell(failures: list[_Failure]) -> None:
     for one in failures:
         what = ", ".join(sorted(one.names)) or "a statement"
         reason = next(iter(str(one.cause).splitlines()), "")
-        tell(f"{one.file}, line {one.line}: {what} is left out: {type(one.cause).__name__}: {reason}", "note", "yellow")
+        tell(f"{one.place}: {what} is left out: {type(one.cause).__name__}: {reason}", "note", "yellow")
 
 
 class _ExitError(BaseException):
@@ -463,7 +462,7 @@ def _run(module: ModuleType, statements: list[ast.stmt], path: Path) -> Iterator
             flags |= code.co_flags & _FUTURE
             _execute(code, module, path)
         except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 - whatever the user's code raises
-            yield _Failure(str(path), statement.lineno, frozenset(_bound(statement)), error)
+            yield _Failure(f"{path}, line {statement.lineno}", frozenset(_bound(statement)), error)
             if isinstance(error, SystemExit):
                 return
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder
+from triton_ops.base import Folder, counted
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -531,7 +531,10 @@ class Tuning:
             suspicion = findings.facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
             raise failed(self.request, outcome.trials, findings.loop.doubts.notes, suspicion)
-        resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
+        were = "was" if len(before.trials) == 1 else "were"
+        resumed = [f"{counted(len(before.trials), 'trial')} {were} taken over from an earlier run"] * bool(
+            before.trials
+        )
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         record = record_of(

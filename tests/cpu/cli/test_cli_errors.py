@@ -250,7 +250,10 @@ def test_a_gpu_where_there_is_none(refused):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("raise RuntimeError('boom')", "cannot be imported: RuntimeError: boom (hint: import it in Python to try"),
+        (
+            "raise RuntimeError('boom')",
+            ", line 1 cannot be imported: RuntimeError: boom (hint: import it in Python to try",
+        ),
         ("def f(:", "cannot be imported: SyntaxError"),
         ("import sys; sys.exit(0)", "cannot be imported: SystemExit: 0"),
         ("import a_package_that_is_not_there", "needs a_package_that_is_not_there, which is not installed"),

@@ -55,7 +55,8 @@ def test_a_statement_that_fails_is_told_and_hides_no_other(said):
     assert f"{FILE}, line " in lines[0]
     assert ": wrong is left out: KernelTypeError: 3 of type int is not callable" in err
     assert "a statement is left out: AssertionError: a check that fails" in lines[1]
-    assert operation.values["x_ptr"] == TensorSpec((1000,), "float32")  # of the statement at the top that launches it
+    assert operation.values["x_ptr"] == TensorSpec((1000,), "float32")  # of the first statement that launches it
+    assert [config["BLOCK"] for config in operation.space] == [64]
 
 
 def test_driver_and_torch_are_as_they_were_after_a_file_was_read(said):

@@ -166,7 +166,7 @@ def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
         assert stopped.stopped == "interrupted"
         called.append("go on")
         found = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
-    assert found.notes[0] == "1 trials were taken over from an earlier run"
+    assert found.notes[0] == "1 trial was taken over from an earlier run"
     assert found.totals == {"ok": 2}
     assert set(called) == {Mode.SLOW, Mode.FAST, "go on"}
 

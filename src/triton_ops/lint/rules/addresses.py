@@ -264,7 +264,8 @@ def _by_launch(
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
         for end in sorted(index.ends):
-            extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
+            lone = end in launch.arguments and len(launch.given(launch.arguments[end])) == 1  # else axes are as long
+            extents = [one for one in extents_of(launch, end) if one.tensor == tensor and lone]
             rank = rank_of(launch, tensor)
             alike = {launch.strides.get(stride_name) for one, stride_name in strided if end in one.ends}
             if extents and all(_different(stride, one, rank) and one not in alike for one in extents):
