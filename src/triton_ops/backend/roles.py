@@ -253,10 +253,10 @@ class Arguments:
 
     @staticmethod
     def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-        """Raise `DeviceError` if an argument of a compiled Triton kernel is an array in the memory of the host."""
+        """Raise `DeviceError` if an argument of a Triton kernel is an array in the memory of the host."""
         if name := next((name for name, value in values.items() if Arguments.is_array(value)), None):
             raise DeviceError(
-                f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
+                f"{kernel} is a Triton kernel, which takes tensors, and {name} is a NumPy array, which is on the CPU",
                 "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
             )  # fmt: skip
 

@@ -207,7 +207,7 @@ class Decision:
             f"no winner is known for {self.kernel} {self.problem}".rstrip() + details,
             self.kernel,
             self.problem,
-            hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
+            hint="tune it before, or let misses run the default: TRITON_OPS_ON_MISS=default",
         )
 
     @property

@@ -38,6 +38,7 @@ MOST_ROWS = 20_000
 _ERROR_LETTERS = 400
 _SCRIPTS = ("charts.js", "trials.js", "views.js", "start.js")
 _FOLLOWS = "live.js"
+_ROOM = "triton_ops.report"
 _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 
@@ -54,11 +55,10 @@ def page_of(reports: Sequence[Report]) -> str:
 
 
 def _page(data: dict[str, Any], *further: str) -> str:
-    folder = Path(__file__).parent / "assets"
     return Page(
-        title="Tuning report", body=Page.part(folder, "page.html"),
-        style=[Page.part(folder, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(folder, name) for name in (*_SCRIPTS, *further))],
+        title="Tuning report", body=Page.part(_ROOM, "page.html"),
+        style=[Page.part(_ROOM, "style.css")],
+        scripts=[Page.data("DATA", data), *(Page.part(_ROOM, name) for name in (*_SCRIPTS, *further))],
         asks=_FOLLOWS in further,
     ).html  # fmt: skip
 
