@@ -364,13 +364,13 @@ def _specialised(kernel: KernelReading, variant: Variant, config: Mapping[str, A
 
 
 _BANK_BYTES = 128  # that the banks of shared memory deliver in a step
-_TILE = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?[fi]32\b")
+_TILE = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?f32\b")
 _PLACE = re.compile(r'"([^"]+)":(\d+):')
 _MOVES = ("ttg.local_alloc", "ttg.local_store", "ttg.local_load", "ttg.async_copy_global_to_local")
 
 
 def bank_conflicts_of(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Counter[SourcePlace]:
-    """The further steps of the banks, by line, for the tiles of 32 bits that loops move to or from shared memory.
+    """The further steps of the banks, by line, for the tiles of float32 that loops move to or from shared memory.
 
     Triton itself counts the conflicts between two layouts. Tiles of 16 bits are left out, which the hardware may
     transpose on the way. Raises whatever the compiler does. Cost: 50 ms.
