@@ -29,7 +29,7 @@ from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile,
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
-from triton_ops.records.store import parse_object
+from triton_ops.records.store import check_kind, parse_object
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key
@@ -383,14 +383,7 @@ def _object(text: str | bytes) -> dict[str, Any]:
     with LockfileError.when("it is no lockfile", "`triton-ops lock` writes one", CacheError, DamagedError):
         content = parse_object(text)
         _unambiguous(text)
-    if content.get("kind") != KIND:
-        raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise LockfileError(
-            f"it has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
-            hint="upgrade triton-ops, or write it again with `triton-ops lock`",
-        )
+    check_kind(content, KIND, SCHEMA_VERSION, "write it again with `triton-ops lock`", LockfileError)
     entries = content.get("entries")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LockfileError("it has no list of entries", hint="`triton-ops lock` writes one")
