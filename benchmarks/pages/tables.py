@@ -54,7 +54,8 @@ ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
-IN_PLACE = tuple(ROOT / f"benchmarks/results/{gpu}/in_place.json" for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"))
+IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
+SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
 
@@ -455,12 +456,12 @@ def starts_table() -> str:
 
 def in_place_table() -> str:
     """Steps of five models: kernels that were tuned alone, then compared in the step."""
-    first, second = (json.loads(path.read_text()) for path in IN_PLACE)
+    document = json.loads(IN_PLACE.read_text())
     rows = [
         "| step | time | problems compared | lost in the step | the step gains | seconds of tunes, and of the step |",
         "|---|---|---|---|---|---|",
     ]
-    for each in [*first["models"], *second["models"]]:
+    for each in document["models"]:
         compared = [one for one in each["kernels"] if one["gains"]]
         lost = [one["kernel"].removesuffix("_kernel") for one in compared if one["after"] != one["before"]]
         gains = [100 * gain for gain in each["gain"] or ()]
@@ -471,14 +472,41 @@ def in_place_table() -> str:
             f"| {each['model']} | {each['before_ms']:.2f} ms{how} | {len(compared)} | {', '.join(lost) or 'none'} | "
             f"{gain} | {seconds} |"
         )
-    summary, equal = first["summary"], second["equal"]
+    summary, equal = document["summary"], document["equal"]
     rows += [
         "",
-        f"{summary['lost']} of {summary['problems']} winners lose where they run: {source(first)} Training, and "
-        f"{equal['changes'] or 'no'} change in {equal['decisions']} decisions among configs that are the same: "
-        f"{source(second)}",
+        f"{summary['lost']} of {summary['problems']} winners lose in the step. Of {equal['decisions']} decisions among "
+        f"equal configs, each in {equal['most_s']:.1f} s at most, {equal['changes'] or 'none'} was a change: "
+        f"{source(document)}",
     ]
     return "\n".join(rows)
+
+
+def serving_table() -> str:
+    """Tables of serving engines, each row raced with what served before: what became faster, and what it took."""
+    rows = [
+        "| table | served before | rows | faster | geometric mean, best | configs tried | seconds | found by engine |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    sources = []
+    for path in SERVING:
+        document = json.loads(path.read_text())
+        for each in document["tables"]:
+            facts, seconds = each["summary"], sum(row["seconds"] or 0 for row in each["rows"])
+            before = "its table" if each["served_before"] else "its default"
+            gain = f"{facts['geometric_mean']:.3f}, {facts['best']:.3f}" if facts["tuned"] else ""
+            rows.append(
+                f"| {each['case']}, `{each['problem']}` | {before} | {facts['tuned']} of "
+                f"{facts['rows']} | {facts['proven']} | {gain} | {facts['tried']} | {seconds:.0f} | "
+                f"{each.get('found_by_engine', '')} |"
+            )
+        if beside := document.get("beside"):
+            sources.append(
+                f"vLLM's own way took {beside['seconds']:.0f} s for {beside['tried']} of its {beside['configs']} "
+                f"configs for {beside['size']} tokens of {beside['case']}, so {beside['all_s']:.0f} s for all of them."
+            )
+        sources.append(source(document))
+    return "\n".join([*rows, "", *sources])
 
 
 def stated_table() -> str:
@@ -512,6 +540,7 @@ TABLES = {
     "selection quality": quality_table,
     "compare quality": compare_table,
     "in place": in_place_table,
+    "serving": serving_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,
     "third party starts": starts_table,

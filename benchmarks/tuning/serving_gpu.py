@@ -31,6 +31,7 @@ from benchmarks.document import headed, save
 from triton_ops import LauncherKernel
 from triton_ops.base import installed_version
 from triton_ops.device import probe
+from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
 from triton_ops_serving.commands import export_command
 from triton_ops_serving.kernels import TILES, Served
@@ -77,9 +78,10 @@ class Case:
         """The model, with its adapters."""
         return Model(self.values, adapters=self.adapters)
 
-    def problems(self, model: Model) -> list[EngineProblem]:
+    @property
+    def problems(self) -> list[EngineProblem]:
         """The tables of this case."""
-        return [each for each in model.problems(self.engine) if self.only in f"{each.form} {each.label}"]
+        return [each for each in self.model.problems(self.engine) if self.only in f"{each.form} {each.label}"]
 
 
 CASES = {
@@ -101,12 +103,12 @@ _NAMES = ("row", "was", "was_ms", "config", "ms", "gain", "interval", "tried", "
 
 def measured(names: Sequence[str], sizes: Sequence[int], seconds: float, folder: Path) -> list[dict[str, Any]]:
     """The figures of each table of some cases of one engine, all of them tuned as one run."""
-    lock, models = folder / "lock.json", {name: CASES[name].model for name in names}
+    lock = folder / "lock.json"
     place = Place(device=probe().name, triton=installed_version("triton") or "")
-    problems = [(name, each) for name in names for each in CASES[name].problems(models[name])]
+    problems = [(name, each) for name in names for each in CASES[name].problems]
     shipped = {each.label: place.find(each) for _, each in problems}
     limits = {**dict.fromkeys(LIMITS), "budget_s": seconds, "seed": 0, "force": True, "cache_dir": folder / "cache"}
-    tables = TunedTables(place, lock, models[names[0]], "uniform", sizes, limits, None)
+    tables = TunedTables(place, lock, CASES[names[0]].model, "uniform", sizes, limits, None)
     tables.tune([each for _, each in problems])
     figures = []
     for name, problem in problems:
@@ -129,8 +131,12 @@ def exported(figure: Mapping[str, Any], folder: Path) -> int:
     adapters = dict(zip(("lora_rank", "max_loras"), case.adapters, strict=True))
     if not figure["summary"]["tuned"]:
         return 0
-    problem = next(each for each in case.problems(case.model) if each.label == figure["problem"])
-    export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], **adapters)
+    problem = next(each for each in case.problems if each.label == figure["problem"])
+    try:
+        export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], **adapters)
+    except CacheError as error:  # of layers that share a file, one was not begun
+        print(error)
+        return 0
     count = found(problem, figure["rows"])
     if any(own.rglob("*.before")):  # it was written, and not as it is
         export_command(case.engine, own, path, gpu=gpu, lockfile=[lock], undo=True, **adapters)
@@ -178,7 +184,7 @@ def by_engines_way(name: str, size: int, seconds: float) -> dict[str, Any]:
     """The configs that vLLM's own benchmark tries for a size, in so many seconds by its own loop."""
     torch = importlib.import_module("torch")
     outside = importlib.import_module("triton.runtime.errors").OutOfResources
-    (problem,) = CASES[name].problems(CASES[name].model)
+    (problem,) = CASES[name].problems
     operation = OPERATIONS[problem.form](problem, Served())
     arguments = operation.materialise(operation.problem((size,)), "cuda")
     launch = cast(LauncherKernel, operation.kernel).launch

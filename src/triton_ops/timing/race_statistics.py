@@ -273,7 +273,9 @@ class Standing(Generic[Name]):
             winner = next((name for name in ties if name in wins and (name == fastest or name in equal)), None)
         if winner is None:
             winner = min(wins, key=lambda name: (levels.get(name, math.inf), preference[name]))
-        margins = [gaps[name].margin for name in alive if name != fastest]
+        own_ms, others = self.rows_ms[fastest], [it for it, row in self.rows_ms.items() if row and it != fastest]
+        margins = [gaps[name].margin for name in others if name in gaps]
+        margins = margins or [Interval.of_gap(self.rows_ms[name], own_ms).margin for name in others]
         return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
