@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
-from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.space import Config, Members
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
 
@@ -117,6 +117,23 @@ class CandidateError(Exception):
         lines = [line.strip() for line in _ADDRESS.sub("", str(error)).splitlines() if line.strip(" \t^~")]
         text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+    @classmethod
+    @contextlib.contextmanager
+    def as_error(
+        cls, kind: type[TritonKernelError], what: str, hint: str, *kinds: type[BaseException]
+    ) -> Iterator[None]:
+        """Inside, what code of the user's raises, or only these kinds, is another error: `what`, and it in one line.
+
+        This package's own errors stay.
+        """
+        caught = kinds or (Exception, SystemExit)
+        try:
+            yield
+        except TritonKernelError:
+            raise
+        except caught as error:
+            raise kind(f"{what} {cls.one_line(error)}", hint=hint) from error
 
 
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")

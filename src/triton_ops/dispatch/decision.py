@@ -390,8 +390,7 @@ def report_json() -> dict[str, Any]:
 def _report_at_exit() -> None:
     if settings.report():
         atexit.register(_tell, os.getpid())
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_begin_anew)
+    ForkSafeLock.at_fork(_begin_anew)
 
 
 def _begin_anew() -> None:

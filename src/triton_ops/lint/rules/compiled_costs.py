@@ -162,8 +162,8 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
     along = indices(variant.facts, access)
     stride = along[0].stride.lone_argument[0] if len(along) == 1 else ""
     steps = [m[0] for m, c in access.offset.parts.items() if len(m) == 1 and abs(c) == 1]
-    chosen = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
-    return stride if stride and chosen and stride not in kernel.ones else None
+    varies = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
+    return stride if stride and varies and stride not in kernel.ones else None
 
 
 @rule(
