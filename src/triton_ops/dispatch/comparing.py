@@ -191,6 +191,5 @@ def _like(call: KernelCall) -> list[TuneRequest]:
     return requests
 
 
-if hasattr(os, "register_at_fork"):  # whoever holds a lock, or compares, is not there
-    os.register_at_fork(after_in_child=_tuning.clear)
-    os.register_at_fork(after_in_child=_comparisons.clear)
+ForkSafeLock.at_fork(_tuning.clear)  # whoever holds a lock, or compares, is not there
+ForkSafeLock.at_fork(_comparisons.clear)

@@ -112,11 +112,12 @@ class _Step:
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        try:
+        what, hint = (
+            "there is no room for copies of the tensors that a step may write:",
+            "free memory, or take a smaller step",
+        )
+        with CandidateError.as_error(DeviceError, what, hint, RuntimeError, MemoryError):
             self._saved = Protection(before)
-        except (RuntimeError, MemoryError) as error:
-            why = f"there is no room for copies of the tensors that a step may write: {CandidateError.one_line(error)}"
-            raise DeviceError(why, hint="free memory, or take a smaller step") from error
         try:
             result = self()
             self.launched = [(each, each.count.value) for each in decisions()]
@@ -127,8 +128,8 @@ class _Step:
         finally:
             self._saved.narrowed()
             self.restore()
-        known = {id(each) for each in before}
-        others = Protection([each for each in self._tensors() if id(each) not in known])
+        earlier = {id(each) for each in before}
+        others = Protection([each for each in self._tensors() if id(each) not in earlier])
         if wrong := self.difference({}) or ("it changes a tensor that it has made" if others.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)

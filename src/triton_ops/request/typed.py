@@ -24,7 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, FunctionKernel, Operation
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel, Operation
 from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import (
     KernelTypeError,
@@ -244,15 +244,9 @@ class TypedProblem:
 
 def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
     """The result of one of an operation's own functions; its exception is reported as an error of the target."""
-    try:
+    hint = "check --shape and --dtype; -v shows the trace"
+    with CandidateError.as_error(TargetError, f"the {what} of {name} raised", hint, Exception):
         return ask()
-    except TritonKernelError:
-        raise
-    except Exception as error:
-        raise TargetError(
-            f"the {what} of {name} raised {type(error).__name__}: {error}",
-            hint="check --shape and --dtype; -v shows the trace",
-        ) from error
 
 
 def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
