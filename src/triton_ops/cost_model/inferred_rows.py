@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import exp, log, prod
 
-from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileReduction, TileWork, Turning
+from triton_ops.cost_model.row_tiles import Again, MemoryWalk, TileReduction, TileWork, Turning
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
@@ -124,7 +124,7 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
     useful_bytes = sum(access.bytes * access.distinct for access in everything)
     through = sum(map(_sector_bytes, everything))
     depth = [launch.loops[at].stages for at in main_loops(launch)]
-    across = _across(launch)
+    reduced = _reduced(launch)
     return MemoryWalk(
         blocks=launch.programs,
         warps=1,
@@ -142,35 +142,23 @@ def walk_of(launch: LaunchWork) -> MemoryWalk:
         + sum(_sector_bytes(a) * _touches(a) for a in stores),
         streamed_bytes=sum(access.bytes * access.distinct for access in loads),
         reductions=launch.reductions,
-        across=across,
-        reduced=_reduced(launch),
-        loops=_turning(launch, first, across),
+        reduced=reduced,
+        loops=_turning(launch, first, reduced),
         lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * useful_bytes else 0.0,
     )
-
-
-def _across(launch: LaunchWork) -> tuple[Across, ...]:
-    """The reductions of tiles across their rows, where loads of tiles as large run along the rows."""
-    reductions: list[Across] = []
-    for one in launch.reduced:
-        columns = one.shape[-1]
-        if one.scans or one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
-            continue
-        alike = [a for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
-        if not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike):
-            vector = min(map(_vector, alike), default=1.0)
-            reductions.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
-    return tuple(reductions)
 
 
 def _reduced(launch: LaunchWork) -> tuple[TileReduction, ...]:
     tiles: list[TileReduction] = []
     for one in launch.reduced:
-        elements, inner = prod(one.shape), prod(one.shape[one.axis + 1 :])
-        vector = min((_vector(a) for a in launch.accesses if a.kind == "load" and a.tile == elements), default=_RUN)
+        elements, length, columns = prod(one.shape), one.shape[one.axis], one.shape[-1]
+        alike = [access for access in launch.accesses if access.kind == "load" and access.tile == elements]
+        by_row = not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike)
         tile = TileReduction(
-            length=one.shape[one.axis], inner=inner, elements=elements, vector=int(vector), operands=one.operands,
-            operations=one.operations, executions=one.executions, scans=one.scans,
+            length=length, inner=prod(one.shape[one.axis + 1 :]), elements=elements,
+            vector=int(min(map(_vector, alike), default=_RUN)), operands=one.operands, operations=one.operations,
+            executions=one.executions, scans=one.scans,
+            across=by_row and length > 1 and not one.scans and one.axis < len(one.shape) - 1,
         )  # fmt: skip
         tiles.append(tile)
     return tuple(tiles)
@@ -202,7 +190,7 @@ def _waits(launch: LaunchWork, loads: Sequence[Access]) -> float:
     return sum(launch.loops[at].turns if at >= 0 else 1.0 for at in {access.loop for access in loads})
 
 
-def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Across]) -> tuple[Turning, ...]:
+def _turning(launch: LaunchWork, loads: Sequence[Access], reduced: Sequence[TileReduction]) -> tuple[Turning, ...]:
     """The loads of each loop.
 
     Of tiles of several rows that are reduced across these, a thread holds a sum for every element, and ptxas 12.8 adds
@@ -211,7 +199,7 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
     loops: list[Turning] = []
     for at in sorted({access.loop for access in loads} - {-1}):
         loop, here = launch.loops[at], [access for access in loads if access.loop == at]
-        tall = {each.rows * each.columns for each in across if each.executions < loop.turns}
+        tall = {each.elements for each in reduced if each.across and each.executions < loop.turns}
         serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
         constant = loop.written and all(other.parent != at for other in launch.loops)  # the innermost ones are unrolled
         largest = float(max(access.tile for access in here))

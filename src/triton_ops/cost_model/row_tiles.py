@@ -21,30 +21,6 @@ _TILE_REDUCTION_LANES = 32
 _BANKS = 32  # of shared memory, each 4 bytes wide: CUDA C++ Programming Guide
 
 
-class Across(NamedTuple):
-    """Reductions of tiles of one shape across their rows; columns lie along memory."""
-
-    rows: int
-    columns: int
-    vector: int  # the most adjacent columns that a lane loads at once
-    executions: float  # how often a block reduces such a tile
-
-
-def exchange_cycles(tile: Across, warps: int) -> float:
-    """Cycles of a multiprocessor's shared memory for the exchange among a block's warps, over all executions."""
-    elements = max(1, tile.rows * tile.columns // (_TILE_REDUCTION_LANES * warps))
-    run = max(1, min(tile.vector, elements, tile.columns))
-    lanes = max(1, min(_TILE_REDUCTION_LANES, tile.columns // run))  # along the columns; the others are along the rows
-    across = max(1, min(warps, tile.columns // (run * lanes)))
-    down = min(warps // across, max(1, tile.rows * lanes // _TILE_REDUCTION_LANES))
-    if down < 2:
-        return 0.0
-    words = max(1, tile.columns // (lanes * across))  # of each lane
-    stride = run * down
-    at_once = lanes * min(stride, _BANKS) / _BANKS if lanes * stride > _BANKS else 1.0
-    return 2.0 * tile.executions * words * max(at_once, 1.0) * warps  # written and read back
-
-
 class TileReduction(NamedTuple):
     """Reductions or scans of tiles of one shape along `length`; `inner` elements lie between two steps along it."""
 
@@ -55,7 +31,8 @@ class TileReduction(NamedTuple):
     operands: int
     operations: int  # that make one element of two
     executions: float  # how often a block reduces or scans such a tile
-    scans: bool
+    scans: bool = False
+    across: bool = False  # a reduction across rows that lie along memory
 
     def instructions(self, warps: int) -> tuple[float, float]:
         """Instructions of each warp over all executions, and its words through the shuffle unit or shared memory.
@@ -64,23 +41,41 @@ class TileReduction(NamedTuple):
         `ScanOpToLLVM`: a lane scans the neighbours that it holds, lanes pass on the last of these by halvings, each
         warp adds up what all warps have left in shared memory, and every element gets what is before it.
         """
-        along, beside = (self.length, 1) if self.inner == 1 else (self.inner, self.inner)
-        each = max(1.0, self.elements / (_TILE_REDUCTION_LANES * warps))
-        run = min(self.vector, each, along)
-        columns = min(_TILE_REDUCTION_LANES, beside / run) if self.inner > 1 else 1
-        group = run if self.inner == 1 else 1.0
-        lanes = max(1.0, min(_TILE_REDUCTION_LANES / columns, self.length / group))
-        across = min(warps, max(1.0, beside / (run * columns)))
-        down = max(1.0, min(warps / across, self.length / (group * lanes)))
+        run, _, lanes, _, down = self._layout(warps)
+        each, halvings = max(1.0, self.elements / (_TILE_REDUCTION_LANES * warps)), log2(lanes)
         if self.scans:
-            passed = each / group * (log2(lanes) + (down if down > 1 else 0.0))
+            passed = each / (run if self.inner == 1 else 1) * (halvings + (down if down > 1 else 0))
             own = (2 * each + passed) * (self.operands + self.operations)
         else:
             results = max(1.0, each * lanes * down / self.length) - 1
-            passed = results * (log2(lanes) + (log2(down) + 2 if down > 1 else 0.0))
+            passed = results * (halvings + (log2(down) + 2 if down > 1 else 0))
             own = passed * self.operations
         words = passed * self.operands
         return self.executions * (own + words), self.executions * words
+
+    def exchange_cycles(self, warps: int) -> float:
+        """Cycles of shared memory for the exchange of a reduction across rows among a block's warps."""
+        run, columns, _, beside, down = self._layout(warps)
+        if down < 2 or not self.across:
+            return 0.0
+        words = max(1, self.inner // (columns * beside))  # of each lane
+        stride = run * down
+        at_once = columns * min(stride, _BANKS) / _BANKS if columns * stride > _BANKS else 1.0
+        return 2.0 * self.executions * words * max(at_once, 1.0) * warps  # written and read back
+
+    def _layout(self, warps: int) -> tuple[int, int, int, int, int]:
+        """Neighbours of a lane, lanes along memory and across it, and warps along and across; of a row all are along.
+
+        The first two of a row are those of its own axis.
+        """
+        along = self.length if self.inner == 1 else self.inner
+        run = max(1, min(self.vector, self.elements // (_TILE_REDUCTION_LANES * warps), along))
+        columns = max(1, min(_TILE_REDUCTION_LANES, along // run))
+        beside = max(1, min(warps, along // (run * columns)))
+        if self.inner == 1:
+            return run, 1, columns, 1, beside
+        lanes = max(1, min(_TILE_REDUCTION_LANES // columns, self.length))
+        return run, columns, lanes, beside, max(1, min(warps // beside, self.length // lanes))
 
 
 _LANES = 85.0  # instructions of one thread that a multiprocessor issues per cycle: two thirds of 128; fitted
@@ -144,7 +139,6 @@ class MemoryWalk:
     streamed_bytes: float  # that it reads in all
     lines: float = 0.0  # of 128 bytes that it touches; 0 where its accesses run along memory
     reductions: float = 0.0  # of a tile by its threads together
-    across: tuple[Across, ...] = ()  # of tiles across their rows
     reduced: tuple[TileReduction, ...] = ()
     loops: tuple[Turning, ...] = ()  # with loads
 
@@ -204,7 +198,7 @@ def _wave(walk: MemoryWalk, footprint: Footprint, machine: Machine, depth: int, 
         "spill waits": spill_ns,
     }
     # a block exchanges behind barriers, with no loads on the way: other blocks hide that no better than its waits
-    exchange = {"exchange": depth * sum(exchange_cycles(tile, walk.warps) for tile in walk.across) / clock}
+    exchange = {"exchange": depth * sum(tile.exchange_cycles(walk.warps) for tile in walk.reduced) / clock}
     parts = {"rates": overlap_ns(rates, costs.overlap), "waits": sum(waits.values()), **exchange}
     return Wave(overlap_ns(parts, costs.wait_overlap), costs.turn_ns, rates | waits | exchange)
 

@@ -41,7 +41,8 @@ RULES: tuple[Rule, ...] = (
     launching.missing_constexpr, launching.over_specialised, compiled_costs.register_spill,
     addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.changed_global,
     launching.static_grid, addresses.offset_overflow, sums.no_tensor_core, compiled_costs.narrow_access,
-    compiled_costs.lost_occupancy, addresses.outside_tensor, addresses.never_written, compiled_costs.short_list,
+    compiled_costs.lost_occupancy, compiled_costs.bank_conflict, addresses.outside_tensor, addresses.never_written,
+    compiled_costs.short_list,
 )  # fmt: skip
 
 

@@ -100,6 +100,13 @@ class Index:
                 yield IndexBound(condition, sums, fits=True)
 
     @property
+    def is_counted(self) -> bool:
+        """Check whether its blocks are as many as an argument says."""
+        sums = (one.operands[0] for one in self._conditions if one.name == Term.AT_LEAST_ZERO)
+        counts = (self.facts.terms.add((1, one), (1, counter)) for one in sums for counter in self.tiled())
+        return any(one.lone_argument[1] == 1 and one.parts.get((), 0) == -1 for one in counts)
+
+    @property
     def reach(self) -> int:
         """The number of places along the axis that a mask by numbers lets pass; the extent where there is none."""
         ends = (bound.condition.operands[0].parts for bound in self.bounds)

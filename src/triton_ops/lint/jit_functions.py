@@ -260,6 +260,10 @@ class SourceLaunch(_FunctionScope):
         value = self.resolved(node)
         return value.value if isinstance(value, ast.Constant) else None
 
+    def is_number(self, name: str) -> bool:
+        """Check whether a parameter is given a number that the source writes out."""
+        return name in self.arguments and isinstance(self.literal(self.arguments[name]), int)
+
     def element(self, name: str) -> str:
         """The type of a tensor's elements as Triton writes it, where the launching function makes it of that type."""
         call = self.value(name)
@@ -315,11 +319,12 @@ class SourceLaunch(_FunctionScope):
         texts = (ast.unparse(self.resolved(one)) for one in tests)
         return {part.strip("()") for text in texts if " or " not in text for part in re.split(" and | & ", text)}
 
-    def asserts_multiple(self, name: str, blocks: Iterable[str]) -> bool:
-        """Check whether what one of these parameters is given is asserted to divide what another is given."""
-        written = {one: {ast.unparse(node), self.text(one)} for one, node in self.arguments.items()}
-        pairs = ((size, block) for size in written.get(name, ()) for one in blocks for block in written.get(one, ()))
-        return not self._assertions.isdisjoint(f"{size} % {block} == 0" for size, block in pairs)
+    def divides(self, block: str, name: str) -> bool:
+        """Check whether what a block is given divides what another parameter is given: asserted, or as numbers."""
+        if self.is_number(block) and self.is_number(name):
+            return bool(self.literal(self.arguments[name]) % self.literal(self.arguments[block]) == 0)
+        sizes, blocks = ({ast.unparse(self.arguments[one]), self.text(one)} for one in (name, block))
+        return not self._assertions.isdisjoint(f"{size} % {by} == 0" for size in sizes for by in blocks)
 
     def is_of_settings(self, name: str) -> bool:
         """Check whether a parameter is asserted to be given what the function makes of numbers that it is given."""

@@ -21,6 +21,7 @@ from triton_ops.base import require
 from triton_ops.lint.jit_functions import SourceLaunch
 
 _MASKED = ("store", *(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas")), "advance")
+_READING = ("load", *_MASKED[1:-1])
 _LAID_OUT = (("pointer", 0, "base"), ("number", 1, "shape"), ("number", 2, "strides"))
 _OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
     "load": (("pointer", 0, "pointer"), ("number", 1, "mask")),
@@ -145,7 +146,7 @@ class _UsageReader:
             return
         if any(self._is_pointer_type(one) for one in node.args):
             for one in (part for inner in self._expressions(node.func) for part in ast.walk(inner)):
-                if isinstance(one, ast.Call) and last_name(one) == "load":
+                if isinstance(one, ast.Call) and last_name(one) in _READING:
                     self._loaded(one, "address")
         owner = node.func.value
         if _WHOLE.fullmatch(ast.unparse(node.args[0])) and isinstance(owner, ast.Call) and last_name(owner) == "load":
@@ -228,7 +229,7 @@ class _UsageReader:
             for one in ast.walk(inner):
                 if isinstance(one, ast.Name) and one.id in self._function.own_names:
                     self._uses.numbers.add(one.id)
-                elif isinstance(one, ast.Call) and last_name(one) == "load":
+                elif isinstance(one, ast.Call) and last_name(one) in _READING:
                     self._loaded(one, "int")
 
     def _loaded(self, load: ast.Call, kind: str) -> None:
@@ -244,9 +245,10 @@ class _UsageReader:
             self._offsets(pointer)
         for pointer, kind in self._accesses:
             bases = self._function.pointers(pointer)
-            for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
-                if self._uses.pointers.get(base) not in ("int", "atomic", "address"):
-                    self._uses.pointers[base] = kind
+            first, *others = [one for one in bases if one not in self._uses.numbers] or bases or [""]
+            if first and self._uses.pointers.get(first) not in ("int", "atomic", "address"):
+                self._uses.pointers[first] = kind
+            self._uses.numbers.update(others)
         self._uses.numbers -= set(self._uses.pointers)
 
     def _offsets(self, pointer: ast.expr) -> None:

@@ -2,7 +2,8 @@
 
 Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
 `constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
-first; a module printed with `str` has the places of the source.
+first, and then `ttgir`; a module printed with `str` has the places of the source; `GluonOpBuilder` counts conflicts of
+banks.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import contextlib
 import importlib
 import io
 import itertools
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation
@@ -36,9 +40,9 @@ class _FrontEnd:
         self._compiler, self._goal = _compiler(target)
         self._backend = self._compiler.make_backend(self._goal)
         ir = importlib.import_module("triton._C.libtriton").ir
-        self._context = ir.context()
-        ir.load_dialects(self._context)
-        self._backend.load_dialects(self._context)
+        self.context = ir.context()
+        ir.load_dialects(self.context)
+        self._backend.load_dialects(self.context)
 
     def ttir(self, function: Any, guess: Guess) -> str:
         """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
@@ -47,17 +51,23 @@ class _FrontEnd:
 
         Cost: 10 to 40 ms.
         """
-        backend = self._backend
         source = self._compiler.ASTSource(function, dict(guess.types), dict(guess.constants), {})
-        options = backend.parse_options({})
+        return str(self.lowered(source, {}, "ttir"))
+
+    def lowered(self, source: Any, options: Mapping[str, int], last: str) -> Any:
+        """A source as its module is after a stage, `ttir` or `ttgir`; raises whatever Triton does."""
+        backend, options = self._backend, self._backend.parse_options(dict(options))
         stages: dict[str, Any] = {}
         backend.add_stages(stages, options, source.language)
         with _quiet():
             module = source.make_ir(
                 self._goal, options, backend.get_codegen_implementation(options), backend.get_module_map(),
-                self._context,
+                self.context,
             )  # fmt: skip
-            return str(stages["ttir"](module, {}))
+            metadata: dict[str, Any] = {}
+            for name in [*stages][: [*stages].index(last) + 1]:
+                module = stages[name](module, metadata)
+        return module
 
 
 @contextlib.contextmanager
@@ -340,13 +350,51 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
     """
     compiler, goal = _compiler(kernel.target)
+    source, options = _specialised(kernel, variant, config)
+    with _quiet():
+        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
+
+
+def _specialised(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> tuple[Any, dict[str, int]]:
+    """The source and the options of a variant as a launch compiles it."""
     types, constants = variant.guess.specialised
     even = [["tt.divisibility", 16]]
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = compiler.ASTSource(kernel.function.function, types, constants, whole)
-    with _quiet():
-        options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
-        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
+    source = _compiler(kernel.target)[0].ASTSource(kernel.function.function, types, constants, whole)
+    return source, {name: int(config[name]) for name in OPTIONS if config.get(name)}
+
+
+_BANK_BYTES = 128  # that the banks of shared memory deliver in a step
+_TILE = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?f32\b")
+_PLACE = re.compile(r'"([^"]+)":(\d+):')
+_MOVES = ("ttg.local_alloc", "ttg.local_store", "ttg.local_load", "ttg.async_copy_global_to_local")
+
+
+def bank_conflicts_of(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Counter[SourcePlace]:
+    """The further steps of the banks, by line, for the tiles of float32 that loops move to or from shared memory.
+
+    Triton itself counts the conflicts between two layouts. Tiles of 16 bits are left out, which the hardware may
+    transpose on the way. Raises whatever the compiler does. Cost: 50 ms.
+    """
+    front_end, steps, operations = _FrontEnd(kernel.target), Counter[SourcePlace](), list[Any]()
+    module = front_end.lowered(*_specialised(kernel, variant, config), "ttgir")
+    builder = importlib.import_module("triton._C.libtriton").gluon_ir.GluonOpBuilder(front_end.context)
+    module.walk(operations.append)
+    loops = {one.get_region(0).id() for one in operations if one.get_name() == "scf.for"}
+    moves = (one for one in operations if one.get_name() in _MOVES and one.get_block().get_parent().id() in loops)
+    for one in moves:
+        values = [one.get_operand(at) for at in range(one.get_num_operands())]
+        values += [one.get_result(at) for at in range(one.get_num_results())]
+        tiles = [(value, match[1]) for value in values if (match := _TILE.match(str(value.get_type()))) is not None]
+        memory = [value for value in values if str(value.get_type()).startswith("!ttg.memdesc")]
+        place = _PLACE.search(str(values[-1].get_loc()))
+        if tiles and memory and place is not None:
+            shape = [int(extent) for extent in tiles[0][1].split("x")[:-1]]
+            builder.set_insertion_point_to_start(one.get_block())  # from which Triton 3.8 knows the target
+            pair = builder.get_gluon_layout_from_tensor(tiles[0][0]), builder.get_gluon_layout_from_memdesc(memory[0])
+            conflicts = builder.get_shared_bank_conflicts(*(layout._to_ir(builder) for layout in pair), shape, 32)
+            steps[SourcePlace(place[1], int(place[2]))] += 4 * prod(shape) // _BANK_BYTES * conflicts
+    return steps
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:

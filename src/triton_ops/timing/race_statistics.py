@@ -219,8 +219,9 @@ class Standing(Generic[Name]):
 
         It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that
         and one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than
-        the zone; or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can
-        look like a smaller difference. Where there was no time for four rounds, there is none for more of them either.
+        the zone; or if it beats the default clearly and by ten standard errors, or by far in each round: noise that
+        lasts for several rounds can look like a smaller difference. Where there was no time for four rounds, there is
+        none for more of them either.
         """
         row_ms, difference = self.rows_ms[name], Interval.of_gap(self.default_ms, self.rows_ms[name])
         error = difference.margin / Z95
@@ -230,7 +231,8 @@ class Standing(Generic[Name]):
             return False
         if difference.centre + _PROVEN * error <= self.zone:
             return False
-        certain = difference.centre - _CERTAIN * error > self.zone
+        far = min(Measurement.contrasts(self.default_ms, row_ms)) > FAR
+        certain = far or difference.centre - _CERTAIN * error > self.zone
         return not (certain and clearly_beats(row_ms, self.default_ms, self.zone))
 
     @property
@@ -273,7 +275,9 @@ class Standing(Generic[Name]):
             winner = next((name for name in ties if name in wins and (name == fastest or name in equal)), None)
         if winner is None:
             winner = min(wins, key=lambda name: (levels.get(name, math.inf), preference[name]))
-        margins = [gaps[name].margin for name in alive if name != fastest]
+        own_ms, others = self.rows_ms[fastest], [it for it, row in self.rows_ms.items() if row and it != fastest]
+        margins = [gaps[name].margin for name in others if name in gaps]
+        margins = margins or [Interval.of_gap(self.rows_ms[name], own_ms).margin for name in others]
         return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cost_model.row_tiles import Across, Again, TileReduction, Turning, exchange_cycles, walk_schedule
+from triton_ops.cost_model.row_tiles import Again, TileReduction, Turning, walk_schedule
 from triton_ops.cost_model.row_tiles import MemoryWalk as Walk
 from triton_ops.cost_model.row_tiles import TileWork as Work
 from triton_ops.device import DeviceSpec, Machine
@@ -20,6 +20,10 @@ WALK = Walk(
     blocks=10_000, warps=4, stages=1, work=(Work(4.0, 1024.0),), batches=1.0, near=0.0, turns=1.0, own_bytes=2048.0,
     again=(), common=(), written_bytes=2048.0, through_bytes=4096.0, streamed_bytes=2048.0,
 )  # fmt: skip
+
+
+def across(rows, columns, vector=8, executions=1.0):
+    return TileReduction(rows, columns, rows * columns, vector, 1, 1, executions, across=True)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +38,13 @@ WALK = Walk(
     ],
 )
 def test_the_exchange_of_a_reduction_across_rows_counts_the_conflicts_of_its_banks(rows, columns, warps, cycles):
-    assert exchange_cycles(Across(rows, columns, 8, 1.0), warps) == cycles
-    assert exchange_cycles(Across(rows, columns, 8, 3.0), warps) == 3 * cycles
+    assert across(rows, columns).exchange_cycles(warps) == cycles
+    assert across(rows, columns, executions=3.0).exchange_cycles(warps) == 3 * cycles
 
 
 @given(*[st.integers(1, 8192)] * 2, st.integers(1, 16), st.sampled_from([1, 2, 4, 8, 16, 32]))
 def test_any_tile_has_an_exchange_of_at_most_one_lane_at_a_time(rows, columns, vector, warps):
-    cycles = exchange_cycles(Across(rows, columns, vector, 1.0), warps)
+    cycles = across(rows, columns, vector).exchange_cycles(warps)
     assert 0 <= cycles <= 2 * 32 * warps * columns
 
 

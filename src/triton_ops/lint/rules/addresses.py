@@ -264,7 +264,8 @@ def _by_launch(
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
         for end in sorted(index.ends):
-            extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
+            lone = end in launch.arguments and len(launch.given(launch.arguments[end])) == 1  # else axes are as long
+            extents = [one for one in extents_of(launch, end) if one.tensor == tensor and lone]
             rank = rank_of(launch, tensor)
             alike = {launch.strides.get(stride_name) for one, stride_name in strided if end in one.ends}
             if extents and all(_different(stride, one, rank) and one not in alike for one in extents):
@@ -307,13 +308,13 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
     wide = dict(_growing(variant, 64))
-    chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
+    places = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
     products = {product for product, _ in _growing(variant, 32)}
     factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
-        if not accesses or (kernel.place(one), product.words) in chosen - own:
+        if not accesses or (kernel.place(one), product.words) in places - own:
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}

@@ -16,7 +16,14 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
 from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
-from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
+from triton_ops.lint.reading import (
+    KernelReading,
+    Variant,
+    bank_conflicts_of,
+    compile_variant,
+    in_words,
+    known_configs,
+)
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
@@ -155,8 +162,8 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
     along = indices(variant.facts, access)
     stride = along[0].stride.lone_argument[0] if len(along) == 1 else ""
     steps = [m[0] for m, c in access.offset.parts.items() if len(m) == 1 and abs(c) == 1]
-    chosen = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
-    return stride if stride and chosen and stride not in kernel.ones else None
+    varies = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
+    return stride if stride and varies and stride not in kernel.ones else None
 
 
 @rule(
@@ -264,6 +271,44 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     others = [one for one in variant.facts.accesses if one is not access and one.root is access.root]
     mine, *sums = ({m: c for m, c in one.offset.parts.items() if m} for one in (access, *others))
     return mine in sums or any(one.kind == access.kind == "store" and one.offset.constant == 0 for one in others)
+
+
+_MEMORY_BYTES = 32  # that global memory moves while the banks take a step, or less
+
+
+@rule(
+    "bank-conflict",
+    "binary",
+    symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
+    "words, and wait for each other",
+    fix="let tiles of 32 bits lie in memory along the axis of the sum, so that they are not transposed on the way; or "
+    "multiply them in 16 bits, which the hardware transposes",
+)
+def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
+    """Lower a kernel with tiles of float32 in or beside the products of a loop, to see how these are laid out."""
+    facts = kernel.variants[0].facts
+    sides = [side.type for one in facts.products if one.loops for side in (one.left, one.right)]
+    tiles = (one.type for one in facts.accesses if one.kind == "load" and len(one.type.shape) > 1)
+    if not sides or all(tile.element != "f32" for tile in (*sides, *tiles)):
+        return
+    if kernel.target.kind != "cuda":
+        raise UndecidedError(f"how {kernel.target.arch} lays tiles out in shared memory is not read")
+    configs = _configs(kernel)
+    for config in configs[:1]:
+        variant = kernel.with_values(config) or kernel.variants[0]
+        kinds = (one.type for one in variant.facts.accesses if one.loops)
+        steps = sum(prod(kind.shape) * kind.item_bytes for kind in kinds) // _MEMORY_BYTES
+        with _compiling(kernel, config):
+            conflicts = bank_conflicts_of(kernel, _contiguous(variant), config)
+        for place, more in conflicts.items():
+            what = (
+                f"compiled for {kernel.target.arch} with {in_words(config)}, a tile of 32 bits goes through shared "
+                f"memory in {more:,} further steps of its banks in each iteration; global memory takes {steps:,} of "
+                f"{_MEMORY_BYTES} bytes meanwhile"
+            )
+            if more > steps:
+                many = f"line {place.line}: {what}; of {len(configs)} configs a tune may choose one without"
+                yield many if len(configs) > 1 else Seen(place, what)
 
 
 _WORTH_SAYING = 0.05  # a share of time by which a config must be expected to be ahead of a list

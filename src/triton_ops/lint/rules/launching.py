@@ -247,8 +247,10 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     for launch in kernel.launches:
         nodes = [launch.arguments[name] for name in key if name in launch.arguments]
         key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
-        mine = {launch.text(name) for name in names if name in launch.arguments}
-        if mine and mine <= key_parts:
+        own = [launch.arguments[name] for name in names if name in launch.arguments]
+        mine = {ast.unparse(launch.resolved(node)) for node in own}
+        parts = {ast.unparse(launch.resolved(part)) for node in own for part in launch.inner(node)}
+        if (mine and mine <= key_parts) or parts.intersection(ast.unparse(launch.resolved(node)) for node in nodes):
             return True
     return False
 
@@ -348,7 +350,7 @@ def static_grid(kernel: KernelReading) -> Iterable[Statement]:
                 "elements are never computed; with larger ones, programs are left over",
                 fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
             )  # fmt: skip
-        elif stepped and _is_fixed(launch) and not strides:
+        elif stepped and _is_fixed(launch) and not strides and not all(map(launch.is_number, stepped)):
             yield Seen(
                 launch.line,
                 f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "

@@ -61,20 +61,16 @@ def _judge(
     several = [[launch.counted_by(axis) for launch in kernel.launches] or [set[str]()] for axis in range(3)]
     counts = {axis: set.intersection(*names) for axis, names in enumerate(several)}  # the grid's extents, as arguments
     for one in free:
-        if _is_of_switch(one, closed) or _before_its_own(one) or one.index.fits_row(counts):
+        if _is_of_switch(one, closed) or one.index.fits_row(counts) or _fits(kernel, one):
             continue
-        if _is_whole(kernel, one) or _is_own_part(one.index):
-            continue
-        if _is_padded(kernel, one.index) or _is_row(kernel, one.index):
-            continue
-        ends = [loop.upper for loop in map(one.variant.facts.loop_of, one.index.stepping) if loop is not None]
-        longer = any(end.arguments and end.parts.get((), 0) > 0 for end in ends)  # n + 1: more than masks end at
-        if longer or _is_of_branch(one.index):
-            yield _UNSEEN if longer else _BRANCHED
+        if _is_of_branch(one.index):
+            yield _BRANCHED
             continue
         name, evidence = _evidence_of_other_access(kernel, one)
-        tiles = _tiles_of(kernel, one) if name and kernel.launches else []
-        if tiles and all(launch.asserts_multiple(name, tiles) for launch in kernel.launches):
+        if one.index.is_counted or _goes_on(one, name):
+            yield _UNSEEN
+            continue
+        if _is_divided(kernel, one, name):
             continue
         evidence = evidence or _other_evidence(kernel, one, masked=bool(closed))
         if not evidence or _is_read_on(one.index):
@@ -85,6 +81,12 @@ def _judge(
         else:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
+
+
+def _fits(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
+    """Check whether the kernel or its launches make the tensor fit the blocks."""
+    of_kernel = _before_its_own(one) or _is_own_part(one.index) or _is_row(kernel, one.index)
+    return of_kernel or _is_whole(kernel, one) or _is_padded(kernel, one.index)
 
 
 def _is_of_switch(one: _UnmaskedIndex, closed: set[tuple[tuple[str, str, str], str]]) -> bool:
@@ -100,8 +102,26 @@ def _other_evidence(kernel: KernelReading, one: _UnmaskedIndex, *, masked: bool)
     if kernel.checks_divisibility or kernel.prunes:
         return ""
     rows = any(not other.stepping and other.extent == one.index.extent for other in all_indices(one.variant.facts))
-    beside = "" if masked or rows else _unused_extent(kernel)  # a block that programs share is a row's width
+    known = masked or rows or one.index.term.arguments  # a block that programs share is a row's width
+    beside = "" if known else _unused_extent(kernel)
     return _evidence_of_loop(one) or ("" if one.index.starts_by_data else _evidence_of_launch(kernel, one) or beside)
+
+
+def _is_divided(kernel: KernelReading, one: _UnmaskedIndex, name: str) -> bool:
+    """Check whether every launch gives sizes that the block divides, for the end of masks and that of loops."""
+    loops = filter(None, map(one.variant.facts.loop_of, one.index.stepping))
+    sizes = {name, *(limit for loop in loops for limit in loop.limits)} - {""}
+    tiles = _tiles_of(kernel, one) if sizes and kernel.launches else []
+    pairs = ((launch, block, size) for launch in kernel.launches for size in sizes for block in tiles)
+    given = [launch.divides(block, size) for launch, block, size in pairs if {block, size} <= launch.arguments.keys()]
+    return bool(given) and all(given)
+
+
+def _goes_on(one: _UnmaskedIndex, name: str) -> bool:
+    """Check whether a loop goes on beyond the end of masks: to one more, or to an end of its own, as of a buffer."""
+    loops = [loop for loop in map(one.variant.facts.loop_of, one.index.stepping) if loop is not None]
+    beyond = (loop.upper.arguments and loop.upper.parts.get((), 0) > 0 for loop in loops)
+    return any(beyond) or (bool(name) and any(loop.limits and name not in loop.limits for loop in loops))
 
 
 def _before_its_own(one: _UnmaskedIndex) -> bool:
@@ -385,6 +405,7 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
                 yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)
         plain = index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index)
+        plain &= (index.stride.constant or 1) > 0  # else it runs backwards, from the last element on
         if first < 0 and plain and -access.offset.parts.get((), 0) not in distances:
             yield Seen(
                 access,
@@ -403,8 +424,8 @@ def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) 
         ends = (one.comparators[0] for one in ast.walk(kernel.function.node) if isinstance(one, ast.Compare))
         return any(ast.unparse(one) == f"{name} + 1" for one in ends)  # `at < n + 1` is meant so
     values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
-    if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
-        return True
+    if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) for one in values for part in ast.walk(one)):
+        return True  # such as of the places of a window in longer rows
     others = [one.offset for one in variant.facts.accesses if one.root is index.access.root]
     before = (variant.facts.terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in others)
     return variant.guess.types.get(root_name(index.access)) == "*i32" and any(before)  # the ends of parts

@@ -121,3 +121,38 @@ def run_mean(x):
     y = torch.empty_like(x)
     mean_of_a_block_good[(triton.cdiv(V, BV), x.shape[0])](x, y, V, BV)
     return y
+
+
+@triton.jit
+def blocks_of_a_count(x, scratch, n, blocks, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    if tl.program_id(0) < blocks:
+        tl.store(scratch + at, tl.zeros((B,), tl.float32))
+    tl.store(x + at, tl.zeros((B,), tl.float32), mask=at < n)
+
+
+@triton.jit
+def rows_to_an_end_of_their_own(q, most, y, N, ROUND, D: tl.constexpr, B: tl.constexpr):
+    d, m = tl.arange(0, D), tl.arange(0, B)
+    total = tl.zeros((D,), dtype=tl.float32)
+    for first in range(0, ROUND, B):
+        row = first + m
+        own = tl.load(q + row[:, None] * D + d[None, :], mask=(row < N)[:, None], other=0.0)
+        total += tl.sum(own * tl.load(most + row)[:, None], axis=0)
+    tl.store(y + d, total)
+
+
+@triton.jit
+def blocks_of_a_number_of_heads(q, y, heads, longest, D: tl.constexpr, B: tl.constexpr):
+    several = tl.cdiv(heads, B)
+    head, batch = tl.program_id(0) % several * B + tl.arange(0, B), tl.program_id(0) // several
+    at = batch * heads * D + head[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(y + at, tl.load(q + at))
+
+
+@triton.jit
+def places_that_are_counted(count, log, n, most, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    first = tl.atomic_add(count, val=tl.sum((at < n).to(tl.int32)))
+    place = (first + tl.cumsum((at < n).to(tl.int32)) - 1) % most
+    tl.store(log + place, at, mask=at < n)

@@ -1,0 +1,54 @@
+"""Tiles of 32 bits whose threads ask one bank of shared memory for different words, and kernels without."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gram_bad(x, y, M, N: tl.constexpr, B: tl.constexpr = 64, K: tl.constexpr = 64):
+    i, j = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
+    total = tl.zeros((B, B), dtype=tl.float32)
+    for first in range(0, M, K):
+        k = first + tl.arange(0, K)
+        left = tl.load(x + k[:, None] * N + i[None, :], mask=(k < M)[:, None] & (i < N)[None, :], other=0.0)
+        right = tl.load(x + k[:, None] * N + j[None, :], mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
+        left, right = tl.trans(left.to(tl.float32)), right.to(tl.float32)  # finds: bank-conflict
+        total = tl.dot(left, right, total, input_precision="tf32")
+    tl.store(y + i[:, None] * N + j[None, :], total, mask=(i < N)[:, None] & (j < N)[None, :])
+
+
+def run_gram_bad(x, y):
+    gram_bad[(triton.cdiv(4096, 64), triton.cdiv(4096, 64))](x, y, x.shape[0], 4096, num_warps=4)
+
+
+@triton.jit
+def gram_good(x, y, M, N: tl.constexpr, B: tl.constexpr = 64, K: tl.constexpr = 64):
+    i, j = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
+    total = tl.zeros((B, B), dtype=tl.float32)
+    for first in range(0, M, K):
+        k = first + tl.arange(0, K)
+        left = tl.load(x + k[:, None] * N + i[None, :], mask=(k < M)[:, None] & (i < N)[None, :], other=0.0)
+        right = tl.load(x + k[:, None] * N + j[None, :], mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
+        total = tl.dot(tl.trans(left), right, total)
+    tl.store(y + i[:, None] * N + j[None, :], total, mask=(i < N)[:, None] & (j < N)[None, :])
+
+
+def run_gram_good(x, y):
+    gram_good[(triton.cdiv(4096, 64), triton.cdiv(4096, 64))](x, y, x.shape[0], 4096, num_warps=4)
+
+
+@triton.jit
+def weighted_sum_bad(weights, x, y, M, N: tl.constexpr, H: tl.constexpr = 64, B: tl.constexpr = 64):
+    h, j = tl.arange(0, H), tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros((H, B), dtype=tl.float32)
+    for first in range(0, M, B):
+        k = first + tl.arange(0, B)
+        weight = tl.load(weights + h[:, None] * M + k[None, :], mask=(k < M)[None, :], other=0.0)
+        at = k[:, None] * N + j[None, :]
+        row = tl.load(x + at, mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
+        total = tl.dot(weight.to(tl.float32), row.to(tl.float32), total)  # finds: bank-conflict
+    tl.store(y + h[:, None] * N + j[None, :], total, mask=(j < N)[None, :])
+
+
+def run_weighted_sum_bad(weights, x, y):
+    weighted_sum_bad[(triton.cdiv(4096, 64),)](weights, x, y, x.shape[0], 4096, num_warps=4)
