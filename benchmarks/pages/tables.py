@@ -54,7 +54,8 @@ ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
-IN_PLACE = tuple(ROOT / f"benchmarks/results/{gpu}/in_place.json" for gpu in ("nvidia-h200", "nvidia-h100-80gb-hbm3"))
+IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
+CONTENTS = ROOT / "benchmarks/results/nvidia-h200/contents.json"
 SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
@@ -456,12 +457,12 @@ def starts_table() -> str:
 
 def in_place_table() -> str:
     """Steps of five models: kernels that were tuned alone, then compared in the step."""
-    first, second = (json.loads(path.read_text()) for path in IN_PLACE)
+    document = json.loads(IN_PLACE.read_text())
     rows = [
         "| step | time | problems compared | lost in the step | the step gains | seconds of tunes, and of the step |",
         "|---|---|---|---|---|---|",
     ]
-    for each in [*first["models"], *second["models"]]:
+    for each in document["models"]:
         compared = [one for one in each["kernels"] if one["gains"]]
         lost = [one["kernel"].removesuffix("_kernel") for one in compared if one["after"] != one["before"]]
         gains = [100 * gain for gain in each["gain"] or ()]
@@ -472,12 +473,12 @@ def in_place_table() -> str:
             f"| {each['model']} | {each['before_ms']:.2f} ms{how} | {len(compared)} | {', '.join(lost) or 'none'} | "
             f"{gain} | {seconds} |"
         )
-    summary, equal = first["summary"], second["equal"]
+    summary, equal = document["summary"], document["equal"]
     rows += [
         "",
-        f"{summary['lost']} of {summary['problems']} winners lose where they run: {source(first)} Training, and "
-        f"{equal['changes'] or 'no'} change in {equal['decisions']} decisions among configs that are the same: "
-        f"{source(second)}",
+        f"{summary['lost']} of {summary['problems']} winners lose in the step. Of {equal['decisions']} decisions among "
+        f"equal configs, each in {equal['most_s']:.1f} s at most, {equal['changes'] or 'none'} was a change: "
+        f"{source(document)}",
     ]
     return "\n".join(rows)
 
@@ -507,6 +508,23 @@ def serving_table() -> str:
             )
         sources.append(source(document))
     return "\n".join([*rows, "", *sources])
+
+
+def contents_table() -> str:
+    """The regret of winners on draws of routing that no tune has seen, in the mean and at worst."""
+    document = json.loads(CONTENTS.read_text())
+    kinds = [name for name in document["problems"][0]["regrets"] if name != "default"]
+    rows = [
+        f"| problem | the default | {' | '.join(kinds)} | contents over the default's time, at most |",
+        f"|{'---|' * (len(kinds) + 3)}",
+    ]
+    for each in document["problems"]:
+        regrets = each["regrets"]
+        cells = [
+            f"{100 * regrets[name]['mean']:.1f}, {100 * regrets[name]['worst']:.1f} %" for name in ("default", *kinds)
+        ]
+        rows.append(f"| `{each['problem']}` | {' | '.join(cells)} | {regrets['contents']['over_default']:.2f} |")
+    return "\n".join([*rows, "", source(document)])
 
 
 def stated_table() -> str:
@@ -540,6 +558,7 @@ TABLES = {
     "selection quality": quality_table,
     "compare quality": compare_table,
     "in place": in_place_table,
+    "contents": contents_table,
     "serving": serving_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,

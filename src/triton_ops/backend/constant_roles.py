@@ -228,8 +228,8 @@ class _Frame:
 
     def _operand(self, call: ast.Call, place: int, name: str) -> ast.expr | None:
         operands = self.source.operands(call)
-        named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-        return operands[place] if named is None and place < len(operands) else named
+        own_operand = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+        return operands[place] if own_operand is None and place < len(operands) else own_operand
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""

@@ -201,9 +201,9 @@ def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
                 return func(*args, **(kwargs or {}))
             if func in answers:
                 return answers[func](*args)
-            named = {name: moved(value) for name, value in (kwargs or {}).items()}
-            result = light(torch, func, args, named)
-            return func(*map(moved, args), **named) if result is NotImplemented else result
+            keywords = {name: moved(value) for name, value in (kwargs or {}).items()}
+            result = light(torch, func, args, keywords)
+            return func(*map(moved, args), **keywords) if result is NotImplemented else result
 
     return OnGpu()
 

@@ -61,11 +61,11 @@ class TargetDriver:
     def get_device_properties(self, _device: Any = 0) -> dict[str, int]:
         """The limits of the target, by the names that they have in Triton's utilities."""
         limits = self.target.limits
-        known = {
+        properties = {
             "multiprocessor_count": self.target.units, "max_shared_mem": self.target.shared_bytes_per_block,
             "max_num_regs": None if limits is None else limits.registers, "warpSize": self.target.warp_size,
         }  # fmt: skip
-        return {name: number for name, number in known.items() if number is not None}
+        return {name: number for name, number in properties.items() if number is not None}
 
     def get_active_torch_device(self) -> Any:
         """The device of new tensors; on `meta` they have no memory."""
@@ -324,8 +324,8 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: value for name, value in kwargs.items() if name in function.arg_names}
-    return {**Layers.defaults_of(function), **dict(zip(function.arg_names, args, strict=False)), **named}
+    keywords = {name: value for name, value in kwargs.items() if name in function.arg_names}
+    return {**Layers.defaults_of(function), **dict(zip(function.arg_names, args, strict=False)), **keywords}
 
 
 def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[kernel_ir.Operand]:

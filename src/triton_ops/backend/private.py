@@ -462,13 +462,13 @@ class ArgumentSet:
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = Protection.with_canaries(arguments, outputs)
-        named = {name: self.arguments.keyword.get(name) for name in outputs}
-        values = list(named.values())
+        by_name = {name: self.arguments.keyword.get(name) for name in outputs}
+        values = list(by_name.values())
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in Protection.host_values(values) if Arguments.is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {Protection.form_of(tensor).place for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
-        self._forms = {name: Protection.form_of(value) for name, value in named.items() if Arguments.is_tensor(value)}
+        self._forms = {name: Protection.form_of(value) for name, value in by_name.items() if Arguments.is_tensor(value)}
 
     @property
     def input_dtypes(self) -> list[str]:

@@ -71,11 +71,11 @@ class ReadSpace:
             self._take(role)
         self._ask(grid)
         self.options = self._launch_options()
-        named = {**self.tunables, **self.options}
+        entries = {**self.tunables, **self.options}
         # A rule that every config breaks, as of a row that no block should have whole, leaves nothing to choose from.
         self.constraints = tuple(rule for rule in self._rules() if any(
             rule.kept_by(dict(zip(rule.names, row, strict=True)))
-            for row in itertools.product(*(named[name] for name in rule.names))
+            for row in itertools.product(*(entries[name] for name in rule.names))
         ))  # fmt: skip
 
     @cached_property

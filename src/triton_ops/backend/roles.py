@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
-from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.space import Config, Members
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
 
@@ -117,6 +117,23 @@ class CandidateError(Exception):
         lines = [line.strip() for line in _ADDRESS.sub("", str(error)).splitlines() if line.strip(" \t^~")]
         text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
         return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+    @classmethod
+    @contextlib.contextmanager
+    def as_error(
+        cls, kind: type[TritonKernelError], what: str, hint: str, *kinds: type[BaseException]
+    ) -> Iterator[None]:
+        """Inside, what code of the user's raises, or only these kinds, is another error: `what`, and it in one line.
+
+        This package's own errors stay.
+        """
+        caught = kinds or (Exception, SystemExit)
+        try:
+            yield
+        except TritonKernelError:
+            raise
+        except caught as error:
+            raise kind(f"{what} {cls.one_line(error)}", hint=hint) from error
 
 
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
@@ -236,10 +253,10 @@ class Arguments:
 
     @staticmethod
     def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-        """Raise `DeviceError` if an argument of a compiled Triton kernel is an array in the memory of the host."""
+        """Raise `DeviceError` if an argument of a Triton kernel is an array in the memory of the host."""
         if name := next((name for name, value in values.items() if Arguments.is_array(value)), None):
             raise DeviceError(
-                f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
+                f"{kernel} is a Triton kernel, which takes tensors, and {name} is a NumPy array, which is on the CPU",
                 "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
             )  # fmt: skip
 

@@ -253,11 +253,11 @@ class TritonCompiler(Compiler):
     def _program(self) -> Hashable | None:
         """What all programs of this compiler have in common; None where an argument has no value to tell it by."""
         described = self.arguments.described(light=True)
-        named, plain = self._named(described), (StandIn, bool, int, float, str, type(None))
-        is_whole = len(named) == len(described.positional) + len(described.keyword)
-        if not (is_whole and all(isinstance(value, plain) for value in named.values())):
+        by_name, plain = self._named(described), (StandIn, bool, int, float, str, type(None))
+        is_whole = len(by_name) == len(described.positional) + len(described.keyword)
+        if not (is_whole and all(isinstance(value, plain) for value in by_name.values())):
             return None
-        kind = replace(self, arguments=Arguments((), named)).kind
+        kind = replace(self, arguments=Arguments((), by_name)).kind
         return self.kernel.cache_key, kind, self.target, users_environment()
 
     def recalled(self, config: Config) -> Compiled | None:

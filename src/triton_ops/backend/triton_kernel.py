@@ -241,9 +241,9 @@ class TritonKernel(CompiledByTriton):
         Raises:
             ConfigCollisionError: A tunable is an argument as well.
             UnknownTunableError: A tunable is neither a parameter nor a launch option.
-            KernelTypeError: A parameter without a default gets no value.
+            KernelTypeError: A parameter without a default gets no value, or an argument is no parameter.
             ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
-            DeviceError: The tensors are on a CPU, or are arrays of NumPy, where only an interpreted kernel runs.
+            DeviceError: The tensors are on a CPU, where only an interpreted kernel runs, or are arrays of NumPy.
         """
         names = list(tunables)
         self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
@@ -254,10 +254,12 @@ class TritonKernel(CompiledByTriton):
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
             )
+        if unknown := [name for name in values if name not in {*self.parameter_names, *self.LAUNCH_OPTIONS}]:
+            hint = f"it has {', '.join(self.parameter_names)}"
+            raise KernelTypeError(f"{self.name} has no parameter {', '.join(unknown)}", hint=hint)
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, Layers.of(self.function)[-1], values)
-        if not self.interpreted:
-            Arguments.check_no_arrays(self.name, values)
+        Arguments.check_no_arrays(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
             message = f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU"

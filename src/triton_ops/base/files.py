@@ -42,6 +42,16 @@ class StoredFile:
         """True if the path leads to a regular file; False where that cannot be told: `Path.is_file` raises."""
         return os.path.isfile(self.path)  # noqa: PTH113
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Numbers that change when the file is written or replaced; empty where there is no regular file."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - a third of the time of `Path.stat`
+        except OSError:
+            return ()
+        numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return numbers if stat.S_ISREG(status.st_mode) else ()
+
     def read(self, limit_bytes: int = LARGEST_LOG_BYTES) -> bytes:
         """The content; OSError if the rule refuses the file, or it is larger."""
         descriptor = open_regular(self.path)

@@ -11,13 +11,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
-from triton_ops.base.files import StoredFile
-
-_LARGEST_BYTES = 1 << 20
-_OWN = Path(__file__).parent / "assets"
+_OWN = "triton_ops.base"
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,9 @@ class Page:
         return page
 
     @staticmethod
-    def part(folder: Path, name: str) -> str:
-        """The text of a file of this package, such as a script."""
-        return StoredFile(folder / name).read(_LARGEST_BYTES).decode()
+    def part(room: str, name: str) -> str:
+        """The text of a file in a room's folder of assets, such as a script; the package may be in an archive."""
+        return files(room).joinpath("assets", name).read_text(encoding="utf-8")
 
     @classmethod
     def data(cls, name: str, content: Any) -> str:

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
@@ -188,15 +188,9 @@ def _always(count: int) -> Callable[[Iterable[Any]], int]:
     return lambda _: count
 
 
-@contextmanager
-def _copy_errors(device_name: str) -> Iterator[None]:
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        raise ShapeMismatchError(
-            f"the arguments cannot be copied on {device_name}: {CandidateError.one_line(error)}",
-            hint="take a smaller problem",
-        ) from error
+def _copy_errors(device_name: str) -> AbstractContextManager[None]:
+    what = f"the arguments cannot be copied on {device_name}:"
+    return CandidateError.as_error(ShapeMismatchError, what, "take a smaller problem", MemoryError, RuntimeError)
 
 
 def _samplers(

@@ -392,13 +392,13 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         `anyway` a config is compiled even if a rule defers it. A `spare` one is compiled only while nothing else waits,
         and never in all processes at once; submitted again without `spare`, it takes its turn, and is compiled once.
         """
-        known = self._compiler.recalled(config) or self._compiler.objection(config)
-        if known is None or (anyway and known.deferred and known.resources is None):
+        early_result = self._compiler.recalled(config) or self._compiler.objection(config)
+        if early_result is None or (anyway and early_result.deferred and early_result.resources is None):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
         else:
             future = Future()
-            future.set_result(known)
+            future.set_result(early_result)
         return future
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[kernel_ir.KernelWork]:

@@ -168,8 +168,8 @@ def variables_by_option() -> dict[str, tuple[str, ...]]:
     functions = {each.name: _names_in(each) for each in _tree().body if isinstance(each, ast.FunctionDef)}
     by_option: dict[str, tuple[str, ...]] = {}
     for name, value in _assignments(_tree().body):
-        called = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
-        names = [*_names_in(value), *(word for each in called for word in functions.get(each, []))]
+        callees = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
+        names = [*_names_in(value), *(word for each in callees for word in functions.get(each, []))]
         by_option[name] = tuple(dict.fromkeys(names))
     return by_option
 

@@ -16,7 +16,7 @@ from typing import Any
 from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import require
 from triton_ops.evaluation import ReferenceResults
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError, TritonKernelError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.values import Tolerance
 
 _NO_SHAPE = "no tensors"
@@ -86,14 +86,8 @@ def workload_of(model: Any, inputs: Any) -> ModelWorkload:
 
 def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     """The workload that a factory returns as `(model, inputs)`; a `TargetError` where it does not."""
-    try:
+    with CandidateError.as_error(TargetError, "the factory raised", "call it in Python to try"):
         pair = factory()
-    except TritonKernelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise TargetError(
-            f"the factory raised {CandidateError.one_line(error)}", hint="call it in Python to try"
-        ) from error
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise TargetError(
             f"the factory returned {_kind(pair)}; it must return a model and its inputs",

@@ -489,9 +489,9 @@ class Readings:
 
     def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
         """The differences between the declaration and the kernel over some configs, in words."""
-        known = [config for config in configs if not self.work_of(config).silent]
+        readable = [config for config in configs if not self.work_of(config).silent]
         work = self.work
-        scores = declared.score(known), Model(work, declared.machine).score(known)
+        scores = declared.score(readable), Model(work, declared.machine).score(readable)
         return differences(declared.work, work, self.known_works, list(zip(*scores, strict=True)))
 
     @property

@@ -233,7 +233,7 @@ class DeviceSpec:
         Operands without units of their own are widened to the next dtype that has some, which no kernel exceeds. The
         rate is None if no rate of the device is known for the dtype.
         """
-        name = next((known for known in _WIDENED if dtype.startswith(known)), dtype)
+        name = next((prefix for prefix in _WIDENED if dtype.startswith(prefix)), dtype)
         while name not in self.tflops and name in _WIDENED:
             name = _WIDENED[name]
         return (name, self.tflops[name]) if name in self.tflops else (dtype, None)

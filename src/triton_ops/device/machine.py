@@ -298,11 +298,11 @@ _NO_TERMS = {
 
 def _mma_flops_per_cycle(spec: DeviceSpec, clock_ghz: float) -> dict[str, float]:
     """Matrix rates of one multiprocessor by datasheet; Triton widens float8_e5m2 where it has no rate."""
-    named = {dtype: "tfloat32" if dtype == "float32" else dtype for dtype in _HOPPER.mma_flops_per_cycle}
+    units = {dtype: "tfloat32" if dtype == "float32" else dtype for dtype in _HOPPER.mma_flops_per_cycle}
     if "float8_e5m2" not in spec.tflops:
-        named["float8_e5m2"] = "float16"
+        units["float8_e5m2"] = "float16"
     scale = 1e3 / (spec.units * clock_ghz)
-    return {dtype: spec.tflops[name] * scale for dtype, name in named.items() if name in spec.tflops}
+    return {dtype: spec.tflops[name] * scale for dtype, name in units.items() if name in spec.tflops}
 
 
 def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:
@@ -485,8 +485,8 @@ class Roofline:
 
     def _times(self) -> list[tuple[float, Ceiling]]:
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
-        known = sum(count for _, count in self.parts)
-        return times + ([(known / (self.units.peak * 1e9), self.units)] if self.units else [])
+        total = sum(count for _, count in self.parts)
+        return times + ([(total / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
 roofline = Roofline.of

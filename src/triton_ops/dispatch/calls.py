@@ -69,8 +69,8 @@ class CalledWith:
 
     def hides_tiles(self, space: ConfigSpace, outputs: Collection[str]) -> bool:
         """Tell whether all data that a launch reads are equal, so that wrong tiles may give results of right ones."""
-        read = {name: value for name, value in self.given.keyword.items() if name not in outputs}
-        parts = [each.flatten()[:_SAMPLE] for each in Arguments(keyword=read).tensors() if each.numel() > 1]
+        inputs = {name: value for name, value in self.given.keyword.items() if name not in outputs}
+        parts = [each.flatten()[:_SAMPLE] for each in Arguments(keyword=inputs).tensors() if each.numel() > 1]
         numbers = (part.float() if part.is_floating_point() else part for part in parts)
         tiles = getattr(space, "tiles", ())
         return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)
@@ -97,20 +97,20 @@ class Calls:
     def problem(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledWith:
         """The problem of a call."""
         values = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
-        named = {name: values[name] for name in self.parameters if name in values}
+        by_name = {name: values[name] for name in self.parameters if name in values}
         defaults = {name: each.default for name, each in self.parameters.items() if each.default is not each.empty}
         facts: dict[str, Argument] = {}
-        for name, value in {**defaults, **named}.items():
+        for name, value in {**defaults, **by_name}.items():
             facts.update(self._facts(name, value))
         keyed = self.mapper.keyed(facts) if self.mapper.buckets or self.mapper.ignored else facts
         ranged = {name for bucket in self.mapper.buckets for name in bucket.extents}
-        classes = {f"{name}:class": _class_of_integer(named[name]) for name in ranged.intersection(named)}
+        classes = {f"{name}:class": _class_of_integer(by_name[name]) for name in ranged.intersection(by_name)}
         keyed = {**keyed, **classes}
         loose = {name for name in keyed if name.endswith(":class")}
         others = {*keyed}.difference(self.keys, (name.removesuffix(":class") for name in loose))
         loose |= {name for name in others if keyed[name] in _TYPES}
         return CalledWith(
-            problem=keyed, loose=frozenset(loose), label=self._label(named), given=Arguments(keyword=named),
+            problem=keyed, loose=frozenset(loose), label=self._label(by_name), given=Arguments(keyword=by_name),
             asked={**facts, **classes},
         )  # fmt: skip
 
@@ -372,17 +372,17 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
     The default has the values of the kernel's signature; where that has none for some tile, it is made up. Raises
     SpaceError for a constant that is no tile, and that neither the call nor the signature gives.
     """
-    read, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
+    view, source = ReadSpace.of(function, values, grid=grid), KernelSource.read(Layers.of(function)[-1])
     defaults = source.defaults
     needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
-    unknown = {name: read.reasons[name] for name, value in read.derived.items() if value is None}
-    if lacking := [f"{name} ({why})" for name, why in {**read.meaning, **unknown}.items() if name in needed]:
+    unknown = {name: view.reasons[name] for name, value in view.derived.items() if value is None}
+    if lacking := [f"{name} ({why})" for name, why in {**view.meaning, **unknown}.items() if name in needed]:
         raise SpaceError(
             f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}",
             hint="give it in the call: what is found by measuring are tiles and launch options alone",
         )
-    signed = [{name: defaults[name] for name in read.tunables}] if read.tunables.keys() <= defaults.keys() else []
-    return UnlistedSpace.around(read.space, signed, read.tunables)
+    signed = [{name: defaults[name] for name in view.tunables}] if view.tunables.keys() <= defaults.keys() else []
+    return UnlistedSpace.around(view.space, signed, view.tunables)
 
 
 def space_around(
@@ -392,8 +392,8 @@ def space_around(
 
     The other names keep their values in `names`, and so does a constant that covers an extent.
     """
-    read = ReadSpace.of(function, {name: value for name, value in values.items() if name not in names}, grid=grid)
-    tunables = {**names, **{name: tile for name, tile in read.tunables.items() if name in names}, **read.options}
-    rules = tuple(rule for rule in read.constraints if tunables.keys() >= {*rule.names})
-    usual = {name: value for name, value in read.first.items() if name in read.options}
-    return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], read.tunables)
+    view = ReadSpace.of(function, {name: value for name, value in values.items() if name not in names}, grid=grid)
+    tunables = {**names, **{name: tile for name, tile in view.tunables.items() if name in names}, **view.options}
+    rules = tuple(rule for rule in view.constraints if tunables.keys() >= {*rule.names})
+    usual = {name: value for name, value in view.first.items() if name in view.options}
+    return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], view.tunables)

@@ -243,7 +243,7 @@ class Chooser:
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
-        return [known.decision for known in list(self._calls.values())]
+        return [call.decision for call in list(self._calls.values())]
 
     def forget(self) -> None:
         """Have every problem decided again."""
@@ -338,8 +338,8 @@ class Chooser:
 
 
 def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
-    named = isinstance(implementations, Mapping) and all(isinstance(name, str) and name for name in implementations)
-    if not named or not implementations:
+    has_names = isinstance(implementations, Mapping) and all(isinstance(name, str) and name for name in implementations)
+    if not has_names or not implementations:
         raise KernelTypeError(
             f"implementations are {implementations!r}; they are given by name, at least one",
             hint='write {"aten": torch.mm, "mine": my_mm}',
@@ -347,8 +347,8 @@ def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
     for what, names in (("outputs", outputs), ("parameters", parameters or ())):
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise SettingsError(f"{what} are {names!r}; they are a list of names", hint=f'write {what}=("x",)')
-    if lost := [name for name in outputs if parameters and name not in parameters]:
-        raise SettingsError(f"outputs name {', '.join(lost)}, and the parameters are {', '.join(parameters)}")
+    if strange := [name for name in outputs if parameters and name not in parameters]:
+        raise SettingsError(f"outputs name {', '.join(strange)}, and the parameters are {', '.join(parameters)}")
 
 
 def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:

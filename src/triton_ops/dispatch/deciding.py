@@ -366,17 +366,17 @@ def decide(call: KernelCall) -> Decision:
 
     Raises UntunedError if none is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
-    call, asked, policy = _policies(call)
+    call, wish, policy = _policies(call)
     try:
         question = call.question(policy)
         job = meeting() if question.key.unknown is None and not capturing() else None
         if job is None or policy == ERROR:
-            return _alone(call, question, asked, policy)
+            return _alone(call, question, wish, policy)
         return job.agreed(
             question.key.id,
-            lambda: _alone(call, question, asked, policy),
+            lambda: _alone(call, question, wish, policy),
             question.why_not,
-            lambda why: _decision(call, question.key, question.fallback(why)).because(why, asked),
+            lambda why: _decision(call, question.key, question.fallback(why)).because(why, wish),
             TURN_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy in MEASURING else 0.0),
         )
     except (DeviceError, UntunedError):
@@ -529,10 +529,10 @@ def _why(call: KernelCall, policy: str) -> str:
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
     if TritonProcess.is_interpreted(call.function):
-        asked = (
+        advice = (
             'an interpreted kernel is tuned only where that is asked for, by on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
-        return f"no winner is known for this problem, and {MissingDependencyError.of_extra('tune', 'a tune') or asked}"
+        return f"no winner is known for this problem, and {MissingDependencyError.of_extra('tune', 'a tune') or advice}"
     if policy == BACKGROUND:
         return "no winner is known for this problem, which a model looks at in the background"
     return f"no winner is known for this problem, and on_miss is {policy}"

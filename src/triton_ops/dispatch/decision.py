@@ -207,7 +207,7 @@ class Decision:
             f"no winner is known for {self.kernel} {self.problem}".rstrip() + details,
             self.kernel,
             self.problem,
-            hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
+            hint="tune it before, or let misses run the default: TRITON_OPS_ON_MISS=default",
         )
 
     @property
@@ -390,8 +390,7 @@ def report_json() -> dict[str, Any]:
 def _report_at_exit() -> None:
     if settings.report():
         atexit.register(_tell, os.getpid())
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_begin_anew)
+    ForkSafeLock.at_fork(_begin_anew)
 
 
 def _begin_anew() -> None:

@@ -261,13 +261,13 @@ class KernelInCompile(InCompile):
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.unmeasured and decision.key is not None and policy != TUNE:
             Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
-        if decision.unmeasured and policy == TUNE and (left := self._left(args, kwargs)):
+        if decision.unmeasured and policy == TUNE and (obstacle := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
-            return left, "", ""
+            return obstacle, "", ""
         options = self._options(decision.config)
         keeps = keeps_options(require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile"))
-        if lost := {name: value for name, value in options.items() if not keeps or name in _NEVER_GIVEN}:
-            text = ", ".join(f"{name}={value}" for name, value in lost.items())
+        if strange := {name: value for name, value in options.items() if not keeps or name in _NEVER_GIVEN}:
+            text = ", ".join(f"{name}={value}" for name, value in strange.items())
             return (), "", f"torch.compile does not keep {text} of the config of {decision.kernel}"
         _log.info("compiled: %s", decision.text)
         if not options and (place := self._place(decision.config)) >= 0:
@@ -285,8 +285,8 @@ class KernelInCompile(InCompile):
         if refused:
             raise KernelTypeError(refused, hint="launch it inside a torch.library.custom_op")
         setting = require("torch", "torch.compile").compiler.config
-        chosen = [str(self.tuned.configs[place]) for place in places] or [attribute]
-        one = fingerprint([self.tuned.base_fn.__name__, chosen, facts])
+        texts = [str(self.tuned.configs[place]) for place in places] or [attribute]
+        one = fingerprint([self.tuned.base_fn.__name__, texts, facts])
         before, _, ours = setting.cache_key_tag.partition(_TAG)
         setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
 
@@ -461,8 +461,8 @@ class ChoiceInCompile(InCompile):
         return chosen.function(*args, **kwargs, config=dict(tiles))
 
     def _is_opaque(self, name: str) -> bool:
-        chosen = self.implementations[name]
-        return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
+        one = self.implementations[name]
+        return one.function is None or (one.returns and self.copies) or _is_disabled(one.function)
 
 
 def _dynamic(torch: Any, values: Sequence[Any]) -> bool:

@@ -36,7 +36,7 @@ from triton_ops.values import Tolerance
 _log = logging.getLogger("triton_ops")
 _FINALISTS = 4  # of a problem: what runs, the winner alone, the default, and the next
 _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
-_LAUNCH_MS = 0.0002  # by which two binaries of one code may differ, since they lie in other places
+_LAUNCH_MS = 0.0005  # by which equal binaries differ in graphs of other memory, 101 of 102 times
 _DUEL_S = 3.0
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
 _one_at_a_time = ForkSafeLock(threading.RLock)  # what launches take holds for all threads
@@ -112,11 +112,12 @@ class _Step:
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        try:
+        what, hint = (
+            "there is no room for copies of the tensors that a step may write:",
+            "free memory, or take a smaller step",
+        )
+        with CandidateError.as_error(DeviceError, what, hint, RuntimeError, MemoryError):
             self._saved = Protection(before)
-        except (RuntimeError, MemoryError) as error:
-            why = f"there is no room for copies of the tensors that a step may write: {CandidateError.one_line(error)}"
-            raise DeviceError(why, hint="free memory, or take a smaller step") from error
         try:
             result = self()
             self.launched = [(each, each.count.value) for each in decisions()]
@@ -127,8 +128,8 @@ class _Step:
         finally:
             self._saved.narrowed()
             self.restore()
-        known = {id(each) for each in before}
-        others = Protection([each for each in self._tensors() if id(each) not in known])
+        earlier = {id(each) for each in before}
+        others = Protection([each for each in self._tensors() if id(each) not in earlier])
         if wrong := self.difference({}) or ("it changes a tensor that it has made" if others.changed() else ""):
             hint = "run it once before, so that gradients and an optimizer's state are there"
             raise TargetError(f"the step did not do the same again from the same state: {wrong}", hint=hint)
@@ -317,7 +318,7 @@ def tune_in_place(
     it launches. A problem without a record of this machine gets a short tune, as by `on_miss("race")`. Then, the
     largest share of the step's time first, the step runs by turns with what a problem has and with a rival: the winner
     of its own tune, the default, the next of the finalists. A rival is taken if the step is proven faster with it, by
-    more than 0.2 % of its time and 0.2 us for each launch, and once more in graphs of other memory; at the end all of
+    more than 0.2 % of its time and 0.5 us for each launch, and once more in graphs of other memory; at the end all of
     them together must be so. The results of each step, and what it writes, must be those of the step as it was. What
     was chosen is kept in the problems' records with the step's name, which `why` names.
 

@@ -472,8 +472,8 @@ def tune(*args: Any, **kwargs: Any) -> TuningResult:
 
 def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
     """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
-    kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
-    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=kept, **place)
+    own_options = options if _keeps(options.cache_dir) else replace(options, keep=False)
+    tune = importlib.import_module(TUNER).RequestedTune(request=request, options=own_options, **place)
     result: TuningResult = tune.result()
     return result
 

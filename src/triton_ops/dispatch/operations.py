@@ -120,9 +120,9 @@ def answered(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
         near=near, expected=expected,
     )  # fmt: skip
-    found, passed = ladder.ask(question)
+    answer, passed = ladder.ask(question)
     return Decision(
-        found=found, kernel=operation.name, problem=key.label, device=request.device.name,
+        found=answer, kernel=operation.name, problem=key.label, device=request.device.name,
         passed=(*passed, *getattr(space, "remarks", ())), key=key, folder=ladder.folder,  # remarks of a user's space
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ class _Calls:
     def decisions(self) -> list[Decision]:
         """The decisions so far, those of shipped kernels first."""
         of_operations = [calls for _, calls in list(self._of_operations.values())]
-        return [*self.shipped.values(), *(known.decision for calls in of_operations for known in list(calls.values()))]
+        return [*self.shipped.values(), *(call.decision for calls in of_operations for call in list(calls.values()))]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
@@ -308,8 +308,8 @@ def config_for(
     options = _tuning.get()
     options = {} if tune and options is None else options
     place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
-    known = _calls.shipped.get(place)
-    if known is not None and known.policy is not None and options is not None:
+    earlier = _calls.shipped.get(place)
+    if earlier is not None and earlier.policy is not None and options is not None:
         _calls.shipped.pop(place, None)
     decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, check, options))
     decision.count.up()

@@ -168,8 +168,8 @@ class Operator:
         gradient = self.gradient
         if gradient is None:
             return []
-        named = dict(zip(gradient.names, values, strict=True))
-        gradients = gradient.function(tensors, grad, needed, **named)
+        by_name = dict(zip(gradient.names, values, strict=True))
+        gradients = gradient.function(tensors, grad, needed, **by_name)
         return [grad.new_empty(0) if each is None else each for each in gradients]
 
 

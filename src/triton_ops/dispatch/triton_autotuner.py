@@ -94,9 +94,9 @@ _MOST = 65_536  # keys of one kernel
 def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
     values = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in values.items() if name in autotuner.arg_names}
-    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-    return (*(named[name] for name in autotuner.keys if name in named), *dtypes)
+    by_name = {name: value for name, value in values.items() if name in autotuner.arg_names}
+    dtypes = [str(value.dtype) for value in by_name.values() if hasattr(value, "dtype")]
+    return (*(by_name[name] for name in autotuner.keys if name in by_name), *dtypes)
 
 
 def standing(cache: Any, key: Any) -> Any:

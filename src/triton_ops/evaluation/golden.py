@@ -43,7 +43,7 @@ from triton_ops.evaluation.expected import (
     refusal,
 )
 from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded, dense
-from triton_ops.exceptions import DeviceError, TargetError, TritonKernelError
+from triton_ops.exceptions import DeviceError, TargetError
 
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least, and wide copies of what was there
 _CASTS = ("float", "half", "bfloat16", "cfloat", "chalf")
@@ -399,15 +399,9 @@ class Referee:
         """
         low = self._ask(argument_set)
         if check is None:
-            try:
+            hint = "return tensors with strides, arrays or numbers, or give a check, which compares them itself"
+            with CandidateError.as_error(TargetError, "the reference's results cannot be compared:", hint, Exception):
                 return self._answers(low, argument_set, precision)
-            except TritonKernelError:
-                raise
-            except Exception as error:
-                raise TargetError(
-                    f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
-                    hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
-                ) from error
         check_fit(low, self._outputs, argument_set.arguments)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
             raise _random(reason.text)

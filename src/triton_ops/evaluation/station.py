@@ -421,7 +421,8 @@ class Inline:
         assignment, kernel, trusted = self._assignment, self._assignment.kernel, self._assignment.trusted
         reduction = reduction_length(assignment.problem, kernel.outputs, assignment.work)
         precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
-        try:
+        what = f"the reference of {assignment.problem} raised"
+        with CandidateError.as_error(TargetError, what, "call it with the same arguments to try"):
             return Verifier(
                 kernel=kernel, subject=subject, reference=assignment.reference, tell=self._tell,
                 trusted=None if trusted is None else trusted.with_members(assignment.members),
@@ -429,23 +430,15 @@ class Inline:
                 ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
                 standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
             )  # fmt: skip
-        except TritonKernelError:
-            raise
-        except (Exception, SystemExit) as error:
-            what = f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}"
-            raise TargetError(what, hint="call it with the same arguments to try") from error
 
     def _subject(self, shared: SharedTimer) -> Subject:
         assignment = self._assignment
         outputs, seed = assignment.kernel.outputs, assignment.options.seed
-        try:
+        what = f"the arguments of {assignment.problem} cannot be made on {assignment.device_name}:"
+        with CandidateError.as_error(ShapeMismatchError, what, "take a smaller problem", MemoryError, RuntimeError):
             if assignment.contents is None:
                 return Subject(ArgumentSet(assignment.arguments(), outputs), shared.sets)
             return Subject.over(assignment.contents, assignment.arguments(), outputs, shared.sets, seed)
-        except (MemoryError, RuntimeError) as error:
-            what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"
-            text = f"{what}: {CandidateError.one_line(error)}"
-            raise ShapeMismatchError(text, hint="take a smaller problem") from error
 
 
 def _gpu_lost(device_name: str) -> str | None:

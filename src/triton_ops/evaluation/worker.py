@@ -33,13 +33,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
 from triton_ops import settings
 from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator, TritonProcess
-from triton_ops.base import require
+from triton_ops.base import StoredFile, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import EARLY, Rest
@@ -435,8 +434,9 @@ class UsersModules:
 
     def _now(self) -> dict[str, Any]:
         left = {name: iter(range(_MOST_LOOKED_AT)) for name in self._names()}
-        return {name: (_state_of_file(name), [(key, _state(value, left[name])) for key, value in
-                                              vars(sys.modules[name]).items() if not key.startswith("__")])
+        files = {name: StoredFile(getattr(sys.modules[name], "__file__", None) or os.devnull) for name in left}
+        return {name: (files[name].state, [(key, _state(value, left[name])) for key, value in
+                                           vars(sys.modules[name]).items() if not key.startswith("__")])
                 for name in left}  # fmt: skip
 
 
@@ -469,14 +469,6 @@ def _parts_of(value: Any) -> Iterable[Any]:
     if hasattr(value, "__dict__") and not Origin.is_installed(str(owner.__module__)):
         return tuple(vars(value).items())
     return (value._version,) if hasattr(value, "untyped_storage") and not value.is_inference() else ()
-
-
-def _state_of_file(module: str) -> tuple[int, ...]:
-    try:
-        status = Path(getattr(sys.modules[module], "__file__", None) or os.devnull).stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _give_up(modules: UsersModules) -> None:

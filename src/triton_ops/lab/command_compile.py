@@ -129,9 +129,9 @@ def compile_command(
     _check(jobs, timeout_s, dtype)
     typed_gpus = [*(gpus or []), *(archs or [])]
     pairs = [(Target.named(name), DeviceSpec.called(name)) for name in typed_gpus]
-    named = {goal.arch: (goal, spec) for goal, spec in pairs}
-    here = None if named else probe()
-    goals = list(named.values()) if here is None else [(Target.of(here), here)]
+    by_name = {goal.arch: (goal, spec) for goal, spec in pairs}
+    here = None if by_name else probe()
+    goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
     typed = TypedProblem.of(shape, dtype, space, arg)
     typed_target = TypedTarget(target, problem=typed, gpu=next(iter(typed_gpus), None))
     with only_data_on_stdout():

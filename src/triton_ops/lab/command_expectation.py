@@ -222,21 +222,21 @@ def _space_facts(spec: DeviceSpec, target: TypedTarget) -> Facts:
         raise TargetError(
             f"{target.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
         )
-    read = ReadSpace.of(kernel, values, spec, grid=grid)
-    size, tuned = read.space.size, {**read.tunables, **read.options}
-    derived = {name: value or "not known without its extent" for name, value in read.derived.items()}
+    reading = ReadSpace.of(kernel, values, spec, grid=grid)
+    size, tuned = reading.space.size, {**reading.tunables, **reading.options}
+    derived = {name: value or "not known without its extent" for name, value in reading.derived.items()}
     rows = {"kernel": target.text, "device": f"{spec.name} {spec.arch}"}
-    rows |= {f"tune {name}": f"{', '.join(map(str, tuned[name]))}: {read.reasons[name]}" for name in tuned}
-    rows |= {f"derived {name}": f"{value}: {read.reasons[name]}" for name, value in derived.items()}
-    rows |= {f"rule {rule.name}": rule.reason for rule in read.constraints}
-    rows |= {f"left alone {name}": reason for name, reason in read.meaning.items()}
-    rows |= {f"grid {number}": text for number, text in enumerate(read.grid, 1)}
-    rows |= {"default": str(read.space.default_config), "configs": str(size)}
+    rows |= {f"tune {name}": f"{', '.join(map(str, tuned[name]))}: {reading.reasons[name]}" for name in tuned}
+    rows |= {f"derived {name}": f"{value}: {reading.reasons[name]}" for name, value in derived.items()}
+    rows |= {f"rule {rule.name}": rule.reason for rule in reading.constraints}
+    rows |= {f"left alone {name}": reason for name, reason in reading.meaning.items()}
+    rows |= {f"grid {number}": text for number, text in enumerate(reading.grid, 1)}
+    rows |= {"default": str(reading.space.default_config), "configs": str(size)}
     data = {
-        "kernel": target.text, "device": spec.name, "derived": read.derived, "left_alone": read.meaning,
-        "tunables": {name: {"values": list(tunable), "reason": read.reasons[name]} for name, tunable in tuned.items()},
-        "rules": [Facts.members(rule, "name", "names", "reason") for rule in read.constraints],
-        "launch_options": list(read.options), "grid": read.grid, "default": dict(read.space.default_config),
+        "kernel": target.text, "device": spec.name, "derived": reading.derived, "left_alone": reading.meaning,
+        "tunables": {name: {"values": [*tunable], "reason": reading.reasons[name]} for name, tunable in tuned.items()},
+        "rules": [Facts.members(rule, "name", "names", "reason") for rule in reading.constraints],
+        "launch_options": list(reading.options), "grid": reading.grid, "default": dict(reading.space.default_config),
         "configs": size.valid,
     }  # fmt: skip
     return Facts("explain space", data).listing(rows)
@@ -251,8 +251,8 @@ def _asked(
     """
     values = TypedProblem.config(config, "--config") or {}
     narrowed = replace(typed, space={name: [value] for name, value in values.items()} or None)
-    asked = TypedTarget(target, cache_dir, narrowed, gpu)
-    operation, space, extents, element = asked.tuned(asked.operation(_LACK))
+    whole_target = TypedTarget(target, cache_dir, narrowed, gpu)
+    operation, space, extents, element = whole_target.tuned(whole_target.operation(_LACK))
     own = operation.space_for(operation.problem(extents, element))
     whole = Config({**own.default_config, **own.with_names(values)})
     if (reason := (space or own).why_not(whole)) is not None:

@@ -299,9 +299,9 @@ def flow_command(
 
     Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
     """
-    called = Called(target, shape, dtype, device)
+    subject = Called(target, shape, dtype, device)
     request = NcuRequest(
-        program=called.program, metrics=metrics, kernel=kernel, launches=launches, out=out, from_start=False
+        program=subject.program, metrics=metrics, kernel=kernel, launches=launches, out=out, from_start=False
     )
     if dry_run:
         plan = _steps(target, request.command())
@@ -311,7 +311,7 @@ def flow_command(
             facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
         return facts
     with only_data_on_stdout():
-        result = _flow_of(called, request)
+        result = _flow_of(subject, request)
     about = _About(None, 0.0, "")
     report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
     counters = None if report is None else _as_json(report, about)

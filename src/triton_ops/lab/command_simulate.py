@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from http import HTTPStatus
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -106,7 +105,7 @@ def _brief(value: Any) -> Any:
 
 
 Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]
-_ASSETS = Path(str(files("triton_ops.lab"))) / "assets"
+_ROOM = "triton_ops.lab"
 _ASKED = "as asked"  # the name of a size that is none of the workload's own
 _SERVED_ROWS = 1000
 _MOST_FIELDS = 16  # of a question
@@ -189,9 +188,9 @@ def page_of(
     """
     data = {**_data(first, overlays, grid), "on_recording": on_recording}
     return Page(
-        title="Config ranking simulator", body=Page.part(_ASSETS, "page.html"),
-        style=[Page.part(_ASSETS, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(_ASSETS, f"{it}.js") for it in ("charts", "views", "controls"))],
+        title="Config ranking simulator", body=Page.part(_ROOM, "page.html"),
+        style=[Page.part(_ROOM, "style.css")],
+        scripts=[Page.data("DATA", data), *(Page.part(_ROOM, f"{it}.js") for it in ("charts", "views", "controls"))],
         asks=grid is None,
     ).html  # fmt: skip
 

@@ -157,11 +157,11 @@ def timeline(stages: int, *, load: float) -> Timeline:
     """The timeline of a loop whose loads take `load` computed steps, of as many steps as show the rhythm."""
     done_steps: list[LoopStep] = []
     for at in range(4 * stages + 4):
-        done = done_steps[-1].done if done_steps else 0.0
-        issued = done
+        end = done_steps[-1].done if done_steps else 0.0
+        issued = end
         if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed
             issued = done_steps[at - stages + 1].begun if at >= stages - 1 else 0.0
-        begun = max(issued + load, done)
+        begun = max(issued + load, end)
         done_steps.append(LoopStep(at % stages, issued, issued + load, begun, begun + 1))
     return Timeline(stages, tuple(done_steps))
 

@@ -168,8 +168,8 @@ class KernelProfile:
         """
         if spec is None or self.duration_s is None:
             return None
-        named = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)
-        roof = Roofline.of(spec, flops=named, bytes_=self.moved_bytes or 0.0)
+        by_dtype = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)
+        roof = Roofline.of(spec, flops=by_dtype, bytes_=self.moved_bytes or 0.0)
         place = roof.placed(1e3 * self.duration_s)
         return None if place is None else (roof, place)
 

@@ -178,17 +178,17 @@ class _Reader:
 
     def _take_figures(self, build: str, line: str) -> bool:
         """Return True for a line with figures, or with the target of a kernel that was refused."""
-        frame, used = _FRAME.search(line), _USED.search(line)
+        frame, usage = _FRAME.search(line), _USED.search(line)
         under_way = [at for at in self._open.get(build, []) if self._kernels[at].kernel == self._of.get(build)]
         if frame is not None:
             if under_way:  # else the frame of a function that kernels call
                 stack, stores, loads = map(int, frame.groups())
                 self._change(under_way[-1], stack_bytes=stack, store_bytes=stores, load_bytes=loads)
             return True
-        if used is not None:
+        if usage is not None:
             under_way = under_way or self._open.get(build, [])
             if under_way:
-                self._use(under_way[-1], int(used[1]), line)
+                self._use(under_way[-1], int(usage[1]), line)
                 self._open[build].remove(under_way[-1])
             return bool(under_way)
         if self._kernels and self._kernels[-1].refused and (target := _FOR.search(line)):  # in Triton's own line

@@ -271,8 +271,8 @@ def _next_stages(config: Config, by_stages: Mapping[int, Compiled]) -> int:
     if not program or any(one.launch and one.launch != program for one in by_stages.values()):
         return 0
     fewest = min(stages for stages, one in by_stages.items() if one.launch == program)
-    known = [at for at in by_stages if at < fewest]  # that cannot be launched
-    return 0 if known or (fewest == 1 and len(by_stages) > 1) else fewest - 1 or 2
+    refused = [at for at in by_stages if at < fewest]  # that cannot be launched
+    return 0 if refused or (fewest == 1 and len(by_stages) > 1) else fewest - 1 or 2
 
 
 def _with_stages(config: Config, stages: int) -> Config:
@@ -385,9 +385,9 @@ def expectations(
             for _ in range(_ROUNDS):  # what is compiled may take longer than guessed, and others are the fastest then
                 able = [one for one in answers.values() if one.forecast is not None]
                 fastest = sorted(able, key=lambda one: one.finite_ms or math.inf)[:most]
-                known = {config: one.compiled for config, one in answers.items() if one.compiled is not None}
-                todo = [one.config for one in fastest if one.config not in known]
-                answers.update((one.config, one) for one in expecter.all(todo, pool, known))
+                results = {config: one.compiled for config, one in answers.items() if one.compiled is not None}
+                todo = [one.config for one in fastest if one.config not in results]
+                answers.update((one.config, one) for one in expecter.all(todo, pool, results))
     except (KernelTypeError, TargetError, MissingDependencyError):
         if not question.declared:  # what is declared needs no compiler
             raise

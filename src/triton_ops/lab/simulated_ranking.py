@@ -26,8 +26,8 @@ def known_devices() -> dict[str, DeviceSpec]:
     """The devices of a page, by their names in the table: recorded ones, and the first of each other architecture."""
     devices: dict[str, DeviceSpec] = {}
     for name, spec in _table().items():
-        machine, known = Machine.of(spec), {each.arch for each in devices.values()}
-        if machine is not None and not (machine.unseen and spec.arch in known):
+        machine, arches = Machine.of(spec), {each.arch for each in devices.values()}
+        if machine is not None and not (machine.unseen and spec.arch in arches):
             devices[name] = spec
     return devices
 
@@ -39,7 +39,7 @@ def _table() -> dict[str, DeviceSpec]:
 
 def table_name(spec: DeviceSpec) -> str:
     """The name of a device in the table; its own if that has no such row."""
-    return next((name for name, known in _table().items() if known == spec), spec.name)
+    return next((name for name, entry in _table().items() if entry == spec), spec.name)
 
 
 @dataclass(frozen=True, kw_only=True)

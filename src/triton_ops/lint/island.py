@@ -210,9 +210,9 @@ def used_names(node: ast.AST) -> list[str]:
 @contextlib.contextmanager
 def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
-    added, before = str(root_of(path)), list(sys.path)
-    if added not in sys.path:
-        sys.path.insert(0, added)
+    folder, before = str(root_of(path)), list(sys.path)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         yield
     finally:

@@ -350,26 +350,26 @@ class RemoteExecutor:
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Send jobs to be prepared; one that cannot be sent is ready, and fails when it is measured."""
-        sent = {job.name: self._sent(job) for job in jobs}
-        there = {*sent, "" if self._now is None else self._now[0]}
+        by_name = {job.name: self._sent(job) for job in jobs}
+        there = {*by_name, "" if self._now is None else self._now[0]}
         self._there = {name: listener for name, listener in self._there.items() if name in there}
-        self._tell("prepare", [each for each in sent.values() if isinstance(each, Job)])
-        for name, each in sent.items():
+        self._tell("prepare", [each for each in by_name.values() if isinstance(each, Job)])
+        for name, each in by_name.items():
             if isinstance(each, KernelTypeError) or self._gone is not None:
                 self.ready(name, True)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Send a job; an `ExecutorLostError` if the process is gone."""
         future: Future[TuningResult] = Future()
-        sent = self._sent(job)
-        if isinstance(sent, KernelTypeError):
-            future.set_exception(sent)
+        job_there = self._sent(job)
+        if isinstance(job_there, KernelTypeError):
+            future.set_exception(job_there)
             return future
         with self._guard:
             if self._gone is not None:
                 raise self._gone
             self._now = job.name, future
-        self._tell("measure", sent, limit_s)
+        self._tell("measure", job_there, limit_s)
         return future
 
     def end(self) -> None:
@@ -395,9 +395,9 @@ class RemoteExecutor:
 
     def _sent(self, job: Job) -> Job | KernelTypeError:
         """A job as it is sent, without its `tune` if the process has that; or the reason why it cannot be."""
-        sent = replace(job, problem=None, tune=None, recall=None)
+        bare = replace(job, problem=None, tune=None, recall=None)
         if job.name in self._there:
-            return sent
+            return bare
         try:
             packed = Packed.of(self._content_of(job))
         except KernelTypeError as error:
@@ -408,7 +408,7 @@ class RemoteExecutor:
                 hint="tune it on one GPU, or as an operation that makes its arguments from a shape",
             )
         self._there[job.name] = self._listener_of(job)
-        return replace(sent, tune=partial(_tuned, packed.content))
+        return replace(bare, tune=partial(_tuned, packed.content))
 
     def _listen(self) -> None:
         takes: dict[str, Callable[..., Any]] = {

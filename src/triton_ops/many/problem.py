@@ -15,7 +15,7 @@ import math
 import re
 import shlex
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,8 +34,6 @@ from triton_ops.values import TuningResult
 
 _LARGEST_BYTES = 16 << 20
 _FORM = "write TARGET shape=MxN dtype=NAME weight=N, or a JSON object with these"
-_FIELDS = ("target", "shape", "dtype", "problem", "device", "space", "warm", "weight")
-_TEXTS = ("target", "dtype", "problem", "device")
 _JSON_ONLY = ("space",)
 _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # quotes are kept
 
@@ -122,16 +120,11 @@ def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
         raise SettingsError(
             f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}", hint=_FORM
         )
-    texts = {name: _text(fields[name], name, where) for name in _TEXTS if name in fields}
-    if "target" not in texts:
+    if "target" not in fields:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
-    if "problem" in texts and ({"shape", "dtype"} & fields.keys()):
+    if "problem" in fields and ({"shape", "dtype"} & fields.keys()):
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
-    return ProblemLine(
-        where=where, **texts, shape=_shape(fields["shape"], where) if "shape" in fields else None,
-        space=_space(fields["space"], where) if "space" in fields else None,
-        warm=_flag(fields.get("warm", False), where), weight=_weight(fields.get("weight", 1.0), where),
-    )  # fmt: skip
+    return ProblemLine(where=where, **{name: _FIELDS[name](value, name, where) for name, value in fields.items()})
 
 
 def _text(value: Any, name: str, where: str) -> str:
@@ -140,39 +133,45 @@ def _text(value: Any, name: str, where: str) -> str:
     return value
 
 
-def _shape(value: Any, where: str) -> tuple[int, ...]:
+def _shape(value: Any, name: str, where: str) -> tuple[int, ...]:
     parts = value.lower().split("x") if isinstance(value, str) else value
     try:
         extents = [int(part) for part in parts] if all(type(part) in (int, str) for part in parts) else []
     except (TypeError, ValueError):
         extents = []
     if not extents or min(extents) < 1:
-        raise SettingsError(f"{where}: shape {value!r} is not made of whole numbers of 1 or more", hint=_FORM)
+        raise SettingsError(f"{where}: {name} {value!r} is not made of whole numbers of 1 or more", hint=_FORM)
     return tuple(extents)
 
 
-def _space(value: Any, where: str) -> dict[str, list[Any]]:
+def _space(value: Any, name: str, where: str) -> dict[str, list[Any]]:
     if not isinstance(value, dict) or not value or not all(isinstance(values, list) for values in value.values()):
-        raise SettingsError(f"{where}: space is {value!r}; it must be an object of lists", hint=_FORM)
+        raise SettingsError(f"{where}: {name} is {value!r}; it must be an object of lists", hint=_FORM)
     return value
 
 
-def _flag(value: Any, where: str) -> bool:
+def _flag(value: Any, name: str, where: str) -> bool:
     if isinstance(value, bool):
         return value
     if value in ("true", "false"):
         return bool(value == "true")
-    raise SettingsError(f"{where}: warm is {value!r}; it must be true or false", hint=_FORM)
+    raise SettingsError(f"{where}: {name} is {value!r}; it must be true or false", hint=_FORM)
 
 
-def _weight(value: Any, where: str) -> float:
+def _weight(value: Any, name: str, where: str) -> float:
     try:
         weight = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise SettingsError(f"{where}: weight is {value!r}; it must be a positive number", hint=_FORM)
+        raise SettingsError(f"{where}: {name} is {value!r}; it must be a positive number", hint=_FORM)
     return weight
+
+
+_FIELDS: Mapping[str, Callable[[Any, str, str], Any]] = {
+    "target": _text, "shape": _shape, "dtype": _text, "problem": _text, "device": _text, "space": _space,
+    "warm": _flag, "weight": _weight,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,16 +319,16 @@ def engine_named(text: Any) -> RayEngine | None:
 
 
 def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
-    named = address or settings.ray_address()  # which Ray would wait for, for minutes
-    if _ADDRESS.fullmatch(named):
-        check_answer(named)
+    place = address or settings.ray_address()  # which Ray would wait for, for minutes
+    if _ADDRESS.fullmatch(place):
+        check_answer(place)
     environment = {"py_modules": [str(path) for path in modules]}
     try:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
         reason = " ".join(str(error).split()) if "ersion" in _line(error) else _line(error)
         raise SettingsError(
-            f"Ray does not connect to {named or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
+            f"Ray does not connect to {place or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
         ) from error
 
 

@@ -33,7 +33,7 @@ from operator import methodcaller
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 from triton_ops import settings
-from triton_ops.base import TemporaryFolder
+from triton_ops.base import ForkSafeLock, TemporaryFolder
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 from triton_ops.processes.child import (
     OUTSIDE,
@@ -84,8 +84,7 @@ class IdleProcesses(Generic[Process]):
         self._places: list[_Place[Process]] = []
         self._closed = False
         atexit.register(self.close)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.abandon)
+        ForkSafeLock.at_fork(self.abandon)
 
     @staticmethod
     def inherited() -> Hashable:
@@ -456,8 +455,7 @@ class SharedForkServers:
         self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST)
         self.holds, self.drop_idle = self._idle.holds, self._idle.drop
         self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+        ForkSafeLock.at_fork(self._forget)
 
     def borrow(self, needs: Hashable, make: Callable[[], ForkServer]) -> ForkServer:
         """A fork server with these needs: one that others use, or one that was left, or else a new one."""

@@ -22,7 +22,7 @@ from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile,
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.misses import Misses
 from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, DirectoryStore, Store, open_store, parse_object
+from triton_ops.records.store import RECORDS, DirectoryStore, Store, check_kind, open_store, parse_object
 from triton_ops.settings import expanded
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
@@ -249,24 +249,13 @@ def _contents(path: Path) -> list[dict[str, Any]]:
         text = NamedFile(path).read(_LARGEST_BYTES)
     with CacheError.when(f"{path} is no export", "export it again", CacheError):
         bundle = parse_object(text)
-    if bundle.get("kind") != KIND:
-        raise CacheError(
-            f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}", hint="check the path"
-        )
-    version = bundle.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise CacheError(
-            f"{path} has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
-            hint="upgrade triton-ops, or export it again with this version",
-        )
+    check_kind(bundle, KIND, SCHEMA_VERSION, "export it again with this version", what=f"{path} is no export: ")
     contents = bundle.get("records")
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
         raise CacheError(f"{path} has no list of records", hint="export it again")
-    try:
+    hint = "export it again, or take the file from where it was exported"
+    with CacheError.when(f"{path} was changed after it was exported", hint, DamagedError):
         Sealed.opened(bundle)
-    except DamagedError as error:
-        hint = "export it again, or take the file from where it was exported"
-        raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
     return contents
 
 

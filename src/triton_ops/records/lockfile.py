@@ -21,16 +21,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, canonical_json
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
-from triton_ops.records.store import parse_object
+from triton_ops.records.store import check_kind, parse_object
 from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key
@@ -168,7 +167,7 @@ class Lockfile:
         where = expanded(path)
         until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
         while True:
-            before = state_of(where)
+            before = StoredFile(where).state
             try:
                 return loads(_text_in(where))
             except LockfileError as error:
@@ -269,8 +268,8 @@ class Lockfile:
             old_ones = [old for old, _ in differs] if replaces else []
             remainder = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
             there = set(map(_problem_of, remainder.entries))
-            added = tuple(entry for problem, entry in new.items() if problem not in there)
-            Lockfile.merged([remainder, replace(self, entries=added)]).write(path)
+            additions = tuple(entry for problem, entry in new.items() if problem not in there)
+            Lockfile.merged([remainder, replace(self, entries=additions)]).write(path)
         return len(new.keys() - set(map(_problem_of, before.entries))), differs
 
     @staticmethod
@@ -331,8 +330,8 @@ def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, bool, float, bool]:
 
 def lock_for(devices: Iterable[LockedDevice], entries: Sequence[LockEntry]) -> Lockfile:
     """The lockfile of some entries, with those of the devices that they are of."""
-    used = {entry.device for entry in entries}
-    return Lockfile(tuple(device for device in devices if device.alias in used), tuple(entries))
+    aliases = {entry.device for entry in entries}
+    return Lockfile(tuple(device for device in devices if device.alias in aliases), tuple(entries))
 
 
 def loads(text: str | bytes) -> Lockfile:
@@ -349,19 +348,10 @@ def loads(text: str | bytes) -> Lockfile:
     return _build(content)
 
 
-def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Numbers that change when a regular file is written or replaced; empty for anything else."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else ()
-
-
 def _changes(path: Path, before: tuple[int, ...]) -> bool:
     """True if a file is another one than it was, or becomes one within a moment."""
     until_s = time.monotonic() + _STILL_S
-    while state_of(path) == before:
+    while StoredFile(path).state == before:
         if time.monotonic() > until_s:
             return False
         time.sleep(_LOOK_S)
@@ -393,14 +383,7 @@ def _object(text: str | bytes) -> dict[str, Any]:
     with LockfileError.when("it is no lockfile", "`triton-ops lock` writes one", CacheError, DamagedError):
         content = parse_object(text)
         _unambiguous(text)
-    if content.get("kind") != KIND:
-        raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise LockfileError(
-            f"it has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
-            hint="upgrade triton-ops, or write it again with `triton-ops lock`",
-        )
+    check_kind(content, KIND, SCHEMA_VERSION, "write it again with `triton-ops lock`", LockfileError)
     entries = content.get("entries")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LockfileError("it has no list of entries", hint="`triton-ops lock` writes one")
@@ -442,12 +425,9 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
     plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
-    try:
+    errors = msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError
+    with LockfileError.when("it is not well formed", "`triton-ops lock` writes one", *errors):
         lock = msgspec.convert({"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=Config.decode)
-    except LockfileError:
-        raise
-    except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
-        raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
     return with_defaults(lock)
 
 
@@ -480,7 +460,7 @@ class FollowedLockfile:
 
     def read(self) -> Lockfile | None:
         """The lockfile, read once; None if it is refused. Cost: one `stat` where it is as it was when refused."""
-        if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
+        if self._lockfile is None and (state := StoredFile(self._path).state) != self._refused_state:
             try:
                 self._lockfile, self.refused = Lockfile.read(self._path), ""
             except LockfileError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from statistics import median
 
 import msgspec
 
-from triton_ops.base import AppendedFile, Count, Folder, NotNegative, Sealed, StoredFile, canonical_json
+from triton_ops.base import AppendedFile, Count, Folder, ForkSafeLock, NotNegative, Sealed, StoredFile, canonical_json
 from triton_ops.records.record import NotedCall, time_now
 from triton_ops.records.store import readable
 from triton_ops.values import Key
@@ -210,5 +209,4 @@ def _together(lines: Iterable[Miss]) -> list[Miss]:
 
 
 atexit.register(flush_misses)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_harvests.clear)  # the parent writes what it noted; its thread is not here
+ForkSafeLock.at_fork(_harvests.clear)  # the parent writes what it noted; its thread is not here

@@ -122,14 +122,7 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         CacheError: it is of another kind or schema version, has no checksum or that of another content, as after an
         edit by hand, has a field that is ill-typed or out of range, or an id that is not the fingerprint of its key.
         """
-        if content.get("kind") != self.kind:
-            raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
-        version = content.get("schema_version")
-        if version != self.schema_version:
-            raise CacheError(
-                f"it has schema version {version!r}; this triton-ops reads {self.schema_version}",
-                hint="tune again" if version in range(self.schema_version) else "upgrade triton-ops, or tune again",
-            )
+        check_kind(content, self.kind, self.schema_version, "tune again")
         try:
             value = self.decode(Sealed.opened(content))
             actual = self.id_of(value)
@@ -175,6 +168,21 @@ RECORDS: Codec[Record] = Codec(
     id_of=attrgetter("id"),
     reader=reader,
 )
+
+
+def check_kind(
+    content: Mapping[str, Any], kind: str, reads: int, again: str, error: type[CacheError] = CacheError, what: str = ""
+) -> None:
+    """Raise the error if decoded JSON is of another kind, or of a schema version that is not read.
+
+    `again` is how the file is made anew, and `what` stands before the message, such as the name of the file.
+    """
+    if content.get("kind") != kind:
+        raise error(f"{what}its kind is {content.get('kind')!r}, not {kind!r}", hint="check the path")
+    version = content.get("schema_version")
+    if version != reads or isinstance(version, bool):
+        hint = again if version in range(reads) else f"upgrade triton-ops, or {again}"
+        raise error(f"{what}it has schema version {version!r}; this triton-ops reads {reads}", hint=hint)
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
@@ -284,10 +292,10 @@ class DirectoryStore(Generic[T]):
             path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
             if StoredFile(path).holds(checked):
                 return self.codec.reader()(checked)
-        read = self._read(self.path_of(entry_id))
-        if read is None:
+        entry = self._read(self.path_of(entry_id))
+        if entry is None:
             return None
-        self._checked[entry_id], value = read
+        self._checked[entry_id], value = entry
         return value
 
     def last_known(self) -> dict[str, T]:
@@ -344,12 +352,12 @@ class DirectoryStore(Generic[T]):
         An entry whose file is as it was is the same object again. Cost: 15 µs for each such entry, else 0.5 ms.
         """
         for path in self._paths():
-            read = self._listed.get(path.name)
-            if read is None or not StoredFile(path).holds(read[0]):
-                read = self._read(path)
-            if read is not None:
-                self._listed[path.name] = read
-                yield read[1]
+            entry = self._listed.get(path.name)
+            if entry is None or not StoredFile(path).holds(entry[0]):
+                entry = self._read(path)
+            if entry is not None:
+                self._listed[path.name] = entry
+                yield entry[1]
 
     def _paths(self) -> list[Path]:
         ending = f".{self.codec.suffix}.json"

@@ -22,7 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Page, gain_text, storable
+from triton_ops.base import Page, StoredFile, gain_text, storable
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.lab import Sensitivity
 from triton_ops.processes import Child
@@ -38,6 +38,7 @@ MOST_ROWS = 20_000
 _ERROR_LETTERS = 400
 _SCRIPTS = ("charts.js", "trials.js", "views.js", "start.js")
 _FOLLOWS = "live.js"
+_ROOM = "triton_ops.report"
 _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 
@@ -54,11 +55,10 @@ def page_of(reports: Sequence[Report]) -> str:
 
 
 def _page(data: dict[str, Any], *further: str) -> str:
-    folder = Path(__file__).parent / "assets"
     return Page(
-        title="Tuning report", body=Page.part(folder, "page.html"),
-        style=[Page.part(folder, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(folder, name) for name in (*_SCRIPTS, *further))],
+        title="Tuning report", body=Page.part(_ROOM, "page.html"),
+        style=[Page.part(_ROOM, "style.css")],
+        scripts=[Page.data("DATA", data), *(Page.part(_ROOM, name) for name in (*_SCRIPTS, *further))],
         asks=_FOLLOWS in further,
     ).html  # fmt: skip
 
@@ -192,7 +192,7 @@ class GrowingReport:
         self._path, self._clock, self._spent = path, clock, spent
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._status: tuple[int, ...] | None = None
+        self._state: tuple[int, ...] = ()
         self._run: dict[str, Any] = {}
         self._text = ""
         self._version = 0
@@ -245,10 +245,10 @@ class GrowingReport:
 
     def _refresh(self, *, now: bool = False) -> None:
         """Read the file if it has changed; without `now`, only after the pause. What cannot be read changes nothing."""
-        state = self._state()
-        if state is None or state == self._status or (self._clock() < self._next_s and not now):
+        state = StoredFile(self._path).state
+        if not state or state == self._state or (self._clock() < self._next_s and not now):
             return
-        self._status, before_s = state, self._spent()
+        self._state, before_s = state, self._spent()
         try:
             self._run = run_data(Report(Run.read(self._path), live=not now))
         except RunLogError:
@@ -257,14 +257,6 @@ class GrowingReport:
             self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
         self._text = Page.json(self._run)
         self._version += 1
-
-    def _state(self) -> tuple[int, ...] | None:
-        """A status that changes when the file does; None if it is not there."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _GOODBYE_S = 3.0  # that pages which are open are given to fetch the last state

@@ -24,8 +24,8 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, FunctionKernel, Operation
-from triton_ops.base import NamedFile, fingerprint, require
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel, Operation
+from triton_ops.base import NamedFile, counted, fingerprint, require
 from triton_ops.exceptions import (
     KernelTypeError,
     SettingsError,
@@ -229,7 +229,9 @@ class TypedProblem:
 
     def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, Any]:
         """A function's arguments by name: a tensor for each parameter without a default, and those that were typed."""
-        _check_typed(kernel.name, self.arguments, _parameters(kernel))
+        parameters = _parameters(kernel)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        _check_typed(kernel.name, () if takes_any else self.arguments, parameters)
         names = [name for name in _required(kernel) if name not in tunables and name not in self.arguments]
         if len(names) != len(self.shapes):
             raise _wrong_number(kernel.name, names, self.shapes)
@@ -244,15 +246,9 @@ class TypedProblem:
 
 def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
     """The result of one of an operation's own functions; its exception is reported as an error of the target."""
-    try:
+    hint = "check --shape and --dtype; -v shows the trace"
+    with CandidateError.as_error(TargetError, f"the {what} of {name} raised", hint, Exception):
         return ask()
-    except TritonKernelError:
-        raise
-    except Exception as error:
-        raise TargetError(
-            f"the {what} of {name} raised {type(error).__name__}: {error}",
-            hint="check --shape and --dtype; -v shows the trace",
-        ) from error
 
 
 def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
@@ -298,9 +294,9 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
         hint = f"give the extents of {arguments[0]}: --shape 64x128"
     else:
         hint = "give one shape per argument, separated by commas: --shape 64x128,128; --arg NAME=VALUE is for others"
-    word = "argument" if len(arguments) == 1 else "arguments"
+    needed = f"{counted(len(arguments), 'argument')} ({', '.join(arguments) or 'none'})"
     return ShapeMismatchError(
-        f"{name} needs {len(arguments)} {word} ({', '.join(arguments) or 'none'}); --shape gives {len(shapes)}",
+        f"{name} needs {needed}; --shape gives {len(shapes)}",
         arguments,
         shapes,
         hint=hint,

@@ -226,8 +226,8 @@ class GainEstimator:
 
         What the compiler refuses does not count where previews tell it: a config that is compiled has passed there.
         """
-        told = bool(self._columns.width)
-        sample = [one for one in trials if one.ok or (one.failed and not (told and one.status.facts.refused))]
+        figures = bool(self._columns.width)
+        sample = [one for one in trials if one.ok or (one.failed and not (figures and one.status.facts.refused))]
         self._chance.learn(self._encoder.rows([trial.config for trial in sample]), [trial.ok for trial in sample])
         return self._chance.is_known
 

@@ -73,8 +73,8 @@ def export_command(
             instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
             message = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(message, hint="check the facts")
-    named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
-    if doubt := form.doubt(folder, table.facts, named=named):
+    is_named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
+    if doubt := form.doubt(folder, table.facts, named=is_named):
         tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
@@ -151,8 +151,8 @@ def _names(form: Format, row: list[str] | None, rename: list[str] | None) -> Nam
 def _facts(form: Format, texts: list[str] | None) -> dict[str, Any]:
     values = _values(texts, "--set")
     if unknown := [name for name in values if name not in (*form.facts, *Table.FACTS)]:
-        known = ", ".join(dict.fromkeys((*form.facts, *Table.FACTS)))
-        raise SettingsError(f"--set {unknown[0]}: the format has no such fact", hint=f"it has {known}")
+        names = ", ".join(dict.fromkeys((*form.facts, *Table.FACTS)))
+        raise SettingsError(f"--set {unknown[0]}: the format has no such fact", hint=f"it has {names}")
     return values
 
 

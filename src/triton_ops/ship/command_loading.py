@@ -336,9 +336,9 @@ def expect_winners(
     entries: list[LockEntry] = []
     with only_data_on_stdout():
         targets = Targets(loaded := list(load_kernels(kernels).values()))
-        named = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
+        cases = [entry for one in map(as_target, loaded) if isinstance(one, Operation) for entry in _named(one, spec)]
         unique: dict[tuple[str, str], LockEntry] = {}
-        for each in (*problems, *named):
+        for each in (*problems, *cases):
             problem = each.kernel, canonical_json(dict(each.problem))
             unique.setdefault(problem, replace(each, device=device.alias, identity={}))
         for _, answer in bound(Lockfile((device,), tuple(unique.values())), targets):

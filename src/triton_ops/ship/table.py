@@ -296,15 +296,15 @@ def _of_one_table(
 
     SettingsError: the entries are of several tables that have those of the facts in which they differ, or of none.
     """
-    known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
-    differing = [name for name in facts if len({table.get(name) or None for table in known.values()}) > 1]
-    others = {s for s, table in known.items() if any((table.get(n) or None) != (facts[n] or None) for n in differing)}
-    chosen = sorted(known.keys() - others)
+    origins = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
+    differing = [name for name in facts if len({table.get(name) or None for table in origins.values()}) > 1]
+    others = {s for s, table in origins.items() if any((table.get(n) or None) != (facts[n] or None) for n in differing)}
+    sources = sorted(origins.keys() - others)
     rest = [entry for entry in entries if entry.origin.source not in others]
-    if len(chosen) > 1 or not rest:
-        what = f"the entries are of {'several' if chosen else 'other'} tables"
-        raise SettingsError(f"{what}: {', '.join(chosen or sorted(known))}", hint="--set E=8, or another fact")
-    return rest, known[chosen[0]] if chosen else {}
+    if len(sources) > 1 or not rest:
+        what = f"the entries are of {'several' if sources else 'other'} tables"
+        raise SettingsError(f"{what}: {', '.join(sources or sorted(origins))}", hint="--set E=8, or another fact")
+    return rest, origins[sources[0]] if sources else {}
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:

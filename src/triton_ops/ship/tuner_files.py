@@ -207,9 +207,9 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
 
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
     """The factors by which values in these units can be compared, and what is to be said of the other units."""
-    if known := {unit: factor for unit in units if (factor := _factor(unit)) is not None}:
-        others = sorted(units - known.keys())
-        return known, [f"{name} in {unit!r}, a unit that is not known, is left out" for unit in others]
+    if factors := {unit: factor for unit in units if (factor := _factor(unit)) is not None}:
+        others = sorted(units - factors.keys())
+        return factors, [f"{name} in {unit!r}, a unit that is not known, is left out" for unit in others]
     if len(units) > 1:
         return {}, [f"its {name} has several units, which are not known: {', '.join(map(repr, sorted(units)))}"]
     remark = [f"the unit {unit!r} of its times is not known: they decide, and are not kept" for unit in units]
@@ -231,11 +231,11 @@ def _factor(unit: str) -> float | None:
 def _measured(result: Mapping[str, Any], name: str, time_unit: str) -> tuple[float, str] | None:
     """The median of what a result has of a measurement, and its unit; None if it has nothing usable."""
     measurements = result.get("measurements")
-    named = [each for each in measurements if isinstance(each, dict)] if isinstance(measurements, list) else []
+    entries = [each for each in measurements if isinstance(each, dict)] if isinstance(measurements, list) else []
     times = result.get("times")
-    if not named and name == "time" and isinstance(times, dict):
-        named = [{"name": name, "value": times.get("runtimes")}]
-    for each in named:
+    if not entries and name == "time" and isinstance(times, dict):
+        entries = [{"name": name, "value": times.get("runtimes")}]
+    for each in entries:
         values = [value for value in _numbers(each.get("value")) if value >= 0 or name != "time"]
         if each.get("name") == name and values:
             return median(values), str(each.get("unit") or (time_unit if name == "time" else ""))

@@ -390,8 +390,8 @@ def repair(
         assert here is not None  # nothing is measured without a device
         finalists, resources = _past(bound.entry, folder)
         near = islice(neighbours(bound.space, bound.entry.config), most_neighbours)
-        known = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
-        cases.append(_Case(measuring, bound, bound.key_on(here), programs[:1], known, resources))
+        candidates = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
+        cases.append(_Case(measuring, bound, bound.key_on(here), programs[:1], candidates, resources))
         return ()
 
     yield from verify(lock, targets, here, measure=put_off, **options)

@@ -294,10 +294,10 @@ class ConfigSpace:
             UnknownTunableError: A name is no tunable of this space.
         """
         self._check_names(values, "the replacement")
-        named = self.with_names(values)
+        own_values = self.with_names(values)
         if self.listed is None:
-            return ConfigSpace({**self.tunables, **named}, self.constraints, self.default)
-        rows = [dict(zip(named, row, strict=True)) for row in itertools.product(*named.values())]
+            return ConfigSpace({**self.tunables, **own_values}, self.constraints, self.default)
+        rows = [dict(zip(own_values, row, strict=True)) for row in itertools.product(*own_values.values())]
         configs = [{**config.with_members(self.members), **row} for config in self.listed for row in rows]
         return ConfigSpace.from_configs(configs, self.constraints, self.default)
 

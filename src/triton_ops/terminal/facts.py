@@ -92,10 +92,10 @@ class Facts:
 
     def tell_most(self, messages: Sequence[str], most: int, what: str) -> Facts:
         """Add messages for stderr; without `-v` at most so many, and the number of the others."""
-        shown = messages if State.verbose else messages[:most]
-        for message in shown:
+        front = messages if State.verbose else messages[:most]
+        for message in front:
             self.tell(message)
-        more = len(messages) - len(shown)
+        more = len(messages) - len(front)
         return self.tell(f"{more} more {what}; -v shows them") if more else self
 
     @property

@@ -166,8 +166,8 @@ class Program:
             }
         if command is not None:
             parameters = imported(command).params
-            named = [one for one in parameters if set(before[-1:]) & set(one.opts)]
-            value = next((one for one in named if not getattr(one, "is_flag", True)), None)  # its value comes next
+            before_it = [one for one in parameters if set(before[-1:]) & set(one.opts)]
+            value = next((one for one in before_it if not getattr(one, "is_flag", True)), None)  # its value comes next
             if value is None and begun.startswith("-"):
                 candidates |= {name: one.help or "" for one in parameters if one.param_type_name == "option"
                                and not one.hidden for name in (*one.opts, *one.secondary_opts)}  # fmt: skip

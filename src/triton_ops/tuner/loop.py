@@ -125,9 +125,9 @@ class TileProof:
             self.dispute = f"the config ({self._default}), which was made up, is wrong by itself: {default.error}"
         for name, probes in self._probes.items() if default is not None and default.ok else ():
             right = any(each.ok and each.config[name] != self._default[name] for each in self._trials.values())
-            tried = [self._trials[config] for config in probes if config in self._trials]
-            wrong = [each for each in tried if each.status is Status.WRONG and not _rounded(each)]
-            if wrong and len(tried) == len(probes) and not right and name not in self.notes:
+            trials = [self._trials[config] for config in probes if config in self._trials]
+            wrong = [each for each in trials if each.status is Status.WRONG and not _rounded(each)]
+            if wrong and len(trials) == len(probes) and not right and name not in self.notes:
                 self._conclude(name, wrong)
 
     def refusal(self, config: Config) -> str | None:

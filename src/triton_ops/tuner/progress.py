@@ -273,8 +273,8 @@ class ProgressBar:
         self._task = self._add(f"{trials} trials, comparing the best", best, None)
 
     def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> int:
-        left = "" if total is None else "left"
-        return int(self._progress.add_task("", total=total, completed=completed, done=count_text, best=best, left=left))
+        rest = "" if total is None else "left"
+        return int(self._progress.add_task("", total=total, completed=completed, done=count_text, best=best, left=rest))
 
 
 def _shorten(device: str, columns: int) -> str:

@@ -8,7 +8,6 @@ plainly the same takes the whole way.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 from triton_ops import settings, values
 from triton_ops.backend import Kernel, Operation, Source
-from triton_ops.base import Host
+from triton_ops.base import Host, StoredFile
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.processes import fork_servers
@@ -41,7 +40,7 @@ class _Hit:
     identity: dict[str, str]
     checks: tuple[tuple[Callable[..., Any], str], ...]
     path: Path
-    stamp: tuple[int, int, int]
+    state: tuple[int, ...]  # of its file
     threads: int
     result: TuningResult
     makes_the_same: Callable[[], bool]
@@ -67,7 +66,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
     if entry is None:
         return None
     if (
-        _stamp(entry.path) != entry.stamp
+        StoredFile(entry.path).state != entry.state
         or entry.kernel.identity != entry.identity
         or any(Source.of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
         or Host.cpu_threads() != entry.threads
@@ -92,8 +91,8 @@ def remember(
     `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
     `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
     """
-    stamp = _stamp(path)
-    if stamp is None or call in _refused:
+    state = StoredFile(path).state
+    if not state or call in _refused:
         return
     sources = [(check, Source.of(check)) for check in checks]
     if not all(map(Source.is_kept, checks)):  # to read them again at each call takes longer than the whole way
@@ -103,7 +102,7 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     entry = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, Host.cpu_threads(), result,
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, state, Host.cpu_threads(), result,
         makes_the_same,
     )  # fmt: skip
     _hits.keep(call, entry)
@@ -114,14 +113,6 @@ def _space(space: Any) -> Any:
     if space is None or isinstance(space, ConfigSpace):
         return id(space)
     return ConfigSpace.text_of(space)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def release_processes() -> None:

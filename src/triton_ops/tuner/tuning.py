@@ -448,8 +448,8 @@ class Tuning:
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
-        known, first = recalled(self.key, self.store), self.requested.first
-        in_use = [*first[:1], *([known.winner] if known else [])]
+        record, first = recalled(self.key, self.store), self.requested.first
+        in_use = [*first[:1], *([record.winner] if record else [])]
         incumbents = [config for config in in_use if self.request.space.why_not(config) is None]
         nearby = self._nearby(trials)
         if self.effort.compiled_first:  # whose few trials are the searcher's
@@ -476,17 +476,11 @@ class Tuning:
             screened = Outcome.of_screenings(final.trials)
             race = partial(self._raced, partial(station.finals, final))
             outcome = screened if screened.winner is None else _compared(loop, race, screened)
-            facts, load_notes = station.facts, self.load.notes(self.request.device)
-            pitfalls = pitfall_notes(final.trials, self.request.work)
+            facts, device, work = station.facts, self.request.device, self.request.work
             notes = (
-                *self.stations.turns.notes,
-                *facts.notes,
-                *loop.doubts.notes,
-                *self._proof.notes.values(),
-                *cut_note(loop, final),
-                *load_notes,
-                *pitfalls,
-            )
+                *self.stations.turns.notes, *facts.notes, *loop.doubts.notes, *self._proof.notes.values(),
+                *cut_note(loop, final), *self.load.notes(device), *pitfall_notes(final.trials, work),
+            )  # fmt: skip
             facts = replace(facts, waited_s=loop.feed.waited_s, notes=notes)
         # The station has freed its memory.
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)

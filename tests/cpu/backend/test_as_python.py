@@ -71,6 +71,26 @@ def test_its_misses_are_not_said_to_be_queued(interpreted):
     assert interpreted(why_of_a_miss).endswith(asked)
 
 
+def refusals():
+    x, refused = torch.zeros(4), []
+    for further in ({"x_ptr": x.numpy()}, {"count": 3}):
+        try:
+            triton_ops.tune(
+                triton_ops.TritonKernel(add, grid, outputs=("out_ptr",)),
+                kwargs={**dict(zip(("x_ptr", "y_ptr", "out_ptr", "n"), (x, x, x.clone(), 4), strict=True)), **further},
+                space={"BLOCK": [32, 64]}, keep=False,
+            )  # fmt: skip
+        except triton_ops.TritonKernelError as error:  # noqa: PERF203 - two turns
+            refused.append(str(error))
+    return refused
+
+
+def test_arrays_and_arguments_that_are_no_parameters_are_refused_before_any_config_is_tried(interpreted):
+    array, other = interpreted(refusals)
+    assert "x_ptr is a NumPy array, which is on the CPU" in array
+    assert "add has no parameter count (hint: it has x_ptr, y_ptr, out_ptr, n, BLOCK)" in other
+
+
 def why_without_the_extra():
     with patch.dict(sys.modules, {"scipy": None}):
         return why_of_a_miss()

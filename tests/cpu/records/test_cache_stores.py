@@ -123,6 +123,7 @@ def test_records_of_an_earlier_version_are_kept_and_cause_one_warning_together(
     assert {path: path.read_text(encoding="utf-8") for path in older} == older
     [warning] = caplog.records
     assert "schema version 1; this triton-ops reads 2" in warning.getMessage()
+    assert warning.getMessage().endswith("(hint: tune again)")
 
 
 def test_bytes_that_are_no_text_are_a_miss(store: DirectoryStore[Record]) -> None:

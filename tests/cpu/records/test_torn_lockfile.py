@@ -15,11 +15,11 @@ import pytest
 import triton_ops
 from tests.cpu.records.test_lockfile import H200, entry, lock
 from triton_ops import operation
+from triton_ops.base import StoredFile
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, UntunedError
 from triton_ops.records import FollowedLockfile, Lockfile, lock_of, share_lockfile
-from triton_ops.records.lockfile import state_of
 
 MOST_S = 30
 
@@ -190,8 +190,8 @@ def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp
         lock(entry(32), entry(64)).write(each)
     with subprocess.Popen([sys.executable, "-S", "-c", program, path, whole]) as writer:
         try:
-            begun = state_of(path)
-            becomes(True, lambda: state_of(path) != begun)
+            begun = StoredFile(path).state
+            becomes(True, lambda: StoredFile(path).state != begun)
             for _ in range(20):
                 time.sleep(0.003)
                 assert triton_ops.use_lockfile(path) == lock(entry(32), entry(64))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+import triton_ops
 from tests.browser import access_faults, opened_browser
 from tests.runs import ID, begun
 from triton_ops.records import Run
@@ -200,3 +205,15 @@ def test_the_command_writes_the_page(cli, tmp_path):
     said = cli("report", written(tmp_path), "-o", path)
     assert (said.code, said.out, said.err) == (0, "", f"{path} is the page; open it in a browser\n")
     assert "const DATA = " in path.read_text(encoding="utf-8")
+
+
+def test_the_parts_of_pages_are_found_in_an_archive(tmp_path):
+    package = Path(triton_ops.__file__).parent
+    with ZipFile(tmp_path / "app.pyz", "w") as archive:
+        for path in (*package.rglob("*.py"), *package.glob("*/assets/*")):
+            archive.write(path, path.relative_to(package.parent))
+    code = "from triton_ops.base import Page; [Page.part(*it.split()) for it in sys.argv[2:]]; print(Page.__module__)"
+    parts = [f"triton_ops.{path.parts[-3]} {path.name}" for path in package.glob("*/assets/*")]
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, sys.argv[1]); {code}", tmp_path / "app.pyz"]
+    assert len(parts) > 10
+    assert subprocess.check_output([*command, *parts], text=True, cwd=tmp_path, env={}) == "triton_ops.base.page\n"

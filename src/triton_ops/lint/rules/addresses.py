@@ -308,13 +308,13 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
     wide = dict(_growing(variant, 64))
-    chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
+    places = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
     products = {product for product, _ in _growing(variant, 32)}
     factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
-        if not accesses or (kernel.place(one), product.words) in chosen - own:
+        if not accesses or (kernel.place(one), product.words) in places - own:
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}

@@ -162,8 +162,8 @@ def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -
     along = indices(variant.facts, access)
     stride = along[0].stride.lone_argument[0] if len(along) == 1 else ""
     steps = [m[0] for m, c in access.offset.parts.items() if len(m) == 1 and abs(c) == 1]
-    chosen = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
-    return stride if stride and chosen and stride not in kernel.ones else None
+    varies = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
+    return stride if stride and varies and stride not in kernel.ones else None
 
 
 @rule(
@@ -273,7 +273,6 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     return mine in sums or any(one.kind == access.kind == "store" and one.offset.constant == 0 for one in others)
 
 
-_WORD_BYTES = 4
 _MEMORY_BYTES = 32  # that global memory moves while the banks take a step, or less
 
 
@@ -286,11 +285,11 @@ _MEMORY_BYTES = 32  # that global memory moves while the banks take a step, or l
     "multiply them in 16 bits, which the hardware transposes",
 )
 def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
-    """Lower a kernel with tiles of 32 bits in or beside the products of a loop, to see how these are laid out."""
+    """Lower a kernel with tiles of float32 in or beside the products of a loop, to see how these are laid out."""
     facts = kernel.variants[0].facts
     sides = [side.type for one in facts.products if one.loops for side in (one.left, one.right)]
     tiles = (one.type for one in facts.accesses if one.kind == "load" and len(one.type.shape) > 1)
-    if not sides or all(tile.item_bytes != _WORD_BYTES for tile in (*sides, *tiles)):
+    if not sides or all(tile.element != "f32" for tile in (*sides, *tiles)):
         return
     if kernel.target.kind != "cuda":
         raise UndecidedError(f"how {kernel.target.arch} lays tiles out in shared memory is not read")
