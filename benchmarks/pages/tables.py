@@ -55,6 +55,7 @@ COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
 PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
 IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
+CONTENTS = ROOT / "benchmarks/results/nvidia-h200/contents.json"
 SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
 STARTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/third_party_starts.json"
 
@@ -509,6 +510,23 @@ def serving_table() -> str:
     return "\n".join([*rows, "", *sources])
 
 
+def contents_table() -> str:
+    """The regret of winners on draws of routing that no tune has seen, in the mean and at worst."""
+    document = json.loads(CONTENTS.read_text())
+    kinds = [name for name in document["problems"][0]["regrets"] if name != "default"]
+    rows = [
+        f"| problem | the default | {' | '.join(kinds)} | contents over the default's time, at most |",
+        f"|{'---|' * (len(kinds) + 3)}",
+    ]
+    for each in document["problems"]:
+        regrets = each["regrets"]
+        cells = [
+            f"{100 * regrets[name]['mean']:.1f}, {100 * regrets[name]['worst']:.1f} %" for name in ("default", *kinds)
+        ]
+        rows.append(f"| `{each['problem']}` | {' | '.join(cells)} | {regrets['contents']['over_default']:.2f} |")
+    return "\n".join([*rows, "", source(document)])
+
+
 def stated_table() -> str:
     """What the documents state of GPUs: whether it holds on one, and the name under which it is shown again."""
     document = json.loads(STATED.read_text())
@@ -540,6 +558,7 @@ TABLES = {
     "selection quality": quality_table,
     "compare quality": compare_table,
     "in place": in_place_table,
+    "contents": contents_table,
     "serving": serving_table,
     "stated of GPUs": stated_table,
     "package tests": package_tests_table,

@@ -4,10 +4,10 @@
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
-contents, and over the six contents of `AMOUNTS`. The finalists of both tunes then run side by side on draws of the same
-kinds, first with seeds by which bodies are chosen, then with others. The regret of a config on a draw is the share by
-which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the
-largest of its times over the default's.
+contents, and over the six contents of `AMOUNTS`, by the mean and by the worst. The finalists of these tunes then run
+side by side on draws of the same kinds, first with seeds by which bodies are chosen, then with others. The regret of a
+config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the largest group,
+and draw; `over_default` is the largest of its times over the default's.
 
 `four bodies` are the four configs whose best has the least mean regret on the first draws, and the rule that on a
 further draw takes the one that was best on the draw whose largest group had the most similar size. Nothing here runs
@@ -23,7 +23,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,7 @@ from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import Model
 
 AMOUNTS = (("zipf", 0.0), ("zipf", 0.5), ("zipf", 1.0), ("zipf", 1.5), ("dirichlet", 0.1), ("dirichlet", 1.0))
-NAMES = (
-    "qwen3-30b-up-prefill",
-    "deepseek-v3-up-prefill",
-    "qwen3-30b-up-decode",
-    "vllm-experts-4096",
-    "vllm-experts-64",
-)
+NAMES = ("qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-1024", "vllm-moe-64")
 CHOOSING, HELD_OUT, ROUNDS, BODIES, MOST = (11, 22), (101, 202), 7, 4, 32
 Row = tuple[str, int, dict[Config, float]]
 """Kind and largest group of a draw, with the milliseconds of each config there."""
@@ -94,12 +88,13 @@ class Case:
         own, shape = experts.operation_of(problem, Served()), (int(name.rpartition("-")[2]),)
         return cls(operation=own, shape=shape, dtype=None, contents=routings, sizes=_tokens_of_experts)
 
-    def tuned(self, contents: Contents | None, seconds: float, folder: str) -> TuningResult:
+    def tuned(self, contents: Contents | None, seconds: float) -> TuningResult:
         """The result of a tune from nothing."""
-        return tune(
-            self.operation, shape=self.shape, dtype=self.dtype, contents=contents, budget_s=seconds, cache_dir=folder,
-            transfer=False, force=True, listener=Silent(),
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            return tune(
+                self.operation, shape=self.shape, dtype=self.dtype, contents=contents, budget_s=seconds,
+                cache_dir=folder, transfer=False, force=True, listener=Silent(),
+            )  # fmt: skip
 
     def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int]) -> list[Row]:
         """The draws of each kind with these seeds."""
@@ -163,12 +158,15 @@ def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config)
 def measured(name: str, seconds: float) -> dict[str, Any]:
     """The figures of one problem."""
     case = Case.named(name)
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
-        plain = case.tuned(None, seconds, one)
-        over = case.tuned(Contents([(1, each) for each in case.contents.values()]), 2 * seconds, many)
+    mean = Contents([(1, each) for each in case.contents.values()])
+    plain, over, worst = (
+        case.tuned(contents, seconds * (1 if contents is None else 2))
+        for contents in (None, mean, replace(mean, worst=True))
+    )
     default = over.default.config if over.default is not None else Config(over.best_config)
-    winners = {"default": default, "one draw": Config(plain.best_config), "contents": Config(over.best_config)}
-    finalists = [config for config, _ in over.contents[0].times_ms]
+    tunes = {"one draw": plain, "contents": over, "contents by the worst": worst}
+    winners = {"default": default, **{what: Config(each.best_config) for what, each in tunes.items()}}
+    finalists = [config for each in (over, worst) for config, _ in each.contents[0].times_ms]
     finalists += [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
     configs = list(dict.fromkeys([*winners.values(), *finalists]))[:MOST]
     choosing, rows = (case.times_on_draws(configs, seeds) for seeds in (CHOOSING, HELD_OUT))
@@ -177,7 +175,7 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     rules |= {"four bodies": by_size(choosing, bodies), "four bodies at best": partial(_best, bodies)}
     return {
         "problem": name, "configs": len(configs), "note": list(over.notes),
-        "seconds": [plain.elapsed_s, over.elapsed_s], "trials": [len(plain.trials), len(over.trials)],
+        "seconds": [each.elapsed_s for each in tunes.values()], "trials": [len(each.trials) for each in tunes.values()],
         "winners": {what: str(config) for what, config in winners.items()}, "bodies": [str(each) for each in bodies],
         "regrets": {what: regrets(rows, rule, default) for what, rule in rules.items()},
     }  # fmt: skip

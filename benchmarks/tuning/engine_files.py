@@ -52,13 +52,13 @@ OWN = (
 
 _ABSENT = '''
 class _Absent:
-    """A name of a module that is not here: false, empty, and a decorator that changes nothing."""
+    """A name of a module that is not here: false, empty, and a decorator that changes nothing; and no tensor."""
 
     def __init__(self, name):
         self._name = name
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if name.startswith("__") or name in ("data_ptr", "block_shape"):
             raise AttributeError(name)
         return _Absent(f"{self._name}.{name}")
 
@@ -190,7 +190,16 @@ _SGLANG_ENVIRON = """
 from types import SimpleNamespace
 
 _OFF = SimpleNamespace(get=lambda: False)
-envs = SimpleNamespace(SGLANG_ENABLE_LORA_CSGMV_SPLIT_K=_OFF, SGLANG_ENABLE_DETERMINISTIC_INFERENCE=_OFF)
+
+
+class _Settings:
+    def __getattr__(self, name):
+        if not name.startswith("SGLANG_"):
+            raise AttributeError(name)
+        return _OFF
+
+
+envs = _Settings()
 """
 _SGLANG_CONTEXT = """
 from engine_files_gpu import gpu

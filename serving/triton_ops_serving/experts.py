@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
+from triton_ops import ConfigSpace, Operation, TensorSpec, Work
 from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Problem
@@ -206,5 +206,5 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         return kernels.space_of(tiles_of(problem, served, tokens), served.row(tokens) or default)
 
     launch = _launcher(module.invoke_fused_moe_triton_kernel, getattr(module.tl, served.dtype), block)
-    kernel = LauncherKernel(launch, outputs=("up", "out"), label=problem.form)
+    kernel = kernels.EngineKernel(launch, outputs=("up", "out"), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from triton_ops import Config, ConfigSpace, GemmTiles
+from triton_ops import Config, ConfigSpace, GemmTiles, LauncherKernel
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.ship import OPTIONS
 
@@ -44,6 +45,23 @@ class Served:
         """The row that the engine takes for a size; None without a table."""
         rows = self.other if other else self.rows
         return rows[min(rows, key=lambda each: abs(each - size))] if rows else None
+
+
+_SLOW_IMPORT = "torch._dynamo"
+
+
+@dataclass(frozen=True)
+class EngineKernel(LauncherKernel):
+    """A function of an engine that launches kernels.
+
+    Some modules of vLLM import torch's compiler, for a second and a half in each process that compiles for each row:
+    such processes are forked from one that has it.
+    """
+
+    @property
+    def compile_imports(self) -> str:
+        """See `LauncherKernel`."""
+        return _SLOW_IMPORT if _SLOW_IMPORT in sys.modules else super().compile_imports
 
 
 @dataclass(frozen=True)

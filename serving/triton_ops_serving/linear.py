@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
+from triton_ops import ConfigSpace, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.exceptions import TargetError
 from triton_ops.values import Problem
@@ -109,5 +109,5 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         row = served.row(tokens)
         return kernels.space_of(values, row or _default_row(multiply, recorded_by, instance, block))
 
-    kernel = LauncherKernel(_launcher(multiply, block), label=problem.form)
+    kernel = kernels.EngineKernel(_launcher(multiply, block), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)

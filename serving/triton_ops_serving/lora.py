@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import ConfigSpace, GemmTiles, LauncherKernel, Operation, TensorSpec, Work
+from triton_ops import ConfigSpace, GemmTiles, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.values import Problem
 from triton_ops_serving import kernels
@@ -164,6 +164,6 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         columns, depth = (slices * rank, wide) if shrinks else (problem.extents["columns"], rank)
         return work_of(tokens, columns, depth, adapters, dtype, ("block_m", "block_n", "block_k"))
 
-    kernel = LauncherKernel(launch, outputs=("out",) if shrinks else (), label=f"{problem.form}-{name}")
+    kernel = kernels.EngineKernel(launch, outputs=("out",) if shrinks else (), label=f"{problem.form}-{name}")
     reference = shrunk if shrinks else expanded
     return Operation(f"{problem.form}-{name}", kernel, space, arguments, reference=reference, work=work)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation
+from triton_ops import ConfigSpace, Operation
 from triton_ops.device import probe
 from triton_ops.values import Problem
 from triton_ops_serving import experts, kernels
@@ -98,7 +98,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
 
     launch = _launcher(module.invoke_fused_moe_kernel, both, getattr(module.tl, served.dtype), block)
     outputs, label = ("up", "out") if block else ("out",), f"{problem.form}{'-down' * down}"
-    kernel = LauncherKernel(launch, outputs=outputs, label=label)
+    kernel = kernels.EngineKernel(launch, outputs=outputs, label=label)
     return Operation(label, kernel, space, arguments, reference=chained, work=experts.work_of)
 
 

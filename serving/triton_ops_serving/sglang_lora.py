@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
+from triton_ops import ConfigSpace, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.values import Problem
 from triton_ops_serving import kernels
@@ -121,7 +121,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         columns, depth = (slices * rank, wide) if shrinks else (wide, rank)
         return work_of(tokens, columns, depth, adapters, dtype, (instance["height"], "BLOCK_N", "BLOCK_K"))
 
-    kernel = LauncherKernel(_launcher(module, name, offsets), label=f"{problem.form}-{name}")
+    kernel = kernels.EngineKernel(_launcher(module, name, offsets), label=f"{problem.form}-{name}")
     return Operation(
         f"{problem.form}-{name}", kernel, space, arguments, reference=_reference(offsets.numbers), work=work
     )

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from triton_ops import ConfigSpace, LauncherKernel, Operation, TensorSpec, Work
+from triton_ops import ConfigSpace, Operation, TensorSpec, Work
 from triton_ops.base import require
 from triton_ops.values import Problem
 from triton_ops_serving import kernels
@@ -121,7 +121,7 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
         batch = math.prod(instance["x"].shape[:2])
         return kernels.space_of(values, served.row(batch) or {"BLOCK_SIZE_M": tile, "num_warps": warps})
 
-    kernel = LauncherKernel(_launcher(module.selective_state_update), label=problem.form)
+    kernel = kernels.EngineKernel(_launcher(module.selective_state_update), label=problem.form)
     return Operation(problem.form, kernel, space, arguments, reference=reference, work=work_of)
 
 

@@ -201,11 +201,14 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return (maker, arguments, (plain, slots), *others)
 
     def _part(self, module: ModuleType, names: set[str]) -> Any:
-        """A module; if it is the user's, those of its attributes that have one of these names."""
+        """A module; if it is the user's, its attributes of these names, with those that its `__getattr__` makes."""
         if self._goes_by_name(module.__name__):
             return module
         empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
         attributes = {name: value for name, value in vars(module).items() if name in names and value is not module}
+        for name in names - attributes.keys() if "__getattr__" in vars(module) else ():
+            with contextlib.suppress(AttributeError):
+                attributes[name] = getattr(module, name)
         return _Part(empty, {
             name: self._part(value, names - {name}) if isinstance(value, ModuleType) else value
             for name, value in attributes.items()

@@ -38,6 +38,7 @@ _NOT_FOR = {
 }  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
+_DEFAULT = " default"
 _WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
 _NUMBERS = ("median ms", "spread", "vs default")
@@ -258,13 +259,8 @@ def _won(trial: Trial, result: TuningResult) -> bool:
 
 
 def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, bool, float, str]:
-    return (
-        not _won(trial, result),
-        trial.config not in result.ties,
-        trial.final is None,
-        trial.median_ms,
-        trial.config.text,
-    )
+    screened = trial.final is None or _mark(trial, result) == _DEFAULT  # which is a finalist however slow it is
+    return not _won(trial, result), trial.config not in result.ties, screened, trial.median_ms, trial.config.text
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
@@ -286,7 +282,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
         return " winner"
     if trial.config in result.ties:
         return " tie"
-    return " default" if result.default is not None and trial.config == result.default.config else ""
+    return _DEFAULT if result.default is not None and trial.config == result.default.config else ""
 
 
 def _summary(result: TuningResult) -> str:

@@ -237,15 +237,15 @@ class _OpenTable:
     def closed(self) -> AutotuneTable:
         bench, compiling, count = self.end.group("bench", "compile", "count") if self.end else (None, None, None)
         choices = tuple(AutotuneChoice(row["name"], _ms(row), (row["what"] or "").strip()) for row in self.rows)
-        names, times_ms = [it.name for it in choices], [math.inf if it.ms is None else it.ms for it in choices]
+        own, times_ms = {(it.name, it.what) for it in choices}, [math.inf if it.ms is None else it.ms for it in choices]
         best, doubt = self.stats.get("best_kernel"), ""
-        whole = len(set(names)) == len(names) <= int(count or len(names)) and times_ms == sorted(times_ms)
+        whole = len(own) == len(choices) <= int(count or len(choices)) and times_ms == sorted(times_ms)
         if choices and (self.mixed or not whole or not all(_agree(self.rows[0], row) for row in self.rows)):
             doubt = "lines of several tables are mixed in it, or some are missing"
-        elif choices and best not in (None, names[0]):
+        elif choices and best not in (None, choices[0].name):
             doubt = f"its statistics name {best} the fastest"
         elif 0.0 in times_ms:
-            doubt = f"{names[0]} has a time of 0"
+            doubt = f"{choices[0].name} has a time of 0"
         return AutotuneTable(
             op=self.head["op"],
             sizes=self.head["sizes"],

@@ -59,15 +59,14 @@ def whole_or_part(
     A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
     without them: then they are restored before every launch.
     """
-    first, *others = requests
     try:
-        return tune(first)
+        return tune(requests[0])
     except (SpaceError, TuningFailedError):
-        if not others:
+        if len(requests) == 1:
             raise
     writes_a_part.add(kernel)  # so that its other problems are tuned once
     try:
-        return tune(others[0])
+        return tune(requests[1])
     except BaseException:
         writes_a_part.discard(kernel)  # what has failed was something else
         raise

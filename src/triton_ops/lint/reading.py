@@ -2,7 +2,8 @@
 
 Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
 `constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
-first; a module printed with `str` has the places of the source.
+first, and then `ttgir`; a module printed with `str` has the places of the source; `GluonOpBuilder` counts conflicts of
+banks.
 """
 
 from __future__ import annotations
@@ -389,6 +390,7 @@ def bank_conflicts_of(kernel: KernelReading, variant: Variant, config: Mapping[s
         place = _PLACE.search(str(values[-1].get_loc()))
         if tiles and memory and place is not None:
             shape = [int(extent) for extent in tiles[0][1].split("x")[:-1]]
+            builder.set_insertion_point_to_start(one.get_block())  # from which Triton 3.8 knows the target
             pair = builder.get_gluon_layout_from_tensor(tiles[0][0]), builder.get_gluon_layout_from_memdesc(memory[0])
             conflicts = builder.get_shared_bank_conflicts(*(layout._to_ir(builder) for layout in pair), shape, 32)
             steps[SourcePlace(place[1], int(place[2]))] += 4 * prod(shape) // _BANK_BYTES * conflicts

@@ -178,7 +178,8 @@ class Record:
             return self
         rows, words = tuple(TimesOnContent(*each) for each in times), []
         for what, held_out in (("contents", False), ("draws held out", True)):
-            if regrets := [(row.regret(self.winner), row.label) for row in rows if held_out is not bool(row.weight)]:
+            drawn = [row for row in rows if row.times_ms and held_out is not bool(row.weight)]
+            if regrets := [(row.regret(self.winner), row.label) for row in drawn]:
                 (worst, label), mean = max(regrets), sum(regret for regret, _ in regrets) / len(regrets)
                 words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {worst:.1%} on {label}")
         note = f"regret beside the fastest raced config of each: {'; '.join(words)}"

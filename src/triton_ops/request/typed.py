@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 
 from triton_ops import settings
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel, Operation
-from triton_ops.base import NamedFile, fingerprint, require
+from triton_ops.base import NamedFile, counted, fingerprint, require
 from triton_ops.exceptions import (
     KernelTypeError,
     SettingsError,
@@ -229,7 +229,9 @@ class TypedProblem:
 
     def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, Any]:
         """A function's arguments by name: a tensor for each parameter without a default, and those that were typed."""
-        _check_typed(kernel.name, self.arguments, _parameters(kernel))
+        parameters = _parameters(kernel)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        _check_typed(kernel.name, () if takes_any else self.arguments, parameters)
         names = [name for name in _required(kernel) if name not in tunables and name not in self.arguments]
         if len(names) != len(self.shapes):
             raise _wrong_number(kernel.name, names, self.shapes)
@@ -292,9 +294,9 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
         hint = f"give the extents of {arguments[0]}: --shape 64x128"
     else:
         hint = "give one shape per argument, separated by commas: --shape 64x128,128; --arg NAME=VALUE is for others"
-    word = "argument" if len(arguments) == 1 else "arguments"
+    needed = f"{counted(len(arguments), 'argument')} ({', '.join(arguments) or 'none'})"
     return ShapeMismatchError(
-        f"{name} needs {len(arguments)} {word} ({', '.join(arguments) or 'none'}); --shape gives {len(shapes)}",
+        f"{name} needs {needed}; --shape gives {len(shapes)}",
         arguments,
         shapes,
         hint=hint,

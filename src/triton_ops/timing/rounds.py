@@ -79,15 +79,6 @@ _COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; 
 _FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
 
 
-def tick_of(samples_ms: Sequence[float], launches: int) -> float:
-    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
-
-    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
-    """
-    steps = [b - a for a, b in pairwise(sorted(set(samples_ms)))]
-    return min([*steps, _COARSEST_TICK_MS / launches])
-
-
 @dataclass
 class Arm:
     """One launch in a comparison, with its samples in milliseconds: a list for each round that counted.
@@ -127,8 +118,12 @@ class Arm:
 
     @property
     def tick_ms(self) -> float:
-        """Step of the clock, per launch."""
-        return tick_of(self.samples_ms, self.sampler.launches)
+        """Step of the clock, per launch: the smallest difference of two samples.
+
+        It is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
+        """
+        steps = [b - a for a, b in pairwise(sorted(set(self.samples_ms)))]
+        return min([*steps, _COARSEST_TICK_MS / self.sampler.launches])
 
     @property
     def coarse(self) -> bool:

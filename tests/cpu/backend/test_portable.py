@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -144,3 +145,16 @@ def test_code_that_names_the_class_of_tensors_goes_by_value():
 
     kind = torch.Tensor
     assert Packed.loaded(Packed.of([asks, kind], by_value=True).content)[1] is torch.Tensor
+
+
+def test_what_a_users_module_makes_when_it_is_asked_goes_by_value(tmp_path, monkeypatch):
+    (tmp_path / "lazy_settings.py").write_text(
+        "def __getattr__(name):\n    if name != 'WIDTH':\n        raise AttributeError(name)\n    return 7\n"
+    )
+    (tmp_path / "lazy_launch.py").write_text(
+        "import lazy_settings\n\n\ndef width(x):\n    return lazy_settings.WIDTH * x.real\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    content = Packed.of(importlib.import_module("lazy_launch").width, by_value=True).content
+    monkeypatch.undo()  # the other process finds neither module
+    assert elsewhere(content, "it(2)") == 14

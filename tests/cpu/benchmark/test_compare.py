@@ -41,7 +41,6 @@ from triton_ops.timing import (
     rounds,
 )
 from triton_ops.timing.race_statistics import judge
-from triton_ops.timing.rounds import tick_of
 
 
 def spin(count):
@@ -122,6 +121,9 @@ def test_a_difference_of_one_tick_counts_as_none():
 
 
 def test_the_tick_is_the_smallest_step_seen():
+    def tick_of(samples_ms, launches):
+        return Arm(Sampler(lambda _: list, launches), visits=[samples_ms]).tick_ms
+
     assert tick_of([0.5, 0.25, 0.5, 1.0], 1000) == pytest.approx(0.001024 / 1000)  # at most that of the coarsest clock
     assert tick_of([0.0100, 0.0105, 0.0100], 1) == pytest.approx(0.0005)
     assert tick_of([0.01], 1) == pytest.approx(0.001024)

@@ -9,7 +9,10 @@ import sys
 import pytest
 from rich.console import Console
 
+from triton_ops.cli.tune import _add_ranking
+from triton_ops.space import Config
 from triton_ops.terminal import Facts, followed, tell
+from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningResult
 
 COMMAND = shlex.join(["triton-ops", "explain", "profile", "run", "--", "python", "a file.py", "--with", "w" * 30])
 
@@ -74,3 +77,21 @@ def test_a_bar_is_drawn_only_while_an_item_is_waited_for(monkeypatch):
     seen = [(item, sys.stdout is stdout) for item in followed(iter("ab"), 2, "targets")]
     assert seen == [("a", True), ("b", True)]
     assert "2 targets" in drawn.getvalue()
+
+
+def test_the_default_stands_among_the_screened_by_its_time_though_it_raced():
+    def trial(n, ms, raced):
+        times = Measurement((ms,), "host")
+        return Trial(Config(n=n), Status.OK, times, final=times if raced else None)
+
+    trials = [
+        trial(1, 9.0, True),
+        trial(2, 1.0, True),
+        trial(3, 2.0, True),
+        trial(4, 1.5, False),
+        trial(5, 12.0, False),
+    ]
+    facts = Facts("tune")
+    _add_ranking(facts, TuningResult({"n": 2}, KernelMetrics(1.0), trials=tuple(trials), default=trials[0]))
+    ranked = [(line.split()[-1], "default" in line) for line in facts.printed(None)[1:]]
+    assert ranked == [("n=2", False), ("n=3", False), ("n=4", False), ("n=1", True), ("n=5", False)]

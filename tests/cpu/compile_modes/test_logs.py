@@ -264,3 +264,15 @@ def test_a_path_of_windows_is_not_cut_where_it_has_the_sign_of_a_line_end():
 )  # fmt: skip
 def test_the_origin_of_a_choice(source, names):
     assert {name: AutotuneChoice(name, 1.0).source for name in names.split()} == dict.fromkeys(names.split(), source)
+
+
+def test_choices_of_one_name_that_differ_in_their_options_are_several():
+    lines = [
+        "AUTOTUNE mm(147456x6144, 6144x2048)",
+        "  cutlass_aa6f899c 4.6328 ms 100.0% cutlass3x_sm90_tensorop swizzle=1",
+        "  cutlass_aa6f899c 4.6836 ms 98.9% cutlass3x_sm90_tensorop swizzle=4",
+    ]
+    (table,) = CompilerLog.read(lines).tables
+    assert (table.winner, len(table.choices)) == (table.choices[0], 2)
+    (table,) = CompilerLog.read([*lines, lines[-1]]).tables
+    assert (table.winner, len(table.choices)) == (None, 3)

@@ -211,6 +211,11 @@ def test_a_nested_decorator_is_named(tmp_path):
         TypedTarget(f"{path}:twice", problem=TypedProblem.of("4")).load()
 
 
+def test_a_function_that_takes_any_keyword_is_given_those_that_are_typed():
+    operation = loaded("configured", arg=["BLOCK=128", "num_warps=2"])
+    assert configs_of(operation) == [{"BLOCK": 128, "num_warps": 2}]
+
+
 @pytest.mark.parametrize(
     ("arg", "error", "message"),
     [

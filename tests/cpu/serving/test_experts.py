@@ -12,7 +12,7 @@ from tests.cpu.serving.test_tables import engines
 from triton_ops.cli.app import main
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops_serving.experts import chosen_experts, operation_of, parts_of, routing_named, sorted_tokens
-from triton_ops_serving.kernels import Served
+from triton_ops_serving.kernels import EngineKernel, Served
 from triton_ops_serving.model import EngineProblem
 
 __all__ = ["engines"]
@@ -112,6 +112,14 @@ def test_only_what_nothing_answered_is_tuned(problem, said, tmp_path, cli):
     ran = cli("engine", "tune", "vllm", "--model", model, "--misses", report)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_what_an_engine_imports_for_seconds_is_imported_once_for_all_compilers(monkeypatch):
+    kernel = EngineKernel(lambda x: x)
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    assert kernel.compile_imports == "torch"
+    monkeypatch.setitem(sys.modules, "torch._dynamo", sys)
+    assert kernel.compile_imports == "torch._dynamo"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

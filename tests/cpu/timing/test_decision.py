@@ -230,6 +230,17 @@ def test_one_odd_round_among_few_is_a_doubt_and_leaves_no_slow_default():
     assert not doubtful(row, [1.002] * 5 + [0.9])  # what is known is within the zone
 
 
+@pytest.mark.parametrize(("slowest_ms", "is_doubtful"), [(1.45, True), (1.6, False)])
+def test_four_rounds_that_each_show_half_of_the_time_and_more_leave_no_doubt(slowest_ms, is_doubtful):
+    assert doubtful([1.0] * 4, [slowest_ms, 2.6, 2.0, 2.2]) is is_doubtful
+
+
+def test_a_race_in_which_one_is_left_tells_the_noise_of_the_others_until_they_were_dropped():
+    found = decide([[1.0, 1.01, 0.99, 1.02, 1.0], [2.0, 2.2, 2.1, 2.0]], [(0,), (1,)], default=1)
+    assert found.winner == 0
+    assert 0.01 < found.noise < 0.2
+
+
 def test_a_default_without_rounds_does_not_stop_a_winner():
     assert decide([[1.0], []], [(0,), (1,)], default=1).winner == 0
 

@@ -132,9 +132,10 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
 def _promise(kernel: KernelReading, access: AccessFact, program: Term) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
     place, axis = kernel.place(access), program.operands[0]
-    switches = (one for one in ast.walk(kernel.function.node) if isinstance(one, ast.If) and place.file == kernel.file)
-    for node in (one for one in switches if one.lineno < place.line <= (one.end_lineno or 0)):
-        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
+    switches = kernel.function.constants | kernel.uses.optional
+    tests = (one for one in ast.walk(kernel.function.node) if isinstance(one, ast.If) and place.file == kernel.file)
+    for node in (one for one in tests if one.lineno < place.line <= (one.end_lineno or 0)):
+        names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & switches
         if any(all(one.may_follow(axis, name) for one in kernel.launches) for name in names):
             return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
