@@ -55,7 +55,9 @@ class AverageStep:
     fed: float  # bytes that products read from shared memory and that a pipeline holds several times
     at_once: float  # the most of these bytes that one product reads
     operand_bytes: float  # that products read from shared memory and that were there before the loop
-    turned: float  # bytes of operands that are computed in the loop
+    turned: float  # bytes of first operands that are computed in the loop, and are in registers for warp groups
+    stored: float  # bytes of second operands that are computed in the loop, which go through shared memory
+    beside: float  # bytes that operands are computed from, and that a pipeline holds once less than it has stages
     depth: int | None  # stages that the kernel asks for; None if it leaves them to the launch
     results: float  # elements that a block holds; one loop's take the registers of another's
     passing: float  # those of them that become operands in the same step
@@ -72,7 +74,10 @@ def _step_of(launch: LaunchWork) -> AverageStep:
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
     prefilled = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
-    computed = any(product.computed for product in launch.products)
+    inside = [product for product in launch.products if product.loop in loops or not loops]
+    computed = [product for product in inside if product.computed]
+    others = {at for product in inside for at in product.made_of} - feeding
+    beside = [launch.accesses[at] for at in others if launch.accesses[at] in loads]
     return AverageStep(
         loop=TileLoop(
             blocks=launch.programs,
@@ -87,7 +92,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
             dram_bytes=0.0,
             store_bytes=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
             entries=sum(one.entries for one in turning) or 1.0,
-            links=max(Counter(product.loop for product in launch.products).values()) if computed else 0,
+            links=max(Counter(product.loop for product in inside).values()) if computed else 0,
             exchanged=any(product.after for product in launch.products),
         ),
         main=main,
@@ -99,7 +104,9 @@ def _step_of(launch: LaunchWork) -> AverageStep:
             for product in launch.products
         ),
         operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
-        turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
+        turned=max(map(_left_bytes, computed), default=0.0),
+        stored=sum(one.columns * one.inner * _item_bytes(one) for one in computed if one.loads[1] < 0),
+        beside=sum(map(_tile_bytes, beside)),
         depth=next((one.stages for one in turning if one.stages is not None), None),
         results=_result_elements(launch, range(len(launch.products))),
         passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
@@ -178,7 +185,8 @@ def _guess(step: AverageStep, main: TileBlock, grouped: bool, repeated: float) -
     """Resources of a block; without a pipeline one product's operands take the place of another's."""
     threads = 32 * main.warps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
-    shared = (buffers * step.fed if main.stages > 1 else step.at_once) + step.operand_bytes
+    shared = (buffers * step.fed if main.stages > 1 else step.at_once) + step.operand_bytes + step.stored
+    shared += max(main.stages - 1, 0) * step.beside
     if not grouped:  # what was computed goes through shared memory into the layout of an operand
         shared += step.turned
     if step.passing:

@@ -180,7 +180,9 @@ def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[TileWork, ...
     counts = {-1: (launch.plain, launch.special)}
     counts |= {at: (loop.plain, loop.special) for at, loop in enumerate(launch.loops)}
     for at, (plain, special) in counts.items():
-        tile = max((access.tile for access in accesses if access.loop == at >= 0), default=widest)
+        inside = [access.tile for access in accesses if access.loop == at >= 0]
+        inside += [prod(one.shape) for one in launch.reduced if at >= 0 and one.executions >= launch.loops[at].turns]
+        tile = max(inside, default=widest)
         parts.append(TileWork((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
     return tuple(part for part in parts if part.instructions > 0)
 

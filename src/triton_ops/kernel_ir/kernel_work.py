@@ -13,7 +13,7 @@ a reduction or a product all elements must be there, with everything that is use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
@@ -32,7 +32,6 @@ from triton_ops.kernel_ir.ttir_syntax import (
     TtirOperation,
     UnreadableError,
     UntoldError,
-    operations_in,
     parsed_module,
 )
 
@@ -111,11 +110,18 @@ class _Liveness:
 
     def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
         """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
-        inner = list(operations_in(loop.regions[0]))
+        inner = list(_operations_in(loop.regions[0]))
         heads = (one.operands for one in (loop, *inner) if one.name == "scf.for")  # which name what a loop carries
         results = {name for one in inner for name in one.results}.union(*((*one[0:1], *one[4::2]) for one in heads))
         operands = {name for one in inner for name in one.operands}
         return self._backward(loop.regions[0], later | (operands - results), turns=True) - results
+
+
+def _operations_in(blocks: Iterable[TtirBlock]) -> Iterator[TtirOperation]:
+    for operation in (operation for block in blocks for operation in block.operations):
+        yield operation
+        for region in operation.regions:
+            yield from _operations_in(region)
 
 
 _OF_DATA = ("tt.load", "arith.cmpf", "arith.fptosi", "arith.fptoui", "tt.descriptor_load")
@@ -230,10 +236,11 @@ class KernelWork:
 
 
 _PRODUCTS = ("tt.dot", "tt.dot_scaled")
+_LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
 _LOOPS = ("scf.for", "scf.while")
 _COMPUTED = 0  # stands for arithmetic of floating point; operations are counted from 1
 _Origins: TypeAlias = dict[str, frozenset[int]]
-"""The products that values had to wait for in this turn, by their numbers, and `_COMPUTED`."""
+"""The products that values had to wait for in this turn, and loads, by their numbers, and `_COMPUTED`."""
 
 
 class _ProductOrigins:
@@ -260,6 +267,8 @@ class _ProductOrigins:
         if operation.name in _PRODUCTS:
             self.by_product[operation.number] = _together(operation.operands[:2], values)
             return frozenset((operation.number, _COMPUTED))
+        if operation.name in _LOADS:
+            return inputs | {operation.number}
         inner = [self._through(region, {} if operation.name in _LOOPS else values) for region in operation.regions]
         whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
         computed = not whole and not operation.regions and not meaning_of(operation.name).moves
@@ -311,6 +320,7 @@ def _summary(
                 loads=(places.get(product.loads[0], -1), places.get(product.loads[1], -1)),
                 after=tuple(sorted(dots[earlier] for earlier in by_product[number] if earlier in dots)),
                 computed=_COMPUTED in by_product[number],
+                made_of=tuple(sorted(places[load] for load in by_product[number] if load in places)),
             )
             for number, (product, executions) in sorted(whole.dots.items())
         ),

@@ -34,7 +34,6 @@ from triton_ops.kernel_ir.ttir_syntax import (
     Type,
     UnreadableError,
     UntoldError,
-    operations_in,
     parsed_module,
 )
 
@@ -129,23 +128,8 @@ def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) 
     return TermValue(terms.whole(symbol) if kind.whole else symbol, kind)
 
 
-def _making_data(blocks: Sequence[TtirBlock]) -> set[int]:
-    """The operations on whole numbers that become what is stored or floating point, and are no places or masks."""
-    operations = list(operations_in(blocks))
-    wanted = {name for one in operations if one.name == "tt.store" for name in one.operands[1:2]}
-    numbers: set[int] = set()
-    for one in reversed(operations):
-        reached = not wanted.isdisjoint(one.results) and one.name != "tt.load"
-        if reached and one.regions:
-            inner = (last for region in one.regions for last in operations_in(region) if last.name == "scf.yield")
-            wanted.update(name for last in inner for name in last.operands)
-        elif one.name in _TO_DATA or (reached and one.kinds[0].whole and not one.kinds[0].truth):
-            wanted.update(one.operands)
-            numbers.add(one.number)
-    return numbers
-
-
-_TO_DATA = ("arith.sitofp", "arith.uitofp")
+_OF_BITS = ("arith.xori", "arith.ori", "arith.andi", "arith.shli", "arith.shrui", "arith.shrsi", "tt.mulhiui")
+"""The operations on whole numbers that make random numbers, hashes and packed words, and hardly any place."""
 
 
 class _TermWalk:
@@ -154,7 +138,6 @@ class _TermWalk:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._budget = _MOST_OPERATIONS
-        self._data = {number for function in module.functions.values() for number in _making_data(function.blocks)}
         self._control = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
 
     def call(self, function: Function, arguments: Sequence[TermValue], here: TermScope) -> list[TermValue]:
@@ -183,7 +166,7 @@ class _TermWalk:
         meaning = meaning_of(operation.name)
         if meaning.counts and (operation.types or operation.result_types) and operation.results:
             kind = operation.kinds[0]
-            if operation.number in self._data if kind.whole else not kind.pointer:
+            if operation.name in _OF_BITS and not kind.truth if kind.whole else not kind.pointer:
                 elements = prod(kind.shape)
                 here.facts.computations.append(Computation(operation.number, here.way, elements, meaning.special))
         return meaning.terms(here, operation)

@@ -197,6 +197,7 @@ class Product:
         loads: For each operand the access that it comes from, by its place; -1 if it was computed.
         after: The products of the same turn of the loop around that its operands wait for, by their places.
         computed: Whether its operands are computed in the loop around, from products or from what was loaded.
+        made_of: The accesses of the same turn that its operands come from or are computed from, by their places.
     """
 
     batch: int
@@ -209,6 +210,7 @@ class Product:
     loads: tuple[int, int]
     after: tuple[int, ...] = ()
     computed: bool = False
+    made_of: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> str:

@@ -10,7 +10,7 @@ the same, as one with results of the types it names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -152,14 +152,6 @@ class TtirBlock:
     label: str = ""
     arguments: tuple[str, ...] = ()
     operations: list[TtirOperation] = field(default_factory=list)
-
-
-def operations_in(blocks: Iterable[TtirBlock]) -> Iterator[TtirOperation]:
-    """The operations of some blocks in the order of the text, each before those in its regions."""
-    for operation in (operation for block in blocks for operation in block.operations):
-        yield operation
-        for region in operation.regions:
-            yield from operations_in(region)
 
 
 @dataclass
