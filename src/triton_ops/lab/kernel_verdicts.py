@@ -448,7 +448,7 @@ class ProfiledKernel:
 
     judgement: Judgement  # on its launch of median length
     launches: int
-    share: float | None  # of the time of all kernels; None if the profile has no times
+    share: float | None  # of the time of all kernels; None if the profile does not have its time
 
 
 @dataclass(frozen=True)
@@ -520,7 +520,7 @@ def _combine(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
     """A kernel's launches as one, by the launch of median length."""
     timed = sorted((one for one in group if one.duration_s is not None), key=lambda one: one.duration_s or 0.0)
     middle = timed[len(timed) // 2] if timed else group[0]
-    share = sum(map(_taken_s, timed)) / whole_s if whole_s else None
+    share = sum(map(_taken_s, timed)) / whole_s if timed and whole_s else None
     return ProfiledKernel(judgement_of(middle), sum(one.count for one in group), share)
 
 

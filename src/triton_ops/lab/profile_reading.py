@@ -380,9 +380,8 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
 
 def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
-    with ProfileError.when(
-        f"{name} is no profile of Proton", _HINT, ValueError, LookupError, TypeError, AttributeError, RecursionError
-    ):
+    wrong = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
+    with ProfileError.when(f"{name} is no profile of Proton", _HINT, *wrong):
         content = json.loads(text)
         if not isinstance(content, list):
             raise TypeError("it has no list of trees")
@@ -413,7 +412,7 @@ def _proton_kernel(kernel: str, metrics: Mapping[str, Any], devices: Mapping[str
     units = {"time (ns)": ("Duration", 1e-9, "s"), "bytes": ("dram__bytes.sum", 1.0, "byte")}
     each = {}
     for metric, value in metrics.items():
-        if isinstance(value, (int, float)) and metric != "count":
+        if isinstance(value, (int, float)) and 0 <= value < math.inf and metric != "count":
             own, scale, unit = units.get(metric, (metric, 1.0, ""))
             each[own] = Quantity(value * scale / count, unit, str(value))
     arch = str(devices.get(kind, {}).get(number, {}).get("arch", ""))

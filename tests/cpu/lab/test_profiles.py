@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -657,6 +658,14 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     )
     ran = cli("profile", "read", str(given), "--gpu", "H100", columns=200)
     assert "500 TFLOP/s (51% of the peak)" in ran.out
-    given.write_text('{"traceEvents": []}')
-    with pytest.raises(ProfileError, match="is no profile of Proton"):
-        read_profile(given)
+    for time_ns in (math.nan, math.inf, -5):
+        lost = node("ROOT", {}, node("gemm", took), node("lost", {**took, "time (ns)": time_ns}))
+        given.write_text(json.dumps([lost, {}]))
+        assert [(one.judgement.profile.kernel, one.share) for one in read_profile(given).kernels] == [
+            ("gemm", 1.0), ("lost", None),
+        ]  # fmt: skip
+    too_large = node("gemm", {**took, "time (ns)": 10**400})
+    for content in ({"traceEvents": []}, [too_large, {}], [node("gemm", {**took, "count": math.inf}), {}]):
+        given.write_text(json.dumps(content))
+        with pytest.raises(ProfileError, match="is no profile of Proton"):
+            read_profile(given)

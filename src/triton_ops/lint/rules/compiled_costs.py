@@ -242,8 +242,9 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     """Words for why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
     symbol, item = variant.facts.terms.index(index.axis), access.type.item_bytes
     steps = {m: c for m, c in access.offset.parts.items() if symbol not in m}
-    if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
-        return ""
+    moves = any(c * item % _NARROW_BYTES for m, c in steps.items() if any(one.name == "turn" for one in m))
+    if moves or _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
+        return ""  # a window's reads begin everywhere
     if (shift := _odd_part(steps, item)) is not None:
         return f"it begins {counted(shift, 'element')} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in access.mask.conjuncts:
