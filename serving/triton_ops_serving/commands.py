@@ -178,7 +178,7 @@ def tune_command(
     columns = ("problem", "row", "was_ms", "ms", "verdict", "tried", "config")
     facts = _facts("rows", read, rows, columns, *columns[1:6], device=place.device, engine=engine, routing=routing)
     failed = ExitCode.INTERRUPTED if tables.interrupted else ExitCode.NONE_RAN
-    facts.code = ExitCode.DONE if all(row["config"] for row in rows) else failed
+    facts.code = ExitCode.DONE if all(row["ms"] for row in rows) else failed
     facts.lines(f"{sum(bool(row['config']) for row in rows)} rows pinned in {lockfile}, in {tables.elapsed_s:.0f} s")
     return facts.as_markdown if markdown else facts
 

@@ -177,17 +177,6 @@ def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outco
 _GIVEN_UP_S = 2.0  # in which another process of a run ends what it has prepared of a problem that goes on here
 
 
-@dataclass(frozen=True)
-class _Findings:
-    loop: TuningLoop
-    outcome: Outcome
-    facts: StationFacts
-
-    @property
-    def cut_short(self) -> bool:
-        return self.loop.stopped == "interrupted"
-
-
 @dataclass(frozen=True, kw_only=True)
 class RequestedTune:
     """A tune of a request that is checked already.
@@ -360,17 +349,17 @@ class Tuning:
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                findings = self._search(log, before, process, pool)
-                record = self._record(findings, log, before)
-                keeps = self.options.keep and not findings.cut_short
+                loop, outcome, facts = self._search(log, before, process, pool)
+                record, cut_short = self._record(loop, outcome, facts, log, before), loop.stopped == "interrupted"
+                keeps = self.options.keep and not cut_short
                 result = result_of(
-                    record, self.request, record.elapsed_s, findings.outcome.trials,
-                    stored=keeps and not self._why_not_remembered(findings.outcome),
+                    record, self.request, record.elapsed_s, outcome.trials,
+                    stored=keeps and not self._why_not_remembered(outcome),
                 )  # fmt: skip
             finally:
                 self.listener.ended(result)
-            if not findings.cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
-                self._keep(findings.outcome, record, log)
+            if not cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
+                self._keep(outcome, record, log)
             return result
 
     @contextmanager
@@ -445,7 +434,7 @@ class Tuning:
 
     def _search(
         self, log: RunLog, before: Before, process: WorkerProcess | None, prepared: CompilePool | None
-    ) -> _Findings:
+    ) -> tuple[TuningLoop, Outcome, StationFacts]:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
         record, first = recalled(self.key, self.store), self.requested.first
@@ -485,7 +474,7 @@ class Tuning:
         # The station has freed its memory.
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
         outcome = _compared(loop, confirm, outcome)
-        return _Findings(loop, outcome, facts)
+        return loop, outcome, facts
 
     def _raced(self, finals: Callable[[], Outcome]) -> Outcome:
         self.requested.before_race()
@@ -511,20 +500,20 @@ class Tuning:
             quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
         )  # fmt: skip
 
-    def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
-        outcome, stopped = findings.outcome, findings.loop.stopped
+    def _record(self, loop: TuningLoop, outcome: Outcome, facts: StationFacts, log: RunLog, before: Before) -> Record:
+        cut_short = loop.stopped == "interrupted"
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
-        if stopped == "device lost":
-            raise device_error(findings.loop.trials)
-        if not findings.cut_short and (self._proof.dispute or outcome.winner is not None):
+        if loop.stopped == "device lost":
+            raise device_error(loop.trials)
+        if not cut_short and (self._proof.dispute or outcome.winner is not None):
             self._proof.end()
         if outcome.winner is None:
-            if findings.cut_short:
+            if cut_short:
                 raise KeyboardInterrupt
-            suspicion = findings.facts.suspicion
+            suspicion = facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
-            raise failed(self.request, outcome.trials, findings.loop.doubts.notes, suspicion)
+            raise failed(self.request, outcome.trials, loop.doubts.notes, suspicion)
         were = "was" if len(before.trials) == 1 else "were"
         resumed = [f"{counted(len(before.trials), 'trial')} {were} taken over from an earlier run"] * bool(
             before.trials
@@ -532,7 +521,7 @@ class Tuning:
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         record = record_of(
-            self.key, self.request, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
+            self.key, self.request, self.effort, outcome, facts, default=self.default, stopped=loop.stopped,
             elapsed_s=time.monotonic() - self.start, run=log.id,
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,

@@ -14,6 +14,7 @@ import torch
 
 import triton_ops
 from triton_ops import FunctionKernel, TensorSpec, operation, recall, tune
+from triton_ops.base import StoredFile
 from triton_ops.records import DirectoryStore
 
 pytestmark = pytest.mark.usefixtures("steady_clock")
@@ -97,9 +98,9 @@ def test_an_operation_is_recalled_with_its_own_reference(tmp_path):
 )
 def test_a_hit_reads_one_file(tmp_path, monkeypatch, look):
     tune(doubles, cache_dir=tmp_path)
-    loaded = []
-    read = DirectoryStore._read
+    loaded, read, holds = [], DirectoryStore._read, StoredFile.holds
     monkeypatch.setattr(DirectoryStore, "_read", lambda self, path: loaded.append(path) or read(self, path))
+    monkeypatch.setattr(StoredFile, "holds", lambda self, text: loaded.append(self.path) or holds(self, text))
     look(tmp_path)
     assert len(loaded) == 1
 
