@@ -327,6 +327,7 @@ def test_own_rows_go_among_those_of_the_engine_by_importing_them_first(tmp_path,
         ("AMD_Instinct_MI250X_MI250", {"kind": "hip", "name": "AMD Instinct MI250X/MI250", "arch": "gfx90a"}),
         ("Intel(R)_Arc(TM)_Pro_B70_Graphics", {"kind": "xpu", "name": "Intel(R) Arc(TM) Pro B70 Graphics"}),
         ("NVIDIA_A100-SXM4-80GB", {"kind": "cuda", "name": "NVIDIA A100-SXM4-80GB", "arch": "sm_80", "units": 108}),
+        ("Orin_(nvgpu)", {"kind": "cuda", "name": "Orin (nvgpu)", "arch": "sm_87", "units": 16}),
     ],
 )
 def test_an_imported_table_answers_on_the_device_that_its_name_is_of(name, device, tmp_path, monkeypatch, capsys):
