@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.cpu.serving.engines import write_engines
 from tests.cpu.serving.test_model import DEEPSEEK, LLAMA, MIXTRAL, labels
 from tests.cpu.serving.test_plugins import _counts_of_its_own, counted, engines
 from tests.cpu.serving.test_tables import model_file
@@ -181,11 +180,8 @@ def test_rows_of_adapters_that_were_not_begun_are_the_engines_own(engines, tmp_p
     ({"headdim": 6, "dstate": 8, "cache_dtype": "float32"}, {"heads": 4, "groups": 2}, 2),
     ({"headdim": 20, "dstate": 4, "cache_dtype": "float32"}, {"heads": 1}, 3),
 ])  # fmt: skip
-def test_a_step_of_a_state_space_is_the_engines_own_and_as_the_reference_says(
-    facts, extents, batch, tmp_path, monkeypatch
-):
+def test_a_step_of_a_state_space_is_the_engines_own_and_as_the_reference_says(facts, extents, batch, engines):
     torch = pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(write_engines(tmp_path / "site"))
     problem = EngineProblem(form="vllm-mamba", layer="", facts=facts, extents=extents, row="batch")
     operation = operation_of(problem, Served(dtype="float32"))
     instance = operation.problem((batch,))
