@@ -13,6 +13,7 @@ ten times in a graph, and replayed 25 times, until `--beside-s` are over; `all_s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import itertools
@@ -20,9 +21,10 @@ import json
 import math
 import os
 import random
+import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -192,22 +194,37 @@ def by_engines_way(name: str, size: int, seconds: float) -> dict[str, Any]:
     configs = [Config(dict(zip(values, each, strict=True))) for each in itertools.product(*values.values())]
     random.Random(0).shuffle(configs)
     times: list[tuple[float, Config]] = []
-    begun_s, tried = time.monotonic(), 0
+    begun_s, tried, failed = time.monotonic(), 0, 0
     for config in configs:
         if time.monotonic() - begun_s > seconds:
             break
         tried += 1
         run = functools.partial(launch, *arguments.positional, **arguments.keyword, **config)
         try:
-            times.append((_replayed_ms(torch, run), config))
-        except (outside, RuntimeError):  # it needs too much, or Triton cannot compile it
-            continue
+            with without_stderr():  # for a config that it cannot compile Triton prints its whole program
+                times.append((_replayed_ms(torch, run), config))
+        except (outside, RuntimeError):
+            failed += 1
     took_s = time.monotonic() - begun_s
     best_ms, best = min(times, key=lambda each: each[0])
     return {
-        "case": name, "size": size, "configs": len(configs), "tried": tried, "seconds": took_s,
-        "all_s": took_s * len(configs) / tried, "best_ms": best_ms, "best": dict(best),
+        "case": name, "size": size, "configs": len(configs), "tried": tried, "failed": failed,
+        "seconds": took_s, "all_s": took_s * len(configs) / tried, "best_ms": best_ms, "best": dict(best),
     }  # fmt: skip
+
+
+@contextlib.contextmanager
+def without_stderr() -> Iterator[None]:
+    """What is written to stderr meanwhile, also by what is no Python, is dropped."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def _replayed_ms(torch: Any, run: Any) -> float:

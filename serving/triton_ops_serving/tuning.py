@@ -26,6 +26,7 @@ OPERATIONS: dict[str, Callable[[EngineProblem, Served], Operation]] = {
     "sglang-lora": sglang_lora.operation_of,
 }  # fmt: skip
 LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
+_LEAST_S = 1.0  # of all that is left
 _OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
 
 
@@ -42,15 +43,22 @@ class TunedTables:
         self.elapsed_s, self.interrupted = 0.0, False
 
     def tune(self, problems: Sequence[EngineProblem]) -> None:
-        """Tune the rows of some problems, those of second products beside the rows that the first ones then have."""
+        """Tune the rows of some problems, those of second products beside the rows that the first ones then have.
+
+        All are one run. With a budget of seconds each table is one, in its share of what is left: else the rows that
+        promise least would be left with what is too little for a search.
+        """
         stages = [[each for each in problems if bool(each.facts.get("down")) == down] for down in (False, True)]
-        count = sum(len(self._sizes or each.sizes) for each in problems)
+        if self._limits["budget_s"] is not None:
+            stages = [[each] for stage in stages for each in stage]
+        left = sum(len(self._sizes or each.sizes) for each in problems)
         for stage in filter(None, stages):
             if not self.interrupted:
-                self._tune(stage, count)
+                self._tune(stage, left)
+            left -= sum(len(self._sizes or each.sizes) for each in stage)
 
-    def _tune(self, problems: Sequence[EngineProblem], count: int) -> None:
-        """One run of some of all `count` rows, with their share of its seconds."""
+    def _tune(self, problems: Sequence[EngineProblem], left: int) -> None:
+        """One run of some of the rows that are left, with their share of the seconds that are."""
         jobs = [
             (problem, size, TuneProblem(target=operation, shape=(size,)))
             for problem, operation in self._operations(problems)
@@ -58,12 +66,13 @@ class TunedTables:
         ]
         if not jobs:
             return
-        limits, budget_s, each_s = dict(self._limits), self._limits["budget_s"], self._each_s
-        if budget_s is not None:
-            limits["budget_s"] = budget_s * len(jobs) / count
-            each_s = each_s or 1.5 * budget_s / count  # else the first rows would leave the last ones nothing
+        limits, each_s = dict(self._limits), self._each_s
+        if limits["budget_s"] is not None:
+            share_s = max(limits["budget_s"] - self.elapsed_s, _LEAST_S) / left
+            limits["budget_s"] = share_s * len(jobs)
+            each_s = each_s or share_s  # else the first rows would leave the last ones nothing
         result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
-        rows = [_tuned(each, size, end) for (each, size, _), end in zip(jobs, result.outcomes, strict=True)]
+        rows = [_tuned(job, end) for job, end in zip(jobs, result.outcomes, strict=True)]
         for problem in problems:
             self._pin(problem, rows)
         self.rows += rows
@@ -111,12 +120,18 @@ class TunedTables:
             Lockfile.merged([new, Lockfile.read(self._lockfile, or_empty=True)]).write(self._lockfile)
 
 
-def _tuned(problem: EngineProblem, size: int, outcome: ProblemOutcome) -> dict[str, Any]:
-    """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes."""
-    result = outcome.result
+def _tuned(job: tuple[EngineProblem, int, TuneProblem], outcome: ProblemOutcome) -> dict[str, Any]:
+    """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes.
+
+    So does what was not tuned where tables of several layers are one file, which ends the engine if one is missing.
+    """
+    (problem, size, tuned), result = job, outcome.result
     row = {"form": problem.form, "problem": problem.label, "row": size, "status": outcome.status}
     row |= dict.fromkeys(_OF_TUNED)
     if result is None or result.default is None:
+        if problem.form == "vllm-lora":
+            operation: Any = tuned.target
+            row["config"] = row_of(operation.space(operation.problem((size,))).default)
         return {**row, "verdict": str(outcome.error or "it was not begun")}
     now, interval = result.default, result.gain_interval
     config = now.config if result.unproven else Config(result.best_config)

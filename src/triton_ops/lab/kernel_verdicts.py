@@ -246,8 +246,8 @@ def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
 
 def _product(text: str) -> float | None:
     """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
-    sizes = [int(part) for part in re.findall(r"\d+", text)]
-    return float(math.prod(sizes)) if sizes else None
+    product = math.prod(map(float, re.findall(r"\d+", text) or ["inf"]))
+    return product if product < math.inf else None
 
 
 COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED = (

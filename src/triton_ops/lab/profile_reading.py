@@ -320,7 +320,7 @@ def _of_rocprof(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[l
             calls = quantity(cells.get("calls", ""), "").value
             launches[key] = ProfiledLaunch(kernel, _shape(cells), _dispatch(cells), int(calls or 1), ROCPROF)
         if counter := cells.get("countername"):
-            number = quantity(cells["countervalue"], "")
+            number = quantity(cells.get("countervalue", ""), "")
             launches[key].metrics[counter] = number
             _add_counter(launches[key].metrics, _plain(counter), number)
     return list(launches.values()), left_out
@@ -407,7 +407,7 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
 
 
 def _proton_kernel(kernel: str, metrics: Mapping[str, Any], devices: Mapping[str, Any]) -> ProfiledLaunch:
-    count = int(metrics["count"])
+    count = int(float(metrics["count"]))  # an error past the largest float
     kind, number = str(metrics.get("device_type", "")), str(metrics.get("device_id", ""))
     units = {"time (ns)": ("Duration", 1e-9, "s"), "bytes": ("dram__bytes.sum", 1.0, "byte")}
     each = {}

@@ -44,28 +44,19 @@ class _FrontEnd:
         ir.load_dialects(self.context)
         self._backend.load_dialects(self.context)
 
-    def ttir(self, function: Any, guess: Guess) -> str:
-        """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
+    def lowered(self, source: tuple[Any, ...], options: Mapping[str, int], *names: str) -> Any:
+        """The module of what `ASTSource` takes after these stages, with the places of the source.
 
-        Below `sm_90` tensor descriptors become pointers and masks.
-
-        Cost: 10 to 40 ms.
+        Below `sm_90` tensor descriptors become pointers and masks. Raises whatever Triton does. Cost: 10 to 40 ms.
         """
-        source = self._compiler.ASTSource(function, dict(guess.types), dict(guess.constants), {})
-        return str(self.lowered(source, {}, "ttir"))
-
-    def lowered(self, source: Any, options: Mapping[str, int], last: str) -> Any:
-        """A source as its module is after a stage, `ttir` or `ttgir`; raises whatever Triton does."""
-        backend, options = self._backend, self._backend.parse_options(dict(options))
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, options, source.language)
+        whole, backend = self._compiler.ASTSource(*source), self._backend
+        parsed_options, stages = backend.parse_options(dict(options)), dict[str, Any]()
+        backend.add_stages(stages, parsed_options, whole.language)
         with _quiet():
-            module = source.make_ir(
-                self._goal, options, backend.get_codegen_implementation(options), backend.get_module_map(),
-                self.context,
-            )  # fmt: skip
+            implementations, modules = backend.get_codegen_implementation(parsed_options), backend.get_module_map()
+            module = whole.make_ir(self._goal, parsed_options, implementations, modules, self.context)
             metadata: dict[str, Any] = {}
-            for name in [*stages][: [*stages].index(last) + 1]:
+            for name in names:
                 module = stages[name](module, metadata)
         return module
 
@@ -246,7 +237,8 @@ class KernelReading(SourceValues):
 
     def _facts_of(self, guess: Guess) -> KernelFacts | str:
         try:
-            text = self._front_end.ttir(self.function.function, guess)
+            source: tuple[Any, ...] = (self.function.function, dict(guess.types), dict(guess.constants), {})
+            text = str(self._front_end.lowered(source, {}, "ttir"))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
@@ -352,16 +344,18 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
     compiler, goal = _compiler(kernel.target)
     source, options = _specialised(kernel, variant, config)
     with _quiet():
-        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
+        return Built.of(compiler.compile(compiler.ASTSource(*source), target=goal, options=options), kernel.target)
 
 
-def _specialised(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> tuple[Any, dict[str, int]]:
+def _specialised(
+    kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, int]]:
     """The source and the options of a variant as a launch compiles it."""
     types, constants = variant.guess.specialised
     even = [["tt.divisibility", 16]]
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = _compiler(kernel.target)[0].ASTSource(kernel.function.function, types, constants, whole)
-    return source, {name: int(config[name]) for name in OPTIONS if config.get(name)}
+    options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+    return (kernel.function.function, types, constants, whole), options
 
 
 _BANK_BYTES = 128  # that the banks of shared memory deliver in a step
@@ -377,7 +371,7 @@ def bank_conflicts_of(kernel: KernelReading, variant: Variant, config: Mapping[s
     transpose on the way. Raises whatever the compiler does. Cost: 50 ms.
     """
     front_end, steps, operations = _FrontEnd(kernel.target), Counter[SourcePlace](), list[Any]()
-    module = front_end.lowered(*_specialised(kernel, variant, config), "ttgir")
+    module = front_end.lowered(*_specialised(kernel, variant, config), "ttir", "ttgir")
     builder = importlib.import_module("triton._C.libtriton").gluon_ir.GluonOpBuilder(front_end.context)
     module.walk(operations.append)
     loops = {one.get_region(0).id() for one in operations if one.get_name() == "scf.for"}

@@ -67,3 +67,14 @@ def test_a_table_is_summed_up():
 def test_every_case_has_tables():
     for case in serving_gpu.CASES.values():
         assert case.problems, case
+
+
+def test_settings_of_sglang_are_off_and_no_others_are_there(capfd):
+    scope = {}
+    exec(engine_files.STAND_INS["sglang/srt/environ/__init__.py"], scope)
+    assert not scope["envs"].SGLANG_USE_AITER.get()
+    assert not hasattr(scope["envs"], "data_ptr")
+    with serving_gpu.without_stderr():
+        os.write(2, b"a program of many lines")
+    os.write(2, b"said")
+    assert capfd.readouterr().err == "said"

@@ -628,6 +628,8 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     assert report.notes == ("1 values are not understood, and count as not measured: Duration 3000 - soon s",)
     found = report.kernels[0].judgement.profile
     assert (found.duration_s, found.dram_bytes) == (None, None)  # what was read is half of what was moved
+    given.write_text('"Dispatch_Id","Kernel_Name","Counter_Name","Grid_Size"\n1,"copy","SQ_WAVES",5\n')
+    assert read_profile(given).kernels[0].judgement.verdict == UNDECIDED
     statistics = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm.kd",84,840000,10000,95.0\n'
     given.write_text(statistics + '"hipMemcpy",2,4000,2000,5.0\n')
     report = read_profile(given)
@@ -665,7 +667,16 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
             ("gemm", 1.0), ("lost", None),
         ]  # fmt: skip
     too_large = node("gemm", {**took, "time (ns)": 10**400})
-    for content in ({"traceEvents": []}, [too_large, {}], [node("gemm", {**took, "count": math.inf}), {}]):
+    counts = [[node("gemm", {**took, "count": count}), {}] for count in (math.inf, 10**400)]
+    for content in ({"traceEvents": []}, [too_large, {}], *counts):
         given.write_text(json.dumps(content))
         with pytest.raises(ProfileError, match="is no profile of Proton"):
             read_profile(given)
+
+
+def test_a_grid_past_the_largest_number_is_not_known():
+    text = (
+        f'"ID","Kernel Name","Grid Size","gpu__time_duration.sum"\n"","","","us"\n"0","k","({"9" * 400}, 1, 1)","1.5"\n'
+    )
+    found = figures_of(parse_profile(text).launches[0])
+    assert (found.blocks, found.duration_s) == (None, pytest.approx(1.5e-6))

@@ -1,6 +1,8 @@
 """The engines' own kernels and look-ups, where their wheels, or the files of them that import, are on the path.
 
-`python -m benchmarks.tuning.engine_files` makes a folder of such files from the wheels; without any, tests are skipped.
+`python -m benchmarks.tuning.engine_files` makes a folder of such files from the wheels. The tests are skipped without
+it, and those that run kernels where it is called site-packages: kernels of installed packages are not read ahead, so
+that nothing says that they run as Python.
 """
 
 import importlib
@@ -53,8 +55,9 @@ def tuned(engine, folder, model, words):
     ("sglang", DENSE, "sglang-lora", ["--size", "16", *ADAPTERS, "--only", "S=3"]),
 ])  # fmt: skip
 def test_an_engines_own_kernel_is_tuned_against_the_reference(engine, model, form, words, interpreted, tmp_path):
-    if find_spec(engine) is None:
-        pytest.skip(f"{engine} is not installed")
+    spec = find_spec(engine)
+    if spec is None or "site-packages" in str(spec.origin):
+        pytest.skip(f"{engine} is not on the path, or installed")
     assert interpreted(tuned, engine, str(tmp_path), model, words) == 0
     entries = json.loads((tmp_path / "lock.json").read_text())["entries"]
     assert {entry["kernel"] for entry in entries} == {form}
