@@ -264,7 +264,7 @@ def restore_environment(before: Mapping[str, str]) -> None:
 def one_of_several() -> bool:
     """True if this is a process of a distributed job, as launchers mark it, of `multiprocessing` or of this package."""
     processes = sys.modules.get("multiprocessing.process")  # imported in each that it has started
-    is_child = processes is not None and processes.parent_process() is not None
+    is_child = bool(processes and processes.parent_process())
     return is_child or any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 

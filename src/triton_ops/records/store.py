@@ -293,12 +293,11 @@ class DirectoryStore(Generic[T]):
             if StoredFile(path).holds(checked):
                 return self.codec.reader()(checked)
         entry = self._read(self.path_of(entry_id))
-        if entry is None:
-            if checked is not None and self.reachable:  # it was removed, or has become unreadable
-                self._checked.pop(entry_id, None)
-            return None
-        self._checked[entry_id], value = entry
-        return value
+        if entry is not None:
+            self._checked[entry_id] = entry[0]
+        elif checked is not None and self.reachable:  # it was removed, or has become unreadable
+            self._checked.pop(entry_id, None)
+        return None if entry is None else entry[1]
 
     def last_known(self) -> dict[str, T]:
         """The values that `get` gave last, by id, once the folder cannot be read; none as long as it can."""
