@@ -22,7 +22,7 @@ from triton_ops.terminal import ExitCode, Facts, Typed, only_data_on_stdout, opt
 from triton_ops_serving.formats import FormTable, file_text, form_of
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.pinned import rows_of, voted
-from triton_ops_serving.tables import Place
+from triton_ops_serving.tables import FOLDERS, Place
 from triton_ops_serving.tuning import LIMITS, OPERATIONS, TunedTables
 
 Engine = Annotated[str, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
@@ -117,7 +117,9 @@ def check_command(
     failed = any(each["rows"] is None or (each["says"] and not each["pinned"]) for each in items)
     facts.code = ExitCode.CHECK_FAILED if failed else ExitCode.DONE
     if not any(place.folders(each.form) for each in problems):
-        facts.tell(f"{engine} is not installed here, and no variable names a folder of its tables", "note", "yellow")
+        variables = ", ".join(sorted({FOLDERS[each.form][1] for each in problems} - {""}))
+        why = f"{variables} may name one" if variables else "it is not installed"
+        facts.tell(f"no folder of {engine}'s tables is known here: {why}", "note", "yellow")
     return facts
 
 

@@ -443,7 +443,6 @@ class Readings:
 
     names: tuple[str, ...]  # the tunables on which TTIR depends, in order
     works: dict[tuple[Any, ...], KernelWork] = field(default_factory=dict)  # by the values of these tunables
-    capped: bool = False  # some configs were left out to save time
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values that configs of the same TTIR have in common."""

@@ -175,7 +175,6 @@ class _Evaluation:
         operation = loop.operation
         figures = LoopWork(
             parent=loop.way.number, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
-            flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
             by_data=False, plain=0.0, special=0.0, written=True,
         )  # fmt: skip
         nothing = LoopTrace(figures, np.zeros(self._count), np.zeros(self._count))
@@ -312,7 +311,7 @@ def _figures(fact: AccessFact) -> Access:
     figures = Access(
         kind=fact.kind, argument=-1, element=kind.element, item_bytes=size, loop=fact.way.number, executions=0.0,
         tile=1, elements=0.0, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=float(size), descriptor=False,
-        still=False, repeats=1.0, known=False, again=-1, shared=(),
+        repeats=1.0, known=False, again=-1, shared=(),
     )  # fmt: skip
     if fact.block is None:
         return figures

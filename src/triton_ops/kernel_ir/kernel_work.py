@@ -361,7 +361,6 @@ def _access(
         loop=loops.get(access.figures.loop, -1),
         executions=executions,
         elements=of_each * executions,
-        still=access.figures.loop in access.still,
         repeats=_repeats(access, whole),
         known=access.pointer.base is not None,
         again=places.get(fullest, -1),

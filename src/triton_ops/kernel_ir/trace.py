@@ -150,7 +150,6 @@ class Access:
         sectors: 32-byte sectors of one execution, the least that L2 moves.
         run_bytes: Bytes that follow each other in memory.
         descriptor: Whether a tensor descriptor says where the block lies.
-        still: Whether a turn of the loop around does not change where it goes.
         repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
         known: Whether its addresses are known.
         again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
@@ -173,7 +172,6 @@ class Access:
     sectors: float
     run_bytes: float
     descriptor: bool
-    still: bool
     repeats: float
     known: bool
     again: int
@@ -230,7 +228,6 @@ class LoopWork:
     Attributes:
         parent: The loop around, by its place among the loops; -1 outside of loops.
         stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
         by_data: Whether its end depends on data.
         plain: Floating-point operations on single elements in its body, over all turns.
         special: The same of exponentials, divisions, square roots and the like.
@@ -242,7 +239,6 @@ class LoopWork:
     turns: float
     most: float
     stages: int | None
-    flags: tuple[str, ...]
     by_data: bool
     plain: float
     special: float

@@ -23,7 +23,7 @@ OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre
 _LARGEST_BYTES = 64 << 20
 _LARGEST_NUMBER = 1 << 63
 _OTHER_KINDS = {
-    "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
+    "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx", "nvgpu"}, "xpu": {"intel", "arc"},
     "npu": {"ascend"}, "musa": {"mtt"},
 }  # fmt: skip
 _NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")

@@ -291,7 +291,7 @@ class Survey:
             times = expected(readings)(rest)
             best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
             reader.read(readings, [rest[at] for at in best])
-        return replace(readings, capped=len(todo) > len(readings.works))
+        return readings
 
     def readings(
         self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict

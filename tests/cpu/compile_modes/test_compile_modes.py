@@ -78,6 +78,16 @@ def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
     assert min(samples) > 0
 
 
+def test_frozen_weights_are_a_setting_of_the_process_before_the_model_is_compiled(monkeypatch):
+    settings = importlib.import_module("torch._inductor.config")
+    frozen = []
+    monkeypatch.setattr(torch, "compile", lambda model, **_: frozen.append(settings.freezing) or model)
+    with settings.patch(freezing=False):
+        loaded_by(contender(CompileMode("default", mode="default"))[0])
+        loaded_by(contender(CompileMode("freezing", options={"freezing": True}))[0])
+    assert frozen == [False, True]
+
+
 @pytest.mark.parametrize(
     ("compiler", "status", "said"),
     [

@@ -129,11 +129,11 @@ def work(a, b):
     """A row kernel whose chunk follows `a`."""
     access = Access(
         kind="load", argument=0, element="bf16", item_bytes=2, loop=0, executions=32 / a, tile=32 * a,
-        elements=1024.0 * b, distinct=1.0, lines=a, sectors=2.0 * a, run_bytes=64.0 * a, descriptor=False, still=False,
+        elements=1024.0 * b, distinct=1.0, lines=a, sectors=2.0 * a, run_bytes=64.0 * a, descriptor=False,
         repeats=1.0, known=True, again=-1, shared=(1.0, 2.0, 4.0),
     )  # fmt: skip
     loop = LoopWork(
-        parent=-1, entries=1.0, turns=32 / a, most=32 / a, stages=None, flags=(), by_data=False, plain=10.0, special=0.0
+        parent=-1, entries=1.0, turns=32 / a, most=32 / a, stages=None, by_data=False, plain=10.0, special=0.0
     )
     launch = LaunchWork(
         grid=(4, 1, 1), looked_at=4, arguments=(Argument("x", 1 << 20),), loops=(loop,), accesses=(access,),
