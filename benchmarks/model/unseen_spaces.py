@@ -227,11 +227,11 @@ SPACES = (
         BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=[4, 1, 2, 8, 16],
     ),
     plain_space(
-        kernels.mixed_columns_kernel, lambda meta: (cdiv(meta["rows"], meta["BM"]), cdiv(meta["taken"], meta["BN"])),
+        kernels.mixed_columns_kernel, lambda meta: (cdiv(meta["rows"], meta["BM"]), cdiv(meta["count"], meta["BN"])),
         ["out"],
         lambda rows=8192, columns=8192: {
             "x": _uniform(rows, columns), "places": TensorSpec((columns,), "int32", fill="shuffled"),
-            "out": _empty(rows, columns), "rows": rows, "width": columns, "taken": columns},
+            "out": _empty(rows, columns), "rows": rows, "width": columns, "count": columns},
         BM=[8, 1, 2, 4, 16], BN=[256, 128, 512, 1024], num_warps=_WARPS,
     ),
 )  # fmt: skip
