@@ -53,7 +53,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,7 @@ class TritonProcess:
     @staticmethod
     def launcher_of(function: Any) -> Callable[..., Any]:
         """The callable that launches a kernel; of those that run as Python, one at a time."""
-        return _InTurn(function) if TritonProcess.is_interpreted(function) else function.run
+        return partial(_run_in_turn, function) if TritonProcess.is_interpreted(function) else function.run
 
     @staticmethod
     def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
@@ -282,21 +282,18 @@ class TritonProcess:
                     knobs.runtime.jit_cache_hook = hook.before
 
 
-class _InTurn:
-    """Launches a kernel when no other one runs as Python."""
+def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Launch a kernel when no other one runs as Python.
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it; raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy."""
-        with _turn:
-            try:
-                return self.function.run(*args, **kwargs)
-            except Exception as error:
-                if (misfit := TritonProcess.numpy_misfit(error)) is not None:
-                    raise misfit from error
-                raise
+    Raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy.
+    """
+    with _turn:
+        try:
+            return function.run(*args, **kwargs)
+        except Exception as error:
+            if (misfit := TritonProcess.numpy_misfit(error)) is not None:
+                raise misfit from error
+            raise
 
 
 def _numbers(package: str) -> tuple[int, ...]:
