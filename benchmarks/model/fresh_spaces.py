@@ -29,15 +29,18 @@ def plain_space(
     return Recorded(name, operation, space, operation.full_shape(None), None)
 
 
-def _t(*shape: int, dtype: str = "bfloat16", fill: Any = "uniform") -> TensorSpec:
+def uniform(*shape: int, dtype: str = "bfloat16", fill: Any = "uniform") -> TensorSpec:
+    """Values of one distribution, in bfloat16 if no other dtype is named."""
     return TensorSpec(shape, dtype, fill=fill)
 
 
-def _out(*shape: int, dtype: str = "bfloat16") -> TensorSpec:
+def empty(*shape: int, dtype: str = "bfloat16") -> TensorSpec:
+    """What a kernel writes."""
     return TensorSpec(shape, dtype, fill="empty")
 
 
-def _f(*shape: int, fill: Any = "uniform") -> TensorSpec:
+def floats(*shape: int, fill: Any = "uniform") -> TensorSpec:
+    """Values of float32."""
     return TensorSpec(shape, "float32", fill=fill)
 
 
@@ -65,8 +68,8 @@ def _sparse(shape: tuple[int, ...]) -> list[list[int]]:
 
 def _optimizer(size: int = 1 << 26) -> dict[str, Any]:
     names = ("parameter", "gradient", "first", "second")
-    read = {name: _f(size, fill="positive") for name in names}
-    written = {f"new_{name}": _out(size, dtype="float32") for name in names if name != "gradient"}
+    read = {name: floats(size, fill="positive") for name in names}
+    written = {f"new_{name}": empty(size, dtype="float32") for name in names if name != "gradient"}
     return {**read, **written, "size": size, "rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "decay": 0.01}
 
 
@@ -76,35 +79,36 @@ SPACES = (
     plain_space(
         kernels.cross_entropy_kernel, lambda meta: (meta["losses"].shape[0],), ["losses"],
         lambda rows=4096, columns=50304: {
-            "logits": _t(rows, columns), "labels": _t(rows, dtype="int32"), "losses": _out(rows, dtype="float32"),
-            "columns": columns},
+            "logits": uniform(rows, columns), "labels": uniform(rows, dtype="int32"),
+            "losses": empty(rows, dtype="float32"), "columns": columns},
         BLOCK=[4096, 1024, 2048, 8192, 16384], num_warps=[8, 4, 16, 32], num_stages=[3, 1],
     ),
     plain_space(
         kernels.rope_kernel, lambda meta: (cdiv(meta["tokens"], meta["BT"]), cdiv(meta["heads"], meta["BH"])), ["out"],
         lambda tokens=8192, heads=32, half=64: {
-            "x": _t(tokens, heads, 2 * half), "cos": _f(tokens, half), "sin": _f(tokens, half),
-            "out": _out(tokens, heads, 2 * half), "tokens": tokens, "heads": heads, "HALF": half},
+            "x": uniform(tokens, heads, 2 * half), "cos": floats(tokens, half), "sin": floats(tokens, half),
+            "out": empty(tokens, heads, 2 * half), "tokens": tokens, "heads": heads, "HALF": half},
         BT=[1, 2, 4, 8, 16], BH=[32, 1, 2, 4, 8], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.swiglu_kernel, lambda meta: (meta["out"].shape[0], cdiv(meta["columns"], meta["BLOCK"])), ["out"],
         lambda rows=8192, columns=11008: {
-            "x": _t(rows, 2 * columns), "out": _out(rows, columns), "columns": columns},
+            "x": uniform(rows, 2 * columns), "out": empty(rows, columns), "columns": columns},
         BLOCK=[1024, 256, 512, 2048, 4096, 8192, 16384], num_warps=_WARPS,
     ),
     plain_space(
         kernels.rmsnorm_backward_kernel, lambda meta: (meta["scale"].shape[0],), ["dx"],
         lambda rows=8192, columns=5120: {
-            "dy": _t(rows, columns), "x": _t(rows, columns), "weight": _t(columns), "scale": _f(rows, fill="positive"),
-            "dx": _out(rows, columns), "columns": columns},
+            "dy": uniform(rows, columns), "x": uniform(rows, columns), "weight": uniform(columns),
+            "scale": floats(rows, fill="positive"), "dx": empty(rows, columns), "columns": columns},
         BLOCK=_ROW_BLOCKS, num_warps=_WARPS, num_stages=[3, 1],
     ),
     plain_space(
         kernels.group_norm_kernel, lambda meta: (meta["x"].shape[0] * meta["groups"],), ["out"],
         lambda images=32, groups=32, each=16, pixels=4096: {
-            "x": _t(images, groups * each, pixels), "weight": _t(groups * each), "bias": _t(groups * each),
-            "out": _out(images, groups * each, pixels), "groups": groups, "size": each * pixels, "pixels": pixels,
+            "x": uniform(images, groups * each, pixels), "weight": uniform(groups * each),
+            "bias": uniform(groups * each),
+            "out": empty(images, groups * each, pixels), "groups": groups, "size": each * pixels, "pixels": pixels,
             "eps": 1e-5},
         BLOCK=[1024, 512, 2048, 4096, 8192], num_warps=[4, 2, 8, 16, 32], num_stages=[3, 1],
     ),
@@ -112,28 +116,28 @@ SPACES = (
         kernels.batched_matmul_kernel,
         lambda meta: (cdiv(meta["M"], meta["BM"]), cdiv(meta["N"], meta["BN"]), meta["a"].shape[0]), ["c"],
         lambda B=96, M=512, N=512, K=256: {
-            "a": _t(B, M, K), "b": _t(B, K, N), "c": _out(B, M, N), "M": M, "N": N, "K": K},
+            "a": uniform(B, M, K), "b": uniform(B, K, N), "c": empty(B, M, N), "M": M, "N": N, "K": K},
         BM=[64, 32, 128], BN=[64, 32, 128], BK=[32, 64], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
     plain_space(
         kernels.int8_matmul_kernel, by_tiles, ["c"],
         lambda M=2048, N=6144, K=4096: {
-            "a": _t(M, K, dtype="int8"), "b": _t(N, K, dtype="int8"), "row_scale": _f(M), "column_scale": _f(N),
-            "c": _out(M, N), "M": M, "N": N, "K": K},
+            "a": uniform(M, K, dtype="int8"), "b": uniform(N, K, dtype="int8"), "row_scale": floats(M),
+            "column_scale": floats(N), "c": empty(M, N), "M": M, "N": N, "K": K},
         BM=[128, 64], BN=[128, 64, 256], BK=[64, 128, 32], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
     plain_space(
         kernels.w4a16_kernel, lambda meta: (cdiv(meta["N"], meta["BN"]), cdiv(meta["M"], meta["BM"])), ["c"],
         lambda M=64, N=8192, K=4096: {
-            "a": _t(M, K), "packed": _t(K // 8, N, dtype="int32", fill="bits"), "scales": _f(K // 128, N),
-            "c": _out(M, N), "M": M, "N": N, "K": K},
+            "a": uniform(M, K), "packed": uniform(K // 8, N, dtype="int32", fill="bits"), "scales": floats(K // 128, N),
+            "c": empty(M, N), "M": M, "N": N, "K": K},
         BM=[32, 16, 64], BN=[64, 32, 128], BK=[64, 32, 128], num_warps=[4, 8], num_stages=[3, 2],
     ),
     plain_space(
         kernels.moe_kernel, lambda meta: (cdiv(meta["tokens"], meta["BM"]) * cdiv(meta["N"], meta["BN"]),), ["c"],
         lambda tokens=4096, experts=8, N=3584, K=2048, each=128: {
-            "a": _t(tokens, K), "b": _t(experts, K, N),
-            "expert_of": _t(tokens // each, dtype="int32", fill=_experts), "c": _out(tokens, N), "tokens": tokens,
+            "a": uniform(tokens, K), "b": uniform(experts, K, N),
+            "expert_of": uniform(tokens // each, dtype="int32", fill=_experts), "c": empty(tokens, N), "tokens": tokens,
             "N": N, "K": K, "EACH": each},
         BM=[64, 32, 128], BN=[64, 128, 256], BK=[32, 64], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
@@ -141,84 +145,84 @@ SPACES = (
         kernels.causal_conv_kernel,
         lambda meta: (cdiv(meta["length"], meta["BL"]), meta["channels"] // meta["BD"], meta["x"].shape[0]), ["out"],
         lambda batch=8, length=2048, channels=5120: {
-            "x": _t(batch, length, channels), "weight": _t(channels, 4), "bias": _t(channels),
-            "out": _out(batch, length, channels), "length": length, "channels": channels},
+            "x": uniform(batch, length, channels), "weight": uniform(channels, 4), "bias": uniform(channels),
+            "out": empty(batch, length, channels), "length": length, "channels": channels},
         BL=[16, 8, 32, 64], BD=[128, 64, 256, 512], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.scan_kernel, lambda meta: (meta["channels"] // meta["BD"], meta["x"].shape[0]), ["out"],
         lambda batch=8, length=1024, channels=4096: {
-            "decay": _t(batch, length, channels), "x": _t(batch, length, channels),
-            "out": _out(batch, length, channels), "length": length, "channels": channels},
+            "decay": uniform(batch, length, channels), "x": uniform(batch, length, channels),
+            "out": empty(batch, length, channels), "length": length, "channels": channels},
         BT=[32, 16, 64, 128], BD=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.cumsum_kernel, lambda meta: (meta["x"].shape[0],), ["out"],
         lambda rows=8192, columns=8192: {
-            "x": _t(rows, columns), "out": _out(rows, columns, dtype="float32"), "columns": columns},
+            "x": uniform(rows, columns), "out": empty(rows, columns, dtype="float32"), "columns": columns},
         BLOCK=[1024, 256, 512, 2048, 4096, 8192], num_warps=_WARPS,
     ),
     plain_space(
         kernels.transpose_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]), cdiv(meta["N"], meta["BN"])), ["out"],
-        lambda M=8192, N=6144: {"x": _t(M, N), "out": _out(N, M), "M": M, "N": N},
+        lambda M=8192, N=6144: {"x": uniform(M, N), "out": empty(N, M), "M": M, "N": N},
         BM=[32, 16, 64, 128], BN=[32, 16, 64, 128], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.embedding_kernel, lambda meta: (cdiv(meta["tokens"], meta["BT"]), cdiv(meta["width"], meta["BLOCK"])),
         ["out"],
         lambda tokens=32768, width=3072: {
-            "table": _t(tokens, width), "ids": _t(tokens, dtype="int32", fill="shuffled"), "out": _out(tokens, width),
-            "tokens": tokens, "width": width},
+            "table": uniform(tokens, width), "ids": uniform(tokens, dtype="int32", fill="shuffled"),
+            "out": empty(tokens, width), "tokens": tokens, "width": width},
         BT=[1, 2, 4, 8], BLOCK=[1024, 256, 512, 2048, 4096], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.decode_kernel, lambda meta: (meta["k"].shape[0], meta["SPLITS"]), ["part", "weights"],
         lambda heads=64, group=16, S=8192, D=128, splits=8: {
-            "q": _t(heads, group, D), "k": _t(heads, S, D), "v": _t(heads, S, D),
-            "part": _out(heads, splits, group, D, dtype="float32"),
-            "weights": _out(heads, splits, group, dtype="float32"), "S": S, "scale": D**-0.5, "G": group, "D": D,
+            "q": uniform(heads, group, D), "k": uniform(heads, S, D), "v": uniform(heads, S, D),
+            "part": empty(heads, splits, group, D, dtype="float32"),
+            "weights": empty(heads, splits, group, dtype="float32"), "S": S, "scale": D**-0.5, "G": group, "D": D,
             "SPLITS": splits},
         BN=[64, 16, 32, 128, 256], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4, 5],
     ),
     plain_space(
         kernels.gemv_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]),), ["y"],
         lambda M=14336, K=8192: {
-            "a": _t(M, K), "x": _t(K), "y": _out(M), "M": M, "K": K},
+            "a": uniform(M, K), "x": uniform(K), "y": empty(M), "M": M, "K": K},
         BM=[4, 1, 2, 8, 16], BK=[512, 128, 256, 1024, 2048], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.block_sparse_kernel, lambda meta: (meta["S"] // meta["BM"], meta["q"].shape[0]), ["out"],
         lambda heads=32, S=8192, D=128, count=24: {
-            "q": _t(heads, S, D), "k": _t(heads, S, D), "v": _t(heads, S, D),
-            "blocks": _t(S // 64, count, dtype="int32", fill=_sparse), "out": _out(heads, S, D), "S": S,
+            "q": uniform(heads, S, D), "k": uniform(heads, S, D), "v": uniform(heads, S, D),
+            "blocks": uniform(S // 64, count, dtype="int32", fill=_sparse), "out": empty(heads, S, D), "S": S,
             "scale": D**-0.5, "COUNT": count, "D": D},
         BM=[64, 16, 32], BN=[64, 16, 32], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4],
     ),
     plain_space(
         kernels.window_kernel, lambda meta: (meta["S"] // meta["BM"], meta["q"].shape[0]), ["out"],
         lambda heads=32, S=8192, D=64, window=1024: {
-            "q": _t(heads, S, D), "k": _t(heads, S, D), "v": _t(heads, S, D), "out": _out(heads, S, D), "S": S,
-            "scale": D**-0.5, "WINDOW": window, "D": D},
+            "q": uniform(heads, S, D), "k": uniform(heads, S, D), "v": uniform(heads, S, D),
+            "out": empty(heads, S, D), "S": S, "scale": D**-0.5, "WINDOW": window, "D": D},
         BM=[64, 32, 128], BN=[64, 32, 128], num_warps=[4, 2, 8], num_stages=[3, 1, 2, 4],
     ),
     plain_space(
         kernels.layer_norm_rows_kernel, lambda meta: (cdiv(meta["rows"], meta["ROWS"]),), ["out"],
         lambda rows=65536, columns=768: {
-            "x": _t(rows, columns), "weight": _t(columns), "bias": _t(columns), "out": _out(rows, columns),
-            "rows": rows, "columns": columns, "eps": 1e-5, "N": 1024},
+            "x": uniform(rows, columns), "weight": uniform(columns), "bias": uniform(columns),
+            "out": empty(rows, columns), "rows": rows, "columns": columns, "eps": 1e-5, "N": 1024},
         ROWS=[1, 2, 4, 8, 16], num_warps=_WARPS,
     ),
     plain_space(
         kernels.add_rmsnorm_kernel, lambda meta: (meta["x"].shape[0] // meta["ROWS"],), ["out", "total"],
         lambda rows=16384, columns=5120: {
-            "x": _t(rows, columns), "residual": _t(rows, columns), "weight": _t(columns), "out": _out(rows, columns),
-            "total": _out(rows, columns), "columns": columns, "eps": 1e-6, "N": 8192},
+            "x": uniform(rows, columns), "residual": uniform(rows, columns), "weight": uniform(columns),
+            "out": empty(rows, columns), "total": empty(rows, columns), "columns": columns, "eps": 1e-6, "N": 8192},
         ROWS=[1, 2, 4, 8, 16], num_warps=[4, 1, 2, 8, 16, 32],
     ),
     plain_space(
         kernels.histogram_kernel, lambda meta: (meta["PROGRAMS"],), ["counts"],
         lambda size=1 << 26, bins=128: {
-            "x": _t(size, dtype="int32"), "counts": TensorSpec((bins,), "int32", fill="zeros"), "size": size,
+            "x": uniform(size, dtype="int32"), "counts": TensorSpec((bins,), "int32", fill="zeros"), "size": size,
             "BINS": bins},
         ["counts"],
         BLOCK=_ROW_BLOCKS, PROGRAMS=[_PROGRAMS * waves for waves in (4, 1, 2, 8, 16)], num_warps=[4, 2, 8],
@@ -226,26 +230,26 @@ SPACES = (
     plain_space(
         kernels.dropout_kernel, by_blocks, ["out"],
         lambda size=1 << 26: {
-            "x": _t(size), "out": _out(size), "size": size, "p": 0.5, "seed": 42},
+            "x": uniform(size), "out": empty(size), "size": size, "p": 0.5, "seed": 42},
         BLOCK=[1024, 128, 256, 512, 2048, 4096], num_warps=_WARPS,
     ),
     plain_space(
         kernels.stencil_kernel, lambda meta: (cdiv(meta["H"], meta["BM"]), cdiv(meta["W"], meta["BN"])), ["out"],
         lambda H=8192, W=8192: {
-            "x": _f(H, W), "out": _out(H, W, dtype="float32"), "H": H, "W": W},
+            "x": floats(H, W), "out": empty(H, W, dtype="float32"), "H": H, "W": W},
         BM=[16, 1, 4, 8, 32], BN=[64, 128, 256, 512], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.argmax_kernel, lambda meta: (meta["x"].shape[0],), ["out"],
         lambda rows=2048, columns=32000: {
-            "x": _t(rows, columns), "out": _out(rows, dtype="int32"), "columns": columns},
+            "x": uniform(rows, columns), "out": empty(rows, dtype="int32"), "columns": columns},
         BLOCK=_ROW_BLOCKS, num_warps=_WARPS, num_stages=[3, 1],
     ),
     plain_space(
         kernels.channel_statistics_kernel, lambda meta: (meta["channels"] // meta["BC"],), ["mean", "variance"],
         lambda rows=8192, channels=8192: {
-            "x": _t(rows, channels, fill="positive"), "mean": _out(channels, dtype="float32"),
-            "variance": _out(channels, dtype="float32"), "rows": rows, "channels": channels},
+            "x": uniform(rows, channels, fill="positive"), "mean": empty(channels, dtype="float32"),
+            "variance": empty(channels, dtype="float32"), "rows": rows, "channels": channels},
         BR=[32, 16, 64, 128, 256], BC=[64, 16, 32, 128], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
@@ -255,30 +259,30 @@ SPACES = (
     plain_space(
         kernels.tall_skinny_kernel, lambda meta: (cdiv(meta["M"], meta["BM"]),), ["out"],
         lambda M=16384, K=4096, R=16: {
-            "x": _t(M, K), "a": _t(K, R), "out": _out(M, R), "M": M, "K": K, "R": R},
+            "x": uniform(M, K), "a": uniform(K, R), "out": empty(M, R), "M": M, "K": K, "R": R},
         BM=[64, 16, 32, 128], BK=[64, 32, 128, 256], num_warps=[4, 2, 8], num_stages=[3, 2],
     ),
     plain_space(
         kernels.chunk_state_kernel,
         lambda meta: (meta["N"] // meta["BN"], meta["P"] // meta["BP"], meta["b"].shape[0]), ["states"],
         lambda chunks=2048, size=256, N=128, P=64: {
-            "b": _t(chunks, size, N), "x": _t(chunks, size, P), "decay": _f(chunks, size),
-            "states": _out(chunks, N, P), "CHUNK": size, "N": N, "P": P},
+            "b": uniform(chunks, size, N), "x": uniform(chunks, size, P), "decay": floats(chunks, size),
+            "states": empty(chunks, N, P), "CHUNK": size, "N": N, "P": P},
         BN=[64, 32, 128], BP=[64, 32], BK=[32, 64, 128], num_warps=[4, 8], num_stages=[3, 1, 2],
     ),
     plain_space(
         kernels.router_kernel, lambda meta: (cdiv(meta["rows"], meta["ROWS"]),), ["weights", "experts"],
         lambda rows=262144, experts=64: {
-            "logits": _f(rows, experts), "weights": _out(rows, 2, dtype="float32"),
-            "experts": _out(rows, 2, dtype="int32"), "rows": rows, "E": experts},
+            "logits": floats(rows, experts), "weights": empty(rows, 2, dtype="float32"),
+            "experts": empty(rows, 2, dtype="int32"), "rows": rows, "E": experts},
         ROWS=[16, 1, 2, 4, 8, 32, 64], num_warps=[4, 1, 2, 8],
     ),
     plain_space(
         kernels.convolution_kernel,
         lambda meta: (cdiv(meta["images"] * meta["H"] * meta["W"], meta["BM"]), meta["F"] // meta["BN"]), ["out"],
         lambda images=32, H=56, W=56, C=128, F=128: {
-            "x": _t(images, H, W, C), "weight": _t(9 * C, F), "out": _out(images, H, W, F), "images": images, "H": H,
-            "W": W, "C": C, "F": F},
+            "x": uniform(images, H, W, C), "weight": uniform(9 * C, F), "out": empty(images, H, W, F),
+            "images": images, "H": H, "W": W, "C": C, "F": F},
         BM=[64, 32, 128], BN=[64, 32, 128], BK=[32, 64], num_warps=[4, 8], num_stages=[3, 2, 4],
     ),
 )  # fmt: skip

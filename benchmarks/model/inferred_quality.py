@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,13 @@ def _rows(meta: Mapping[str, Any]) -> tuple[int, ...]:
     return (triton.cdiv(meta["rows"], meta["ROWS"]),)
 
 
+def command_of(recordings: Sequence[Path]) -> str:
+    """The command of whole folders of recordings; those that are not of this repository have no path in it."""
+    folders = dict.fromkeys(path.parent.as_posix() for path in recordings)
+    words = [f"{each}/*.json.gz" if each.startswith("benchmarks/recordings") else "RECORDING…" for each in folders]
+    return " ".join(["python -m benchmarks.model.inferred_quality", *words])
+
+
 def main() -> None:
     """Print a table, and write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,7 +214,7 @@ def main() -> None:
         print(*table(spaces), sep="\n")
     if options.json:
         figures_of = {"summary": summary(spaces, expectations), "spaces": spaces, "expected": expectations}
-        save(options.json, headed("python -m benchmarks.model.inferred_quality", options.commit, **figures_of))
+        save(options.json, headed(command_of(options.recordings), options.commit, **figures_of))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kernels of kinds that no recording holds yet, for the next test of the model."""
+"""Kernels of kinds beyond those of `fresh_kernels`, for a test of the model on what it was not changed by."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def weight_gradient_kernel(
     t = tl.arange(0, BT)
     total = tl.zeros((BK, BN), tl.float32)
     for at in range(0, tokens, BT):
-        seen = at + t < tokens
-        left = tl.load(x + (at + t)[None, :] * K + k[:, None], mask=seen[None, :] & (k < K)[:, None], other=0.0)
-        right = tl.load(dy + (at + t)[:, None] * N + n[None, :], mask=seen[:, None] & (n < N)[None, :], other=0.0)
+        within = at + t < tokens
+        left = tl.load(x + (at + t)[None, :] * K + k[:, None], mask=within[None, :] & (k < K)[:, None], other=0.0)
+        right = tl.load(dy + (at + t)[:, None] * N + n[None, :], mask=within[:, None] & (n < N)[None, :], other=0.0)
         total = tl.dot(left, right, total)
     inside = (k < K)[:, None] & (n < N)[None, :]
     tl.store(dw + k[:, None] * N + n[None, :], total.to(dw.dtype.element_ty), mask=inside)
@@ -206,9 +206,9 @@ def lower_gram_kernel(x, out, N, K, BLOCK: tl.constexpr, BK: tl.constexpr):
         tl.store(out + m[:, None] * N + n[None, :], total.to(out.dtype.element_ty), mask=inside)
         return
     for at in range(0, K, BK):
-        seen = at + k < K
-        left = tl.load(x + m[:, None] * K + (at + k)[None, :], mask=(m < N)[:, None] & seen[None, :], other=0.0)
-        right = tl.load(x + n[None, :] * K + (at + k)[:, None], mask=(n < N)[None, :] & seen[:, None], other=0.0)
+        within = at + k < K
+        left = tl.load(x + m[:, None] * K + (at + k)[None, :], mask=(m < N)[:, None] & within[None, :], other=0.0)
+        right = tl.load(x + n[None, :] * K + (at + k)[:, None], mask=(n < N)[None, :] & within[:, None], other=0.0)
         total = tl.dot(left, right, total)
     total = tl.where(n[None, :] <= m[:, None], total, 0.0)
     tl.store(out + m[:, None] * N + n[None, :], total.to(out.dtype.element_ty), mask=inside)
@@ -249,8 +249,8 @@ def pointwise_conv_kernel(
             x + image * C * P + (at + c)[:, None] * P + p[None, :], mask=inside[:, None] & (p < P)[None, :], other=0.0
         )
         total = tl.dot(left, right, total)
-    kept = (f < F)[:, None] & (p < P)[None, :]
-    tl.store(out + image * F * P + f[:, None] * P + p[None, :], total.to(out.dtype.element_ty), mask=kept)
+    mask = (f < F)[:, None] & (p < P)[None, :]
+    tl.store(out + image * F * P + f[:, None] * P + p[None, :], total.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -312,12 +312,12 @@ def max_pool_kernel(x, out, H, W, BH: tl.constexpr, BW: tl.constexpr):
     for dy in tl.static_range(3):
         for dx in tl.static_range(3):
             row, column = 2 * y + (dy - 1), 2 * z + (dx - 1)
-            seen = ((row >= 0) & (row < H))[:, None] & ((column >= 0) & (column < W))[None, :]
-            values = tl.load(x + image * H * W + row[:, None] * W + column[None, :], mask=seen, other=-1.0e30)
+            within = ((row >= 0) & (row < H))[:, None] & ((column >= 0) & (column < W))[None, :]
+            values = tl.load(x + image * H * W + row[:, None] * W + column[None, :], mask=within, other=-1.0e30)
             best = tl.maximum(best, values.to(tl.float32))
-    kept = (y < high)[:, None] & (z < wide)[None, :]
+    mask = (y < high)[:, None] & (z < wide)[None, :]
     at = image * high * wide + y[:, None] * wide + z[None, :]
-    tl.store(out + at, best.to(out.dtype.element_ty), mask=kept)
+    tl.store(out + at, best.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -330,9 +330,9 @@ def depthwise_conv_kernel(x, weight, out, H, W, C, BW: tl.constexpr, BC: tl.cons
     for dy in tl.static_range(3):
         for dx in tl.static_range(3):
             y, z = row % H + (dy - 1), w + (dx - 1)
-            seen = (y >= 0) & (y < H) & (z >= 0) & (z < W)
+            within = (y >= 0) & (y < H) & (z >= 0) & (z < W)
             at = ((row + (dy - 1)).to(tl.int64) * W + z)[:, None] * C + c[None, :]
-            values = tl.load(x + at, mask=seen[:, None] & (c < C)[None, :], other=0.0).to(tl.float32)
+            values = tl.load(x + at, mask=within[:, None] & (c < C)[None, :], other=0.0).to(tl.float32)
             total += values * tl.load(weight + (dy * 3 + dx) * C + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
     at = (row.to(tl.int64) * W + w)[:, None] * C + c[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty), mask=(w < W)[:, None] & (c < C)[None, :])
@@ -477,11 +477,11 @@ def running_max_kernel(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def mixed_columns_kernel(x, places, out, rows, width, taken, BM: tl.constexpr, BN: tl.constexpr):
+def mixed_columns_kernel(x, places, out, rows, width, count, BM: tl.constexpr, BN: tl.constexpr):
     """out[:, j] = x[:, places[j]]: columns in another order."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = (m < rows)[:, None] & (n < taken)[None, :]
-    place = tl.load(places + n, mask=n < taken, other=0)
+    inside = (m < rows)[:, None] & (n < count)[None, :]
+    place = tl.load(places + n, mask=n < count, other=0)
     values = tl.load(x + m[:, None] * width + place[None, :], mask=inside)
-    tl.store(out + m[:, None] * taken + n[None, :], values, mask=inside)
+    tl.store(out + m[:, None] * count + n[None, :], values, mask=inside)

@@ -103,16 +103,16 @@ class Case:
         timer, rng, rows = EventTimer("cuda", cache="flushed"), random.Random(0), []
         for (kind, content), seed in itertools.product(self.contents.items(), seeds):
             ((_, _, values),) = Contents([(1, content)], held_out=0).drawn(own, seed)
-            drawn = Arguments(keyword={**own, **values})
+            arguments = Arguments(keyword={**own, **values})
             samplers = {
-                config: timer.prepare(Launch(each.bind(drawn)).started(), 1) for config, each in executables.items()
+                config: timer.prepare(Launch(each.bind(arguments)).started(), 1) for config, each in executables.items()
             }
             times: dict[Config, list[float]] = {config: [] for config in configs}
             rounds = Rounds(timer=timer)
             for _ in range(ROUNDS):
                 for config in rng.sample(list(configs), len(configs)):
                     times[config] += rounds.sample(samplers[config], 1)
-            largest = max(1, int(self.sizes(drawn.keyword).max()))
+            largest = max(1, int(self.sizes(arguments.keyword).max()))
             rows.append((kind, largest, {one: statistics.median(each) for one, each in times.items()}))
         return rows
 
@@ -146,11 +146,11 @@ def by_size(rows: Sequence[Row], bodies: Sequence[Config]) -> Callable[[Row], Co
 
 def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config) -> dict[str, Any]:
     """Mean and largest regret of what a rule takes on the draws, and the largest time over the default's."""
-    taken = [(row, row[2][rule(row)]) for row in rows]
-    shares = [ms / min(times.values()) - 1 for (_, _, times), ms in taken]
+    choices = [(row, row[2][rule(row)]) for row in rows]
+    shares = [ms / min(times.values()) - 1 for (_, _, times), ms in choices]
     return {
         "mean": statistics.fmean(shares), "worst": max(shares),
-        "over_default": max(ms / times[default] for (_, _, times), ms in taken),
+        "over_default": max(ms / times[default] for (_, _, times), ms in choices),
         "by_draw": [[kind, each, share] for (kind, each, _), share in zip(rows, shares, strict=True)],
     }  # fmt: skip
 

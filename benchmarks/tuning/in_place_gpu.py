@@ -1,9 +1,9 @@
 """Which winners change where kernels run: blocks of five models whose kernels were tuned alone, then in place.
 
-    python -m benchmarks.tuning.in_place_gpu --out benchmarks/results/nvidia-h100-80gb-hbm3/in_place.json
+    python -m benchmarks.tuning.in_place_gpu --out benchmarks/results/nvidia-h200/in_place.json
 
 Each step is run once while its kernels tune alone, then `tune_in_place` compares their finalists in it. With `equal`,
-100 decisions are taken about configs of which none is another. `--only` measures a part, and keeps the others that
+100 decisions and a few more are taken about equal configs. `--only` measures a part, and keeps the others that
 the result has.
 """
 
@@ -57,7 +57,7 @@ def tuned(name: str, seconds: float, budget_s: float) -> dict[str, Any]:
 
 def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
     """The decisions about configs that are all the same, with their gains by microseconds: every change is false."""
-    changes, taken, gains_us, most_s, start = 0, 0, list[float](), 0.0, time.monotonic()
+    changes, decisions, gains_us, most_s, start = 0, 0, list[float](), 0.0, time.monotonic()
     steps = [equal(rows) for rows in ROWS]
     for seed in range(-(-DECISIONS // RIVALS)):
         step, call = steps[seed % len(steps)]
@@ -68,13 +68,13 @@ def decisions_about_equals(folder: str, end_s: float) -> dict[str, Any]:
         begun = time.monotonic()
         result = triton_ops.tune_in_place(step, seed=seed)
         (one,) = result.kernels
-        taken, changes = taken + len(one.gains), changes + (one.after != one.before)
+        decisions, changes = decisions + len(one.gains), changes + (one.after != one.before)
         gains_us += [1e3 * result.before_ms * gain.centre for gain in one.gains.values()]
         most_s = max(most_s, (time.monotonic() - begun) / len(one.rivals))
         if time.monotonic() + RIVALS * most_s > end_s:
             break
     return {
-        "decisions": taken, "changes": changes, "most_s": most_s, "gains_us": sorted(gains_us),
+        "decisions": decisions, "changes": changes, "most_s": most_s, "gains_us": sorted(gains_us),
         "seconds": time.monotonic() - start,
     }  # fmt: skip
 

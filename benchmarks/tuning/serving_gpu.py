@@ -217,13 +217,13 @@ def by_engines_way(name: str, size: int, seconds: float) -> dict[str, Any]:
 def without_stderr() -> Iterator[None]:
     """What is written to stderr meanwhile, also by what is no Python, is dropped."""
     sys.stderr.flush()
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    original, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
         os.close(nothing)
 
 

@@ -130,15 +130,15 @@ def operation_of(problem: EngineProblem, served: kernels.Served) -> Operation:
     launch = _launcher(module, name, (*ends, *((1.0,) if shrinks else (0, True))))
 
     def arguments(M: int = 16) -> dict[str, Any]:  # noqa: N803
-        made = batch.make(adapters, M, "cpu")
-        made.prepare_tensors(adapter_of_tokens(M, adapters))
+        metadata = batch.make(adapters, M, "cpu")
+        metadata.prepare_tensors(adapter_of_tokens(M, adapters))
         shapes = [(adapters, 1, rank, wide)] * slices
         if not shrinks:
             shapes = [(adapters, 1, width, rank) for width in _widths(problem)]
         weights = [TensorSpec(shape, dtype) for shape in shapes]
         outer, inner = TensorSpec((M, wide if shrinks else problem.extents["columns"]), dtype), (slices, M, rank)
         tensors = dict(zip(
-            ("adapter", "order", "counts", "begins", "ids"), made.meta_args(M, specialize_active_lora=False),
+            ("adapter", "order", "counts", "begins", "ids"), metadata.meta_args(M, specialize_active_lora=False),
             strict=False,
         ))  # fmt: skip
         return {

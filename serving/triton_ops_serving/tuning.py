@@ -51,14 +51,14 @@ class TunedTables:
         stages = [[each for each in problems if bool(each.facts.get("down")) == down] for down in (False, True)]
         if self._limits["budget_s"] is not None:
             stages = [[each] for stage in stages for each in stage]
-        left = sum(len(self._sizes or each.sizes) for each in problems)
+        remaining = sum(len(self._sizes or each.sizes) for each in problems)
         for stage in filter(None, stages):
             if not self.interrupted:
-                self._tune(stage, left)
-            left -= sum(len(self._sizes or each.sizes) for each in stage)
+                self._tune(stage, remaining)
+            remaining -= sum(len(self._sizes or each.sizes) for each in stage)
 
-    def _tune(self, problems: Sequence[EngineProblem], left: int) -> None:
-        """One run of some of the rows that are left, with their share of the seconds that are."""
+    def _tune(self, problems: Sequence[EngineProblem], remaining: int) -> None:
+        """One run of some of the remaining rows, with their share of the remaining seconds."""
         jobs = [
             (problem, size, TuneProblem(target=operation, shape=(size,)))
             for problem, operation in self._operations(problems)
@@ -68,7 +68,7 @@ class TunedTables:
             return
         limits, each_s = dict(self._limits), self._each_s
         if limits["budget_s"] is not None:
-            share_s = max(limits["budget_s"] - self.elapsed_s, _LEAST_S) / left
+            share_s = max(limits["budget_s"] - self.elapsed_s, _LEAST_S) / remaining
             limits["budget_s"] = share_s * len(jobs)
             each_s = each_s or share_s  # else the first rows would leave the last ones nothing
         result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)

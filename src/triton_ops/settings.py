@@ -33,6 +33,7 @@ An explicit argument always wins over the environment.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -261,8 +262,10 @@ def restore_environment(before: Mapping[str, str]) -> None:
 
 
 def one_of_several() -> bool:
-    """True if this is one process of a distributed job, as launchers mark them, or was started by this package."""
-    return any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
+    """True if this is a process of a distributed job, as launchers mark it, of `multiprocessing` or of this package."""
+    processes = sys.modules.get("multiprocessing.process")  # imported in each that it has started
+    is_child = bool(processes and processes.parent_process())
+    return is_child or any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 
 def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:

@@ -4,6 +4,8 @@ import inspect
 import os
 import re
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,11 @@ def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, 
     else:
         assert (ran.code, shown.code) == (4, 4)
         assert "File name too long" in ran.err + shown.err
+
+
+def test_what_multiprocessing_has_started_is_one_of_several_processes(monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", settings.FAMILY):
+        monkeypatch.delenv(name, raising=False)
+    assert not settings.one_of_several()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(settings.one_of_several).result(60)

@@ -111,21 +111,12 @@ def toolchain() -> dict[str, str]:
 
     10 ms at first, most of it for two programs that tell their version, then 15 µs.
     """
-    steered = _environment()
-    overrides = tuple(map(triton_program, _PTXAS))
-    return {"triton": _version(), "ptxas": _ptxas(overrides), **({"environment": steered} if steered else {})}
-
-
-def _environment() -> str:
-    """The variables that Triton itself counts when it looks for a kernel in its cache, and others, as text."""
     library = importlib.import_module("triton._C.libtriton")
-    variables: Mapping[str, str] = library.get_cache_invalidating_env_vars()
-    return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **variables}.items()))
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    return installed_version("triton") or str(importlib.import_module("triton").__version__)
+    counted_by_cache: Mapping[str, str] = library.get_cache_invalidating_env_vars()
+    steered = " ".join(f"{name}={text}" for name, text in sorted({**triton_options(), **counted_by_cache}.items()))
+    version = installed_version("triton") or str(importlib.import_module("triton").__version__)
+    overrides = tuple(map(triton_program, _PTXAS))
+    return {"triton": version, "ptxas": _ptxas(overrides), **({"environment": steered} if steered else {})}
 
 
 @lru_cache(maxsize=16)
@@ -199,12 +190,6 @@ def _content(path: str) -> str:
         return "missing"
 
 
-@lru_cache(maxsize=1)
-def _torch() -> Mapping[str, str]:
-    version = installed_version("torch")
-    return {"torch": version} if version else {}
-
-
 OVERRIDE = "ir_override"
 _KERNEL_PARTS = ("outputs", "check", "compile")  # not `identity`: computing it takes time
 
@@ -254,7 +239,9 @@ class FunctionKernel:
     def identity(self) -> Mapping[str, str]:
         """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
         source = Source.of(self.function)
-        facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
+        facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages}
+        if version := installed_version("torch"):
+            facts["torch"] = version
         compiler = toolchain() if "triton" in source.packages else {}
         return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
 

@@ -32,6 +32,7 @@ import inspect
 import io
 import linecache
 import pickle
+import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -92,7 +93,7 @@ def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
         return None
-    return _import_named, (module, name)
+    return pkgutil.resolve_name, (f"{module}:{name}",)
 
 
 def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
@@ -117,10 +118,6 @@ def _lines(file: str, kernel: Any) -> list[str]:
         return lines
     padded = [*lines, *["\n"] * (first + len(own) - len(lines))]
     return [*padded[:first], *own, *padded[first + len(own) :]]
-
-
-def _import_named(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
 
 
 def _reduced_code(pickler: Any, code: CodeType) -> tuple[Any, ...]:

@@ -303,9 +303,11 @@ class TritonCompiler(Compiler):
             taken_s = time.perf_counter() - start
             trace = CandidateError.trace_of(error)
             return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=trace)
-        reason = _spills(resources)
-        taken_s = time.perf_counter() - start
-        status = Status.DEFERRED if reason else Status.OK
+        taken_s, spilled = time.perf_counter() - start, resources.spill_bytes or 0
+        status, reason = Status.OK, ""
+        if spilled > HEAVY_SPILL_BYTES:
+            status = Status.DEFERRED
+            reason = f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
         launch = self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
         return Compiled(config, status, reason, resources, compile_s=taken_s, launch=launch)
 
@@ -383,13 +385,6 @@ def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) ->
     _check_limit(warps * target.warp_size, target.threads_per_block, "threads per block", target, shared)
     _check_limit(columns, _TENSOR_MEMORY_COLUMNS, "columns of tensor memory", target, shared)
     _check_limit(per_warp * warps, target.registers_per_block, "registers per block", target, shared)
-
-
-def _spills(resources: Resources) -> str:
-    spilled = resources.spill_bytes or 0
-    if spilled <= HEAVY_SPILL_BYTES:
-        return ""
-    return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
 
 
 def _failure(error: Exception) -> CandidateError | CacheError:

@@ -53,7 +53,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -90,9 +90,6 @@ class _Fault:
     times: int
     whole: tuple[int, ...]  # the first version that is known to be without it
     what: str  # an earlier version does, in words
-
-    def may_be_in(self, text: str) -> bool:
-        return len(self.shown_by.findall(text)) >= self.times
 
 
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
@@ -178,7 +175,7 @@ def suspicion(kernels: Sequence[Any]) -> str:
     archs = [getattr(getattr(kernel.metadata, "target", None), "arch", None) for kernel in kernels]
     texts = [kernel.asm.get("ptx") for kernel, arch in zip(kernels, archs, strict=True) if arch == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
-    suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
+    suspects = [fault for fault in _FAULTS if any(len(fault.shown_by.findall(text)) >= fault.times for text in code)]
     assembler = assembler_in_use() if suspects else None
     faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
     if assembler is None or not faults:
@@ -218,7 +215,7 @@ class TritonProcess:
     @staticmethod
     def launcher_of(function: Any) -> Callable[..., Any]:
         """The callable that launches a kernel; of those that run as Python, one at a time."""
-        return _InTurn(function) if TritonProcess.is_interpreted(function) else function.run
+        return partial(_run_in_turn, function) if TritonProcess.is_interpreted(function) else function.run
 
     @staticmethod
     def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
@@ -282,21 +279,18 @@ class TritonProcess:
                     knobs.runtime.jit_cache_hook = hook.before
 
 
-class _InTurn:
-    """Launches a kernel when no other one runs as Python."""
+def _run_in_turn(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Launch a kernel when no other one runs as Python.
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it; raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy."""
-        with _turn:
-            try:
-                return self.function.run(*args, **kwargs)
-            except Exception as error:
-                if (misfit := TritonProcess.numpy_misfit(error)) is not None:
-                    raise misfit from error
-                raise
+    Raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy.
+    """
+    with _turn:
+        try:
+            return function.run(*args, **kwargs)
+        except Exception as error:
+            if (misfit := TritonProcess.numpy_misfit(error)) is not None:
+                raise misfit from error
+            raise
 
 
 def _numbers(package: str) -> tuple[int, ...]:

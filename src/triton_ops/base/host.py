@@ -121,8 +121,9 @@ def available(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+@lru_cache(maxsize=64)
 def installed_version(name: str) -> str | None:
-    """The version that an installer noted of a package; None of a copy that no installer has made."""
+    """The version that an installer noted of a package; None of a copy that no installer has made; read once."""
     from importlib import metadata  # reads mail headers: 10 ms, and a launch from a record asks for no version
 
     try:
@@ -131,19 +132,14 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
-    installed = {name: installed_version(name) for name in ("triton-ops", *filter(available, ("torch", "triton")))}
-    return {"python": sys.version.split()[0], **{name: text for name, text in installed.items() if text}}
-
-
 class Host:
     """The CPUs and the memory of this machine, as far as this process may use them."""
 
     @staticmethod
     def versions() -> dict[str, str]:
         """Versions of Python, this package, torch and Triton; read once in a process."""
-        return dict(_versions())
+        installed = {name: installed_version(name) for name in ("triton-ops", *filter(available, ("torch", "triton")))}
+        return {"python": sys.version.split()[0], **{name: text for name, text in installed.items() if text}}
 
     @staticmethod
     def affinity_cpus() -> int:

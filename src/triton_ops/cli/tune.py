@@ -160,8 +160,11 @@ def _facts(operation: Operation, result: TuningResult) -> Facts:
         tell(f"unproven: {result.unproven}; {_next_step(result)}", "warning", "yellow")
     elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
-    _add_report(facts, operation.name, result)
-    return facts
+    facts.lines(f"{operation.name} {result.problem_size}".rstrip() + f" on {result.device}")
+    if result.trials:
+        _add_ranking(facts, result)
+        facts.lines(_summary(result) + facts.hint_of_failures)
+    return facts.text(_manner(result)).text(str(Config(result.best_config)), "winner  ").text(_speed(result), " " * 8)
 
 
 def _next_step(result: TuningResult) -> str:
@@ -218,14 +221,6 @@ def _check(dtype: str | None, device: str | None, cache_dir: str | Path | None) 
     if device is not None:
         probe(device)
     folder_of(cache_dir)
-
-
-def _add_report(facts: Facts, name: str, result: TuningResult) -> None:
-    facts.lines(f"{name} {result.problem_size}".rstrip() + f" on {result.device}")
-    if result.trials:
-        _add_ranking(facts, result)
-        facts.lines(_summary(result) + facts.hint_of_failures)
-    facts.text(_manner(result)).text(str(Config(result.best_config)), "winner  ").text(_speed(result), " " * 8)
 
 
 def _add_ranking(facts: Facts, result: TuningResult) -> None:

@@ -20,18 +20,17 @@ from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
     EAGER,
+    MODES,
     READ,
     CompileMode,
     as_mode,
     check_mode,
     checked_logs,
-    default_modes,
     log_switches,
     refusal,
     same_without_gpu,
     switched_off,
     uses_cudagraphs,
-    variables_of_process,
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
@@ -130,7 +129,7 @@ def _collecting(folder: Any) -> Path:
 def _modes(modes: Any) -> tuple[CompileMode, ...]:
     if modes is not None and (isinstance(modes, (str, bytes)) or not isinstance(modes, Sequence) or not modes):
         raise SettingsError(f"modes is {modes!r}; a list of ways to compile is needed", hint='modes=["default"]')
-    ways = default_modes() if modes is None else [as_mode(each) for each in modes]
+    ways = [as_mode(each) for each in ((EAGER, *MODES) if modes is None else modes)]
     for mode in ways:
         check_mode(mode)
     names = [mode.name for mode in ways]
@@ -354,7 +353,6 @@ class Comparing:
         A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
         """
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
-        environment |= variables_of_process(mode)
         if folder is not None and not self._request.warm:
             places = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
             environment |= {variable: str(folder / name) for variable, name in places.items()}

@@ -211,7 +211,7 @@ INDUCTOR = "inductor"
 CUDAGRAPHS = "triton.cudagraphs"
 FREEZING = "freezing"
 UNGATED = "max-autotune-ungated"
-MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")  # whose speed differs
 _OF_SOME = (*MODES, "lite")  # modes of torch 2.11 to 2.15, which a single version may lack
 _AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
@@ -281,11 +281,6 @@ class CompileMode:
             **({} if self.mode is None else {"mode": self.mode}),
             **({"options": dict(self.options)} if self.options else {}),
         }
-
-
-def default_modes() -> list[CompileMode]:
-    """Eager and the four modes whose speed differs."""
-    return [as_mode(name) for name in (EAGER, *MODES)]
 
 
 def as_mode(way: Any) -> CompileMode:
@@ -370,11 +365,6 @@ def compiled(model: Any, way: CompileMode) -> Any:
     if way.ungated:
         open_gate()
     return require("torch", "compiling a model").compile(model, **way.arguments())
-
-
-def variables_of_process(way: CompileMode) -> dict[str, str]:
-    """`settings_of_process` as environment variables, for a process that has yet to import torch."""
-    return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(way)}
 
 
 def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileMode | None:

@@ -21,9 +21,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from triton_ops.backend import CandidateError, Packed, Protection
 from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
-from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of
-from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
+from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode, compiled
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
 from triton_ops.device import TorchDevice
@@ -251,9 +250,7 @@ class ModeStation:
         self._tell(COMPILING)
         if not self._mode.eager:
             torch._dynamo.reset()
-            if self._mode.ungated:
-                open_gate()
-            self._step = self._runner(torch.compile(workload.model, **self._mode.arguments()))
+            self._step = self._runner(compiled(workload.model, self._mode))
         errors = self._check(verification)
         calls_s = self._warmed()
         errors += self._check(verification)  # a recorded graph may compute something else than the first call

@@ -16,7 +16,7 @@ from itertools import combinations_with_replacement
 from statistics import StatisticsError, correlation
 from typing import Any, ClassVar
 
-from triton_ops.base import require
+from triton_ops.base import is_positive, require
 from triton_ops.cost_model.blocks import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
 from triton_ops.space import Config
@@ -243,7 +243,7 @@ class Fit:
         np = require("numpy", "a fit of expected times")
         names = sorted({name for config in configs for name in config})
         self._values = {name: sorted({repr(config.get(name)) for config in configs}) for name in names}
-        self._numbers = [name for name in names if all(_is_number(config.get(name)) for config in configs)]
+        self._numbers = [name for name in names if all(is_positive(config.get(name)) for config in configs)]
         rows, logs = self._rows(configs), np.log(np.asarray(times, dtype=float))
         self._centre = float(logs.mean())
         square = rows.T @ rows + _RIDGE * len(rows) * np.eye(rows.shape[1])
@@ -267,11 +267,7 @@ class Fit:
         row: list[float] = []
         for name, values in self._values.items():
             if name in self._numbers:
-                row.append(math.log2(config[name]) if _is_number(config.get(name)) else 0.0)
+                row.append(math.log2(config[name]) if is_positive(config.get(name)) else 0.0)
             else:
                 row += [float(repr(config.get(name)) == value) for value in values[1:]]
         return row
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf

@@ -50,11 +50,9 @@ from triton_ops.base import CodeFolder, Folder, Host, Process, available, requir
 from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import (
     VENDORS,
-    CountsGraphNodes,
-    MapsMemory,
     ProcessUse,
     Sensors,
-    gpus_of,
+    described_by_torch,
     gpus_without_torch,
     in_version_of_torch,
     kind_of,
@@ -178,16 +176,16 @@ class TorchDevice:
     @staticmethod
     def graph_nodes(torch: Any, graph_address: int) -> int | None:
         """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
-        vendor: object = VENDORS.get(kind_of(torch))
-        return vendor.graph_nodes(graph_address) if isinstance(vendor, CountsGraphNodes) else None
+        vendor = VENDORS.get(kind_of(torch))
+        return None if vendor is None else vendor.graph_nodes(graph_address)
 
     def handle(self, torch: Any, address: int) -> tuple[bytes, int] | None:
         """A handle by which another process copies memory of this GPU; None where its driver gives none.
 
         What the current stream has been given is done by then.
         """
-        vendor: object = VENDORS.get(kind_of(torch))
-        if not isinstance(vendor, MapsMemory):
+        vendor = VENDORS.get(kind_of(torch))
+        if vendor is None:
             return None
         with self.current():
             torch.cuda.current_stream().synchronize()
@@ -195,10 +193,8 @@ class TorchDevice:
 
     def copy_mapped(self, torch: Any, handle: tuple[bytes, int], address: int, count: int) -> None:
         """Copy memory of another process to memory of this one; an `OSError` if the driver refuses."""
-        vendor: object = VENDORS.get(kind_of(torch))
-        assert isinstance(vendor, MapsMemory)
         with self.current():
-            vendor.copy_mapped(handle, address, count)
+            VENDORS[kind_of(torch)].copy_mapped(handle, address, count)
 
 
 _CPU_VERSION = re.compile(r"^__version__ = '([^'\n]+\+cpu)'$", re.MULTILINE)  # of a build for CPUs alone
@@ -296,7 +292,10 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
 
 @lru_cache(maxsize=1)
 def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
-    return gpus_of(torch)
+    """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
+    kind = kind_of(torch)
+    vendor = VENDORS.get(kind)
+    return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
 
 
 @lru_cache(maxsize=16)

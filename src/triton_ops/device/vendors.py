@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from triton_ops.base import NamedFile, available, require
 from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec, TritonBackend
@@ -117,18 +117,8 @@ class Vendor(Protocol):
     def sensors(self, device_name: str) -> Sensors:
         """The open sensors of the GPU that torch calls `cuda` or `cuda:N`; an error if they cannot be read."""
 
-
-@runtime_checkable
-class CountsGraphNodes(Protocol):
-    """A vendor that can count the nodes of a captured graph."""
-
     def graph_nodes(self, graph_address: int) -> int | None:
         """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
-
-
-@runtime_checkable
-class MapsMemory(Protocol):
-    """A vendor whose driver maps memory of one process into another one of the same machine."""
 
     def handle(self, address: int) -> tuple[bytes, int] | None:
         """The handle of the allocation around `address`, and the place in it in bytes; None if there is none."""
@@ -438,13 +428,6 @@ VENDORS: dict[str, Vendor] = {"cuda": Nvidia()}
 def gpus_without_torch() -> tuple[DeviceSpec, ...]:
     """The GPUs that torch would find, by the first vendor whose driver can tell; empty if none can."""
     return next((specs for vendor in VENDORS.values() if (specs := vendor.describe())), ())
-
-
-def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
-    kind = kind_of(torch)
-    vendor = VENDORS.get(kind)
-    return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
 
 
 def kind_of(torch: Any) -> str:

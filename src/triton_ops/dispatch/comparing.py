@@ -44,7 +44,7 @@ _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
 _MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
-_awaited: list[tuple[str, str | None, TuneOptions]] = []  # kernels that may tune, before a GPU is used
+_awaited: dict[str, tuple[str | None, TuneOptions]] = {}  # by name the kernels that may tune, before a GPU is used
 _beginning = ForkSafeLock()
 _tuning: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _comparisons: dict[str, Comparison] = {}  # by the ids of keys
@@ -76,14 +76,14 @@ def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
     """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune."""
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
     if call_then is not None:
-        _awaited.append((kernel, on_miss, options))
-        if len(_awaited) == 1:
+        is_first, _awaited[kernel] = not _awaited, (on_miss, options)
+        if is_first:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
 
 
 def _uses_gpu(pid: int) -> None:
     if os.getpid() == pid:  # not in a forked child
-        start = partial(any, (may_start(*each) for each in tuple(_awaited)))  # until one does
+        start = partial(any, (may_start(name, *each) for name, each in tuple(_awaited.items())))  # until one does
         with suppress(RuntimeError):  # no thread is left, and torch would raise it
             threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
 
@@ -92,10 +92,8 @@ def may_start(kernel: str, on_miss: str | None, options: TuneOptions) -> bool:
     """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
         tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
-        folder = cache_folder(options.cache_dir)
-        if not tunes or options.isolate is False:
-            return False
-        if not may_have_records(folder) or all(kernel not in each.key.kernel for each in store_in(folder)):
+        folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
+        if folder and (not may_have_records(folder) or all(kernel not in it.key.kernel for it in store_in(folder))):
             return evaluation.start_one_early()
     return False
 

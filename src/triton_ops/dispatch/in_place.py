@@ -280,7 +280,7 @@ class _Step:
             one.whys.append(f"({rival}) is not reached: the budget left no time")
             return
         one.raced = True
-        proven, gain, why = self.faster({**now, key: rival}, now, one.launches, min(left_s, _DUEL_S))
+        proven, gain, why = self.faster({**now, key: rival}, now, one.launches, min(left_s / 2, _DUEL_S))
         one.whys.append(f"({rival}) {why}")
         if gain is not None:
             one.gains[rival] = gain

@@ -54,14 +54,14 @@ class Rest:
 
 _idle: IdleProcesses[WorkerProcess] = IdleProcesses(
     lambda worker: worker.kill(), _MOST,  # an early one is for the first GPU; a chooser among kernels needs torch alone
-    lambda has, needs: needs[1] in (has[1], has[1].replace("cuda", "cuda:0")) and {*has[0]} >= {*needs[0]},
+    lambda has, needs: has[1].removesuffix(":0") == needs[1].removesuffix(":0") and {*has[0]} >= {*needs[0]},
 )  # fmt: skip
 take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
 
 
 def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
-    _idle.put(worker, worker.equipment, worker.equipment[1], partial(_rests, worker), idle_s)
+    _idle.put(worker, worker.equipment, worker.equipment[1].removesuffix(":0"), partial(_rests, worker), idle_s)
 
 
 def start_one_early(device: str = "") -> bool:
@@ -79,7 +79,7 @@ def start_one_early(device: str = "") -> bool:
     if may_not_come or device == "cpu" or waits(needs):
         return False
     try:
-        _idle.put(new(needs), needs, needs[1], idle_s=_EARLY_S)
+        _idle.put(new(needs), needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True

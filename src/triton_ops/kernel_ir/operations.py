@@ -152,7 +152,8 @@ def axis_symbols(terms: Terms, kind: Type) -> list[Term]:
 
 
 def _program(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    return [symbolic(here, operation.result_type, operation.name.removeprefix("tt.get_"), operation.grid_axis)]
+    axis = "xyz".index(operation.text.split()[0])  # of the grid
+    return [symbolic(here, operation.result_type, operation.name.removeprefix("tt.get_"), axis)]
 
 
 def _range(here: TermScope, operation: TtirOperation) -> list[TermValue]:

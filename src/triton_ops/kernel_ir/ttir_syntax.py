@@ -125,11 +125,6 @@ class TtirOperation:
         """The first word before a comma: how a comparison compares, or what an atomic operation does."""
         return self.text.split(",")[0].strip()
 
-    @property
-    def grid_axis(self) -> int:
-        """The axis of the grid that it asks about."""
-        return "xyz".index(self.text.split()[0])
-
     def attribute(self, name: str) -> int | None:
         """A whole number among its attributes; None if it has none of this name."""
         match = re.search(rf"\b{re.escape(name)} = (-?\d+)", self.text + self.tail)

@@ -162,16 +162,12 @@ class WorkerProcess:
         duplex: bool = False,
     ) -> None:  # fmt: skip
         self._family, self._temporary = new_mark(), TemporaryFolder()
-        try:
-            with contextlib.ExitStack() as undo:
-                undo.callback(self._temporary.remove)
-                self._channel = Channel(*self._start(undo, program, device, imports, changes), duplex=duplex)
-                undo.pop_all()
-        except (OSError, RuntimeError) as error:  # the latter where no thread can be started
-            reason = getattr(error, "strerror", None) or error
-            raise DeviceError(
-                f"no process can be started: {reason}", hint="end other processes or close files, or run it inline"
-            ) from error
+        hint = "end other processes or close files, or run it inline"
+        failures = (OSError, RuntimeError)  # the latter where no thread can be started
+        with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
+            undo.callback(self._temporary.remove)
+            self._channel = Channel(*self._start(undo, program, device, imports, changes), duplex=duplex)
+            undo.pop_all()
         self.equipment = tuple(imports), device
         self._question_begun: Any = None
         self.step = ""

@@ -293,10 +293,11 @@ class DirectoryStore(Generic[T]):
             if StoredFile(path).holds(checked):
                 return self.codec.reader()(checked)
         entry = self._read(self.path_of(entry_id))
-        if entry is None:
-            return None
-        self._checked[entry_id], value = entry
-        return value
+        if entry is not None:
+            self._checked[entry_id] = entry[0]
+        elif checked is not None and self.reachable:  # it was removed, or has become unreadable
+            self._checked.pop(entry_id, None)
+        return None if entry is None else entry[1]
 
     def last_known(self) -> dict[str, T]:
         """The values that `get` gave last, by id, once the folder cannot be read; none as long as it can."""
@@ -467,10 +468,7 @@ class LayeredStore(Generic[T]):
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id; None if no layer has one. Cost: opens one file, 0.2 ms, and those of further stores."""
-        value = self._unwritten.get(entry_id) or self.directory.get(entry_id)
-        if value is not None:
-            return value
-        own = self.directory.last_known().get(entry_id)
+        own = self._unwritten.get(entry_id) or self.directory.get(entry_id) or self.directory.last_known().get(entry_id)
         values = (store.get(entry_id) for store in self.further)
         return own or next((value for value in values if value is not None), None)
 

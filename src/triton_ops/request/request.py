@@ -157,15 +157,10 @@ class TuneRequest(KernelProblem):
 
     @property
     def key(self) -> Key:
-        """The key of the record that answers this request."""
-        return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=self._held_to)
-
-    @property
-    def _held_to(self) -> dict[str, Any]:
-        """The replacement of the rule for verdicts, for the key of the record; empty where the rule holds."""
-        tolerance = self.tolerance.content
-        content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
-        return content if self.check is None else {**content, "check": _object(self.check)}
+        """The key of the record that answers this request, with what replaces the rule for verdicts."""
+        check = None if self.check is None else _object(self.check)
+        held_to = {name: rule for name, rule in (("tolerance", self.tolerance.content), ("check", check)) if rule}
+        return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=held_to)
 
     @property
     def addresses(self) -> list[str]:

@@ -304,12 +304,10 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
 
 
 def _json_space(text: str) -> dict[str, Any]:
-    try:
-        content = json.loads(text if text.lstrip().startswith("{") else NamedFile(Path(text)).read(_LARGEST_BYTES))
-    except OSError as error:
-        raise SpaceError(f"--space {text} cannot be read: {error.strerror}", hint="check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise SpaceError(f"--space {_short(text)} cannot be read as JSON: {error}", hint=_JSON_HINT) from error
+    with SpaceError.when(f"--space {text} cannot be read", "check the path"):
+        source = text if text.lstrip().startswith("{") else NamedFile(Path(text)).read(_LARGEST_BYTES)
+    with SpaceError.when(f"--space {_short(text)} cannot be read as JSON", _JSON_HINT, ValueError, RecursionError):
+        content = json.loads(source)
     if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
         raise SpaceError(f"--space {_short(text)} is no object of lists", hint=_JSON_HINT)
     try:

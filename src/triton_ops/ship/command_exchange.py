@@ -29,7 +29,6 @@ Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAM
 Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
 TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
 Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
-_OF_NO_PROBLEM = (*Table.FACTS, "triton_version", "file", "folder", "mode")
 _CONSTANTS = {"True": True, "False": False, "None": None}
 LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
@@ -105,7 +104,8 @@ def import_command(
     if not table.best():
         raise CacheError(f"{file} has no config that can be called the best", hint="name a table with times")
     if argument is None:
-        argument = [name for name in form.facts if name not in _OF_NO_PROBLEM and table.facts.get(name)]
+        others = (*names.rows, *Table.FACTS, "triton_version", "file", "folder", "mode")
+        argument = [name for name in form.facts if name not in others and table.facts.get(name)]
     arguments = {text: needed(table.facts, text)[0] for text in argument if "=" not in text}
     arguments |= _values([text for text in argument if "=" in text], "--argument")
     source = f"{format_name}: {file.name}"
@@ -162,7 +162,7 @@ def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 def _key_value(text: str) -> Any:
     """A value of a key as JSON or as Python prints it, else the text itself."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
     return _CONSTANTS.get(text, text)
 

@@ -68,12 +68,6 @@ def member_named(text: Any) -> Member | None:
     return kind.__members__.get(name) if isinstance(kind, type) and issubclass(kind, Enum) else None
 
 
-def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
-    """The members that a config names in full, as records do: where its space is not asked, no others are known."""
-    pairs = {name: (value, member_named(value)) for name, value in config.items()}
-    return {name: {value: member} for name, (value, member) in pairs.items() if member is not None}
-
-
 def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:
     """The members among the values of a tunable, those in tuples too, by their names in a config."""
     return {member_name(tunable, member): member for member in _members(values)}
@@ -271,8 +265,9 @@ class Config(Mapping[str, Value]):
         return config
 
     def with_named_members(self) -> Config:
-        """This config with the members that it names in full, as of a record whose space is not asked."""
-        return self.with_members(members_named(self))
+        """This config with the members that it names in full, as records do: no others are known without a space."""
+        members = {name: {value: member_named(value)} for name, value in self._values.items()}
+        return self.with_members({name: one for name, one in members.items() if None not in one.values()})
 
     @classmethod
     def with_own_members(cls, values: Mapping[str, Any]) -> Config:

@@ -219,9 +219,9 @@ class Standing(Generic[Name]):
 
         It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that
         and one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than
-        the zone; or if it beats the default clearly and by ten standard errors, or by far in each round: noise that
-        lasts for several rounds can look like a smaller difference. Where there was no time for four rounds, there is
-        none for more of them either.
+        the zone; or if it beats the default clearly and by ten standard errors, or by far and alike in each round: what
+        lasts for several can look like a smaller difference. Where there was no time for four rounds, there is none for
+        more of them either.
         """
         row_ms, difference = self.rows_ms[name], Interval.of_gap(self.default_ms, self.rows_ms[name])
         error = difference.margin / Z95
@@ -231,7 +231,8 @@ class Standing(Generic[Name]):
             return False
         if difference.centre + _PROVEN * error <= self.zone:
             return False
-        far = min(Measurement.contrasts(self.default_ms, row_ms)) > FAR
+        contrasts = Measurement.contrasts(self.default_ms, row_ms)
+        far = min(contrasts) > FAR and max(contrasts) - min(contrasts) < FAR / 2
         certain = far or difference.centre - _CERTAIN * error > self.zone
         return not (certain and clearly_beats(row_ms, self.default_ms, self.zone))
 

@@ -475,7 +475,8 @@ class SensorGuard(Guard):
         try:
             reading = self._sensors.read()
         except DeviceError as error:
-            self._give_up(error)
+            self.reason = f"its sensors failed after round {self.rounds}: {error}"
+            warnings.warn(f"the GPU is no longer watched: {self.reason}", RuntimeWarning, stacklevel=2)
             return True
         self._note(reading)
         slowed, others = bool(reading.slowdowns), self._others.in_words()
@@ -521,10 +522,6 @@ class SensorGuard(Guard):
         self._before = None  # the GPU was idle during the wait, so its clock may have changed
         self._others.begin()
         return False
-
-    def _give_up(self, error: Exception) -> None:
-        self.reason = f"its sensors failed after round {self.rounds}: {error}"
-        warnings.warn(f"the GPU is no longer watched: {self.reason}", RuntimeWarning, stacklevel=3)
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
         slowdowns = {word for reading in self.readings for word in reading.slowdowns}

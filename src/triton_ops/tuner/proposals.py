@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -384,19 +383,20 @@ class Gate:
             self._changed.notify_all()
 
 
-_around: ContextVar[tuple[str, ...]] = ContextVar("ids of the tunes that have called this", default=())
+_tuning: set[tuple[int, str]] = set()  # threads, with the ids of what they tune; contexts may outlive a tune
 
 
 @contextmanager
 def not_within_itself(key: Key) -> Iterator[None]:
     """The time of a tune; TargetError if one of the same key has called it, which would wait for itself."""
-    if key.id in _around.get():
+    place = threading.get_ident(), key.id
+    if place in _tuning:
         raise TargetError(
             f"the tune of {key.kernel} {key.label}".rstrip() + " has called itself, by the function or its reference",
             hint="let these call what is not tuned, such as the `fn` of a decorated kernel",
         )
-    token = _around.set((*_around.get(), key.id))
+    _tuning.add(place)
     try:
         yield
     finally:
-        _around.reset(token)
+        _tuning.discard(place)

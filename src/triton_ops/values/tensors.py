@@ -368,10 +368,6 @@ def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int
     return (upto / upto[-1:].clamp(min=1e-9) * total).round_().reshape(shape)
 
 
-def _shuffled(torch: Any, shape: tuple[int, ...], _dtype: Any, rng: Any) -> Any:
-    return torch.randperm(math.prod(shape), generator=rng, device=rng.device).reshape(shape)
-
-
 def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
         return _uniform(torch, shape, dtype, rng)
@@ -397,13 +393,12 @@ def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     return torch.rand(shape, generator=rng, device=rng.device, dtype=wide).mul_(2).sub_(1)
 
 
-def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
-    return _uniform(torch, shape, dtype, rng) / 2 + 1
-
-
-_DRAWN = {
-    "uniform": _uniform, "positive": _positive, "outliers": _with_outliers, "whole": _whole, "bits": _bits,
-    "shuffled": _shuffled,
+_DRAWN: dict[str, Any] = {
+    "uniform": _uniform, "outliers": _with_outliers, "whole": _whole, "bits": _bits,
+    "positive": lambda torch, shape, dtype, rng: _uniform(torch, shape, dtype, rng) / 2 + 1,
+    "shuffled": lambda torch, shape, _, rng: torch.randperm(
+        math.prod(shape), generator=rng, device=rng.device
+    ).reshape(shape),
 }  # fmt: skip
 _LARGEST_FILE = 1 << 30
 _SAFETENSORS = {

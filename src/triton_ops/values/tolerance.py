@@ -67,11 +67,8 @@ class Tolerance:
     @property
     def content(self) -> dict[str, Any]:
         """The values that differ from the default, as plain values; empty for the default."""
-        if self is _RULE or self == _RULE:
-            return {}
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        default = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in content.items() if value != default[name]}
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return {field.name: value for field, value in values if value != field.default}
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())

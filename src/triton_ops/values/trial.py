@@ -463,7 +463,11 @@ class TuningResult:
         config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
         lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line()]
         lines += [f"Ties: {len(self.ties) - 1} more within noise ({self.noise:.2%})"] if len(self.ties) > 1 else []
-        lines += [self._trials_line(), *self._failure_lines()]
+        if self.totals:
+            counts = ", ".join(f"{count} {status}" for status, count in self.totals.items())
+            then = "; from the cache, not measured again" if self.from_cache else ""
+            lines.append(f"Trials: {sum(self.totals.values())}: {counts}{then}")
+        lines += self._failure_lines()
         if self.unproven:
             lines.append(f"Unproven: {self.unproven}")
         elif self.mode:  # something was measured side by side, or its record was found
@@ -479,13 +483,6 @@ class TuningResult:
         if self.default is not None and self.default.config == Config(self.best_config):
             return "Gain: none, the default is kept" if self.unproven else "Gain: none, the default won"
         return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
-
-    def _trials_line(self) -> str:
-        if not self.totals:
-            return ""
-        counts = ", ".join(f"{count} {status}" for status, count in self.totals.items())
-        then = "; from the cache, not measured again" if self.from_cache else ""
-        return f"Trials: {sum(self.totals.values())}: {counts}{then}"
 
     def _failure_lines(self) -> list[str]:
         failures = self.failures

@@ -252,11 +252,11 @@ def test_a_copy_of_triton_that_no_installer_made_tells_its_own_version(monkeypat
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", unknown)
-    toolchain._version.cache_clear()
+    toolchain.installed_version.cache_clear()
     try:
         assert toolchain.toolchain()["triton"] == triton.__version__
     finally:
-        toolchain._version.cache_clear()
+        toolchain.installed_version.cache_clear()
 
 
 def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypatch):

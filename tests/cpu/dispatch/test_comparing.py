@@ -337,7 +337,7 @@ class Gpu:
     def __init__(self, monkeypatch):
         self.calls, self.workers = [], []
         monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
-        monkeypatch.setattr(comparing, "_awaited", [])
+        monkeypatch.setattr(comparing, "_awaited", {})
         monkeypatch.setattr(comparing.evaluation, "start_one_early", lambda: not self.workers.append(1))
 
     def use(self):
@@ -367,6 +367,12 @@ def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(o
     assert gpu.use() == started
 
 
+def test_kernels_that_are_decorated_again_and_again_are_awaited_once(gpu):
+    for _ in range(3):
+        triton_ops.autotune([SMALL, LARGE], ["n"])(add)
+    assert len(comparing._awaited) == len(gpu.calls) == 1
+
+
 def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_in_a_forked_child(gpu, monkeypatch):
     for kernel in (add, tuned_kernels.scale):
         tuned = triton_ops.autotune([SMALL, LARGE], ["n"])(kernel)
@@ -388,4 +394,4 @@ def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_
 def test_a_kernel_is_decorated_without_torch_and_with_one_that_has_no_such_queue(gpu, monkeypatch):
     monkeypatch.delattr(torch.cuda, "_lazy_call")
     triton_ops.autotune([SMALL, LARGE], ["n"])(add)
-    assert comparing._awaited == []
+    assert comparing._awaited == {}

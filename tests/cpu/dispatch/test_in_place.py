@@ -14,8 +14,8 @@ import triton_ops
 from tests.clocks import MS, Clock
 from tests.records import record
 from triton_ops import Operation, TensorSpec, tune_in_place
+from triton_ops.dispatch import in_place, operations
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch import operations
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.records import cache_folder, store_in
 from triton_ops.records.command_lock import lock_of
@@ -95,6 +95,15 @@ def test_a_config_that_wins_alone_gives_way_to_what_makes_the_step_faster(known)
     pinned = lock_of([kept])[0].find(kept.key)
     assert (pinned.entry.config, pinned.entry.measured) == (Config(block=3), None)
     assert "raced in the step prefill" in str(pinned)
+
+
+def test_both_duels_of_a_rival_fit_into_the_seconds_that_are_left(known, monkeypatch):
+    one, limits, duel = known(first), [], in_place._Step._duel
+    TAKES["first", 2] = 0.8
+    monkeypatch.setattr(in_place._Step, "_duel", lambda *args: limits.append(args[-1]) or duel(*args))
+    found = tune_in_place(lambda: one(torch.ones(4)), budget_s=2.0)
+    assert found.kernels[0].after == Config(block=2), found.kernels[0].whys
+    assert limits[0] == limits[1] <= 1.0
 
 
 def test_no_false_change_in_100_decisions_about_equal_configs(known):

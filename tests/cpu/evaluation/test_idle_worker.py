@@ -228,11 +228,20 @@ def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable,
 
 def test_a_worker_that_was_started_early_serves_the_first_gpu():
     start(idle_worker.Needs((), idle_worker.EARLY.device))
-    waits = {device: idle_worker.waits(idle_worker.Needs((), device)) for device in ("cuda:0", "cuda:1", "cpu")}
-    assert waits == {"cuda:0": True, "cuda:1": False, "cpu": False}
+    devices = ("cuda:0", "cuda:1", "cuda:10", "cpu")
+    waits = {device: idle_worker.waits(idle_worker.Needs((), device)) for device in devices}
+    assert waits == {"cuda:0": True, "cuda:1": False, "cuda:10": False, "cpu": False}
     taken = idle_worker.take(idle_worker.Needs((), "cuda:0"))
     assert taken.ask(idle_worker.Rest(), 20, {}, "rest").value == ""
     taken.kill()
+
+
+def test_no_worker_is_started_early_where_a_tune_has_left_one_for_the_first_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path))
+    monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cuda"))
+    start(idle_worker.Needs((), "cuda:0"))
+    assert not idle_worker.start_one_early()
+    idle_worker.drop_idle_workers()
 
 
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):

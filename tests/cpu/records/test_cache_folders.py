@@ -210,6 +210,17 @@ def test_memory_answers_when_the_folder_is_gone_and_put_makes_it_again(tmp_path:
     assert open_store(tmp_path / "cache").get(record("softmax").id) == record("softmax")
 
 
+def test_memory_has_nothing_that_another_process_has_removed_before_the_folder_is_gone(tmp_path: Path) -> None:
+    one, two = open_store(tmp_path / "cache"), open_store(tmp_path / "cache")
+    one.put(record())
+    one.put(record("softmax"))
+    assert two.remove(record().id)
+    assert one.get(record().id) is None
+    shutil.rmtree(tmp_path / "cache")
+    assert one.get(record().id) is None
+    assert list(one) == [record("softmax")]
+
+
 def test_processes_see_each_others_puts_and_removals(tmp_path: Path) -> None:
     one, two = open_store(tmp_path), open_store(tmp_path)
     one.put(record())

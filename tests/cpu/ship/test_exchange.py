@@ -303,6 +303,8 @@ def test_tables_whose_dtype_alone_differs_are_told_apart(tmp_path, capsys, monke
     words = ["export", "vllm-moe", "mine", "--kernel", "moe"]
     assert main(["exchange", *words]) == 2
     exchanged(capsys, *words, "--set", f"dtype={dtype}")
+    exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe", "--row", "N", "--lockfile", "b")
+    assert [entry.problem["N"] for entry in Lockfile.read("b").entries] == [1]  # of the row, and not of the name
     assert [each.name for each in Path("mine").iterdir()] == [path.name]
 
 
@@ -395,6 +397,7 @@ def test_every_trial_of_a_run_goes_to_t4(tmp_path, capsys, monkeypatch, steady_c
         (["export", "vllm-moe", "t", "--kernel", "moe", "--set", "E"], 2, "--set 'E' is not NAME=VALUE"),
         (["import", "vllm-moe", "none.json", "--kernel", "moe"], 4, "cannot be read"),
         (["look-up", "t4", "t"], 4, "t4 finds nothing in t"),
+        (["look-up", "t4", "t", "--at", "[" * 60_000], 4, "t4 finds nothing in t"),
         (
             ["look-up", "vllm-moe", "t", *["--set", "E=--5", "--set", "N=8", "--set", "device_name=x", "--at", "1"]],
             4,

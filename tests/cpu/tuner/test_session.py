@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextvars import copy_context
 from functools import partial
 
 import numpy as np
@@ -475,3 +476,15 @@ def test_a_tune_that_calls_itself_says_so_and_does_not_wait_for_itself(keep):
     ):
         tune(calls_itself, space={"n": [1, 2]}, keep=keep)
     assert tune(work, space={"delay_ms": [1.0, 2.0]}, reference=lambda: None, keep=keep).best_config, "nothing is left"
+
+
+def test_what_a_tune_has_begun_may_tune_the_same_afterwards(steady_clock):
+    """A task of asyncio, for which a listener or the function has copied the context of the tune."""
+    contexts = []
+
+    def work(*, n):
+        contexts.append(copy_context())
+
+    asked = partial(tune, work, space={"n": [1, 2]}, isolate=False, force=True)
+    asked()
+    assert contexts[0].run(asked).best_config
