@@ -274,9 +274,8 @@ class Arguments:
         count = len(self.positional)
         if count == 0:
             return []
-        names = list(
-            getattr(kernel, "parameter_names", ())
-        )  # `isinstance` of a protocol takes a quarter of a known tune
+        # `isinstance` of a protocol takes a quarter of a known tune.
+        names = list(getattr(kernel, "parameter_names", ()))
         return [*names[:count], *[None] * (count - len(names))]
 
 

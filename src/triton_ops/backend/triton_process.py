@@ -91,9 +91,6 @@ class _Fault:
     whole: tuple[int, ...]  # the first version that is known to be without it
     what: str  # an earlier version does, in words
 
-    def may_be_in(self, text: str) -> bool:
-        return len(self.shown_by.findall(text)) >= self.times
-
 
 _FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
 _REGISTERS = _Fault(_FROM_REGISTERS, 1, (13, 3), "can break products whose left factor is in registers")
@@ -178,7 +175,7 @@ def suspicion(kernels: Sequence[Any]) -> str:
     archs = [getattr(getattr(kernel.metadata, "target", None), "arch", None) for kernel in kernels]
     texts = [kernel.asm.get("ptx") for kernel, arch in zip(kernels, archs, strict=True) if arch == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
-    suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
+    suspects = [fault for fault in _FAULTS if any(len(fault.shown_by.findall(text)) >= fault.times for text in code)]
     assembler = assembler_in_use() if suspects else None
     faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
     if assembler is None or not faults:

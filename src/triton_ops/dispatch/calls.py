@@ -103,7 +103,7 @@ class Calls:
         for name, value in {**defaults, **by_name}.items():
             facts.update(self._facts(name, value))
         keyed = self.mapper.keyed(facts) if self.mapper.buckets or self.mapper.ignored else facts
-        ranged = {name for bucket in self.mapper.buckets for name in bucket.extents}
+        ranged = {name for bucket, _ in self.mapper.buckets for name in bucket}
         classes = {f"{name}:class": _class_of_integer(by_name[name]) for name in ranged.intersection(by_name)}
         keyed = {**keyed, **classes}
         loose = {name for name in keyed if name.endswith(":class")}

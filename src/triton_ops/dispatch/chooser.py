@@ -214,7 +214,12 @@ class Chooser:
         if arguments.positional or arguments.keyword:
             source, how = arguments, {"args": arguments.positional, "kwargs": dict(arguments.keyword), "device": device}
         else:
-            self._check_problems(shape)
+            if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
+                raise SettingsError(
+                    f"{self.name} was given no arguments, and does not know how to make them",
+                    hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a "
+                    "shape",
+                )
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
             source = self._operation.materialise(problem, TuneProblem.device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}
@@ -328,13 +333,6 @@ class Chooser:
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
         arguments = described(dict(problem.arguments), TuneProblem.device_for(None, "any", self.name))
         return self._kernel.known(arguments, False, self._folder)
-
-    def _check_problems(self, shape: Sequence[int] | None) -> None:
-        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
-            raise SettingsError(
-                f"{self.name} was given no arguments, and does not know how to make them",
-                hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
-            )
 
 
 def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:

@@ -396,7 +396,7 @@ def _mapper_of(
     """The mapper that a decorator's `buckets` mean; raises SettingsError and UnknownTunableError."""
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)
-    if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:
+    if idle := [name for bucket, _ in mapper.buckets for name in bucket if name not in key]:
         raise SettingsError(
             f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}",
             hint="add the argument to the key, or leave its bucket out",

@@ -210,7 +210,7 @@ class KernelInCompile(InCompile):
         """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
         torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
-        rules = {name: bucket.rule for bucket in self.calls.mapper.buckets for name in bucket.extents}
+        rules = {name: rule for bucket, rule in self.calls.mapper.buckets for name in bucket}
         keyed = () if exact is None else rules.keys() & {*self.calls.keys}
         spans = {name: _buckets(rules[name]) for name in keyed}
 

@@ -296,8 +296,8 @@ def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntr
     entries = []
     for entry in alike:
         own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
-        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
-        mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
+        rules = {text: rule for text, (_, rule) in zip(plan.buckets, plan.rules(own).buckets, strict=True)}
+        mapper = Mapper(tuple((names, rules[text]) for text, names in tied.items()))
         entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
     return entries
 

@@ -308,10 +308,9 @@ def groups_of(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint]
         together = set().union(*(joined[name] for name in constraint.names))
         joined.update(dict.fromkeys(together, together))
     sets = {id(together): together for together in joined.values()}
-    return tuple(_group(tunables, constraints, together) for together in sets.values())
-
-
-def _group(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint], together: set[str]) -> Group:
-    names = tuple(name for name in tunables if name in together)
-    own = tuple(constraint for constraint in constraints if together.intersection(constraint.names))
-    return Group(names, own, {name: tunables[name].values for name in names})
+    groups = []
+    for together in sets.values():
+        own = tuple(constraint for constraint in constraints if together.intersection(constraint.names))
+        values = {name: tunable.values for name, tunable in tunables.items() if name in together}
+        groups.append(Group(tuple(values), own, values))
+    return tuple(groups)

@@ -173,18 +173,14 @@ ANY = {"any": True}  # stands in a key for an argument that makes no difference
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """A rule for some extents, such as `M`, `a[0]` and `c[0]`, that have one value in every problem."""
-
-    extents: tuple[str, ...]
-    rule: BucketRule
-
-
-@dataclass(frozen=True)
 class Mapper:
-    """The problems that share one key: arguments that make no difference, and extents in buckets."""
+    """The problems that share one key: arguments that make no difference, and extents in buckets.
 
-    buckets: tuple[Bucket, ...] = ()
+    Each of the `buckets` is some extents, such as `M`, `a[0]` and `c[0]`, that have one value in every problem, and the
+    rule for them.
+    """
+
+    buckets: tuple[tuple[tuple[str, ...], BucketRule], ...] = ()
     ignored: tuple[str, ...] = ()
 
     @classmethod
@@ -204,15 +200,15 @@ class Mapper:
                     f"the rule of the bucket {names!r} is {rule!r}, which lacks `first`, `bucket` or `representative`",
                     hint="write M=pow2",
                 )
-            rules.append(Bucket(extents, rule_of(rule) if isinstance(rule, str) else rule))
-        all_names = [name for bucket in rules for name in bucket.extents]
+            rules.append((extents, rule_of(rule) if isinstance(rule, str) else rule))
+        all_names = [name for bucket, _ in rules for name in bucket]
         if twice := sorted({name for name in all_names if all_names.count(name) > 1}):
             raise SettingsError(f"{', '.join(twice)} is in two buckets", hint="keep one of the two")
         return cls(tuple(rules), tuple(ignored))
 
     def check(self, parameters: Collection[str]) -> None:
         """Raise UnknownTunableError unless every name is one of a kernel's arguments, or an axis of one."""
-        extents = [name for bucket in self.buckets for name in bucket.extents]
+        extents = [name for bucket, _ in self.buckets for name in bucket]
         strange = [name for name in (*extents, *self.ignored) if name.partition("[")[0] not in parameters]
         if strange:
             raise UnknownTunableError(
@@ -226,12 +222,12 @@ class Mapper:
         A bucket whose extents are missing, or not equal, makes no range: the problem then keeps its own values.
         """
         extents, ranges = Mapper.extents_of(problem), []
-        for bucket in self.buckets:
-            values = {extents.get(name) for name in bucket.extents}
+        for bucket, rule in self.buckets:
+            values = {extents.get(name) for name in bucket}
             value = values.pop() if len(values) == 1 else None
-            span = None if value is None else bucket.rule.bucket(value)
+            span = None if value is None else rule.bucket(value)
             if span is not None:
-                ranges.append(Range(bucket.extents, *span))
+                ranges.append(Range(bucket, *span))
         return tuple(ranges)
 
     def keyed(self, problem: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from triton_ops.backend import Arguments
 from triton_ops.compile_modes.call_profile import kernels_of, loops_in
 from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
 from triton_ops.compile_modes.comparing_modes import request_of
+from triton_ops.compile_modes.compile_mode import EAGER, MODES
 from triton_ops.compile_modes.mode_process import CallManner, KeptLines, ModeAssignment, ModeProcess, ModeStation
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 from triton_ops.request import TuneOptions
@@ -324,6 +325,14 @@ def test_a_way_that_cannot_be_sent_to_a_process_is_a_failed_trial():
     trial = process.load(b"")
     assert (trial.status, process.alive) == (Status.RUNTIME, False)
     assert "cannot be sent to another process" in trial.error
+
+
+def test_without_names_eager_and_all_modes_of_this_package_are_compared():
+    request = request_of(
+        gated, None, modes=None, training=False, loss=None, tolerance=None, warmup=3, seconds=1.0, compile_s=None,
+        options=TuneOptions(), logs=(),
+    )  # fmt: skip
+    assert [mode.name for mode in request.modes] == [EAGER, *MODES]
 
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():

@@ -96,7 +96,7 @@ def test_problems_share_a_key_exactly_within_a_bucket(m, n, other_m, other_n):
     def same(one, other, rule):
         return one == other or (rule.bucket(one) is not None and rule.bucket(one) == rule.bucket(other))
 
-    rule_m, rule_n = (bucket.rule for bucket in MAPPER.buckets)
+    rule_m, rule_n = (rule for _, rule in MAPPER.buckets)
     shared = same(m, other_m, rule_m) and same(n, other_n, rule_n)
     shared &= (n == 1) == (other_n == 1)  # it is the rows' stride, and compilers take a stride of 1 for a constant
     assert (MAPPER.keyed(problem(m, n)) == MAPPER.keyed(problem(other_m, other_n, eps=1.0))) == shared
