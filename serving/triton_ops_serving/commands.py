@@ -301,7 +301,8 @@ def _undone(path: Path, *, dry_run: bool) -> list[dict[str, Any]]:
     if not unchanged:
         raise CacheError(f"{path} has changed since it was exported: nothing is put back", hint=f"look at {backup}")
     if not dry_run:
-        path.unlink() if before is None else NamedFile(path).write(before)
-        backup.unlink()
+        with CacheError.when(f"{path} cannot be put back", "have the folder writable"):
+            path.unlink() if before is None else NamedFile(path).write(before)
+            backup.unlink()
     now = "no table" if before is None else "the table that was there before"
     return [{"file": path.name, "row": "all", "was": "the exported table", "now": now, "ms": None, "source": "undo"}]

@@ -88,7 +88,9 @@ class VllmLora(Format):
         content = self._below(file, path)
         depth, columns = self._extents()
         rows, others = [], 0
-        for size in sorted(content, key=int):
+        with CacheError.when(f"{path} is no table of LoRA", "its names are whole numbers", ValueError):
+            sizes = sorted(content, key=int)
+        for size in sizes:
             below = _nearest(_nearest(content[size], depth, path), columns, path)
             others += str(depth) not in content[size] or str(columns) not in content[size][str(depth)]
             rows.append(TableRow((int(size),), config_in(below, path)))
@@ -116,10 +118,9 @@ class VllmLora(Format):
 
 def _nearest(content: Any, number: int, path: Path) -> Any:
     """What an object has for a number, or for that which is nearest; of two for that which stands first."""
-    try:
+    errors = AttributeError, ValueError, TypeError
+    with CacheError.when(f"{path} is no table of LoRA", "its names are whole numbers", *errors):
         return content.get(str(number)) or content[min(content, key=lambda name: abs(int(name) - number))]
-    except (AttributeError, ValueError, TypeError) as error:
-        raise CacheError(f"{path} is no table of LoRA: {error}", hint="its names are whole numbers") from error
 
 
 def form_of(form: str, facts: Mapping[str, Any]) -> Format:

@@ -266,12 +266,15 @@ class Model:
             width = self._number("intermediate_size") if own else 0  # else that of another layer
             size = self._share("width of the state space", width or inner)
         cache = str(self._values.get("mamba_ssm_cache_dtype") or "auto").replace("auto", self.dtype)
-        if extents["heads"] and size:
+        sizes = tuple(each for each in _BATCHES if each * size * state <= _LARGEST_CACHE)
+        if extents["heads"] and size and not sizes:
+            self.remarks.append(f"states of {size} times {state} values are larger than any cache: left out")
+        elif extents["heads"] and size:
             yield EngineProblem(
                 form="vllm-mamba",
                 layer="state space",
                 facts={"headdim": size, "dstate": state, "cache_dtype": cache},
                 extents=extents,
                 row="batch",
-                sizes=tuple(each for each in _BATCHES if each * size * state <= _LARGEST_CACHE),
+                sizes=sizes,
             )

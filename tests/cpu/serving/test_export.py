@@ -1,5 +1,6 @@
 """Tables written from a lockfile: what changes, found by the engine's own rule, and put back."""
 
+import errno
 import json
 
 import pytest
@@ -59,6 +60,19 @@ def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path
 
 
 NEWER = json.dumps(Sealed({"before": {"rows": []}, "exported": ""})).encode()
+
+
+def test_a_table_in_a_folder_that_cannot_be_written_is_not_put_back(engines, pinned, tmp_path, cli, monkeypatch):
+    model, own = model_file(tmp_path, MIXTRAL), tmp_path / "own"
+    assert export(cli, own, model, pinned).code == 0
+
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(type(own), "unlink", refused)
+    ran = export(cli, own, model, pinned, "--undo")
+    assert (ran.code, f"{NAME} cannot be put back: Permission denied" in ran.err) == (4, True)
+    assert (own / NAME).exists()
 
 
 @pytest.mark.parametrize("backup", [None, b"", b"{}", NEWER])

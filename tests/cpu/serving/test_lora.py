@@ -98,6 +98,9 @@ def test_a_file_that_would_end_the_engine_is_not_written(engines, tmp_path, cli,
     ran = cli("engine", "check", "vllm", "--model", model, *H200, "--json")
     says = {each["problem"]: each["says"] for each in json.loads(ran.out)["tables"]}
     assert "which ends vllm" in says["op_type=shrink,max_loras=5,num_slices=1,hidden_size=4096,rank=16"]
+    (own / "NVIDIA_H200_SHRINK.json").write_text(json.dumps({"2": {"3": {"few": {"4096": {"16": {"block_m": 16}}}}}}))
+    ran = cli("engine", "check", "vllm", "--model", model, *H200)
+    assert (ran.code, "is no table of LoRA" in ran.out) == (5, True)
 
 
 def test_tables_of_sglangs_adapters_are_written_and_found(engines, tmp_path, cli, monkeypatch):

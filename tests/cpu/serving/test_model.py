@@ -123,6 +123,7 @@ def test_a_grouping_by_channel_is_read_from_compressed_tensors():
         ({**MIXTRAL, "num_experts_per_tok": 9}, 1, "a token has 9 of 8 experts"),
         ({**MIXTRAL, "quantization_config": ["fp8"]}, 1, "quantisation .'fp8'. is not understood"),
         ({**LLAMA, "quantization_config": {**FP8, "weight_block_size": [0, 0]}}, 1, "quantisation by fp8 is not"),
+        ({**NEMOTRON, "mamba_head_dim": 10**9}, 1, "states of 1000000000 times 128 values are larger than any cache"),
         ({"model_type": "gpt2"}, 1, "nothing of this gpt2 has a table in vllm"),
     ],
 )
