@@ -24,9 +24,8 @@ Flat: TypeAlias = bool | int | float | str | list[Plain] | dict[str, Plain] | No
 Nested: TypeAlias = bool | int | float | str | list[Flat] | dict[str, Flat] | None
 """A fact in clear, nested two deep at most: what is nested without limit could not be walked."""
 
-_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), allow_nan=False
-)  # made once, since `json.dumps` would make an encoder at each call
+# Made once, since `json.dumps` would make an encoder at each call.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:

@@ -60,12 +60,8 @@ def fused_attention(
     return times[min(times)] if times else made_of(plain_attention(torch))
 
 
-def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
-    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are."""
-    return fused_attention(torch, values, lambda forward: _gradients(torch, forward, values))
-
-
 def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
+    """The rival of the gradient: that of a forward pass, made before, whose inputs stay where they are."""
     inputs = [values[name].detach().clone().requires_grad_() for name in ("q", "k", "v")]
     with torch.enable_grad():
         result = forward(*inputs, scale=values["scale"], CAUSAL=values["CAUSAL"])
@@ -203,7 +199,9 @@ def _plain_quantize(torch: Any) -> Rival:
 
 _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
     "attention": fused_attention,
-    "attention_backward": fused_attention_backward,
+    "attention_backward": lambda torch, values: fused_attention(
+        torch, values, lambda forward: _gradients(torch, forward, values)
+    ),
     "fp8_gemm": _fp8_gemm,
     "grouped_matmul": _grouped_matmul,
     "matmul": _matmul,

@@ -22,7 +22,7 @@ from functools import cache
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec
@@ -201,9 +201,6 @@ class BackendChoice:
         return self.listed and self.eligible
 
 
-Predicate: TypeAlias = "Callable[[Site], tuple[bool, str]]"
-
-
 def _aten(site: Site) -> tuple[bool, str]:
     return True, "the library's kernel" if not site.device.is_cpu else "torch's own kernel, or a library's"
 
@@ -240,7 +237,7 @@ def _ck(site: Site) -> tuple[bool, str]:
     return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
 
 
-_PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
+_PREDICATES: Mapping[str, Mapping[str, Callable[[Site], tuple[bool, str]]]] = {
     "mm": {
         "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "CK": _ck, "CKTILE": _ck,
         "NVGEMM": lambda site: _first_no(

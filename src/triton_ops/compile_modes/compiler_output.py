@@ -512,8 +512,8 @@ class _PrintedReader:
             self._begin(writer, kernel)
         return [PrintedTune(**tune) for tune in self._tunes]
 
-    def _begin(self, writer: str, kernel: str, **parts: Any) -> dict[str, Any]:
-        tune = {"kernel": kernel, "writer": writer, "tried": tuple(self._tried.pop((writer, kernel), ())), **parts}
+    def _begin(self, writer: str, kernel: str) -> dict[str, Any]:
+        tune = {"kernel": kernel, "writer": writer, "tried": tuple(self._tried.pop((writer, kernel), ()))}
         self._tunes.append(tune)
         return tune
 

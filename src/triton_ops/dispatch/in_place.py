@@ -112,11 +112,8 @@ class _Step:
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        what, hint = (
-            "there is no room for copies of the tensors that a step may write:",
-            "free memory, or take a smaller step",
-        )
-        with CandidateError.as_error(DeviceError, what, hint, RuntimeError, MemoryError):
+        why = "there is no room for copies of the tensors that a step may write:"
+        with CandidateError.as_error(DeviceError, why, "free memory or take a smaller step", RuntimeError, MemoryError):
             self._saved = Protection(before)
         try:
             result = self()

@@ -57,14 +57,11 @@ _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel i
 _MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
 
-class OrderStep(str, Enum):
+class OrderStep(Enum):
     """A device's step with a problem."""
 
     PREPARE = "prepare"
     MEASURE = "measure"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True)

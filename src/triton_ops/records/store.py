@@ -469,8 +469,7 @@ class LayeredStore(Generic[T]):
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id; None if no layer has one. Cost: opens one file, 0.2 ms, and those of further stores."""
         own = self._unwritten.get(entry_id) or self.directory.get(entry_id) or self.directory.last_known().get(entry_id)
-        values = (store.get(entry_id) for store in self.further)
-        return own or next((value for value in values if value is not None), None)
+        return own or next(filter(None, (store.get(entry_id) for store in self.further)), None)
 
     def put(self, value: T, /) -> None:
         """Keep `value` in the folder, or in memory with a warning if the folder does not take it; else CacheError."""

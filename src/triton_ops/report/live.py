@@ -47,10 +47,14 @@ def page_of(reports: Sequence[Report]) -> str:
 
     Cost: some 2 s and 1 MB for a run of 5,000 trials.
     """
+    problems = problem_map(reports)
     return _page({
         "runs": [run_data(report) for report in reports],
         "comparisons": list(map(_comparison, comparisons_of(reports))),
-        "map": _map(reports),
+        "map": None if not problems else storable({
+            "configs": [str(config) for config in problems[0].slower],
+            "rows": [[*row.cells[:4], list(row.slower.values())] for row in problems],
+        }),
     })  # fmt: skip
 
 
@@ -104,14 +108,6 @@ def _roof(report: Report) -> dict[str, Any] | None:
         "tflops": None if units is None else [units.peak, units.measured], "units": "" if units is None else units.name,
         "default_ms": report.default.median_ms if report.default is not None and report.default.ok else None,
     }  # fmt: skip
-
-
-def _map(reports: Sequence[Report]) -> Any:
-    problems = problem_map(reports)
-    return None if not problems else storable({
-        "configs": [str(config) for config in problems[0].slower],
-        "rows": [[*row.cells[:4], list(row.slower.values())] for row in problems],
-    })  # fmt: skip
 
 
 def _contender(one: RaceEntry) -> list[Any]:

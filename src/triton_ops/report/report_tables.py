@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import quantiles
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from triton_ops.base import gain_text
 from triton_ops.cost_model import Model
@@ -73,8 +73,6 @@ def letter(number: int) -> str:
 
 _FEWEST = 2  # configs of which quartiles can be told
 
-Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
@@ -100,7 +98,7 @@ class RunComparison:
     common: Common | str  # a text says why their times cannot be compared
 
     @property
-    def agreement(self) -> Agreement:
+    def agreement(self) -> Literal["same", "tie", "differ", "unknown"]:
         """The agreement of the winners of one problem; unknown where a run has none."""
         one, other = self.first.record, self.second.record
         if one is None or other is None or not _of_one_problem(self.first, self.second):

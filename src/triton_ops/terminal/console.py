@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -16,7 +15,7 @@ from typing import Any, TextIO
 import typer
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, bar_console, escaped, require, storable
+from triton_ops.base import CodeFolder, bar_console, escaped, require
 
 LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
 _BELOW = " " * 4
@@ -61,12 +60,8 @@ def open_streams() -> None:
 
 def say(*lines: str) -> None:
     """Write data lines to stdout. If the reader has gone away, as `head` does, the command ends without an error."""
-    _print("".join(f"{printable(line)}\n" for line in lines))
-
-
-def _print(text: str) -> None:
     try:
-        sys.stdout.write(text)
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
         sys.stdout.flush()
     except OSError as error:
         # Python flushes stdout when it exits, and ends with a code of its own where that fails.
@@ -74,11 +69,6 @@ def _print(text: str) -> None:
         if isinstance(error, BrokenPipeError):
             raise typer.Exit from None
         raise
-
-
-def say_json(content: Any) -> None:
-    """Write one indented JSON document to stdout; a number that JSON does not have becomes null."""
-    _print(json.dumps(storable(content), indent=2, allow_nan=False) + "\n")  # has no character outside of ASCII
 
 
 def printable(text: str) -> str:

@@ -22,7 +22,6 @@ from triton_ops.terminal.console import (
     State,
     paragraph,
     say,
-    say_json,
     tell,
     tell_failures,
     unstyled,
@@ -132,7 +131,8 @@ class Facts:
         tell_failures(self.failed)
         with contextlib.suppress(typer.Exit):
             if State.as_json:
-                say_json(self.document)
+                # A number that JSON does not have becomes null.
+                say(*json.dumps(storable(self.document), indent=2, allow_nan=False).splitlines())
             else:
                 say(*self.printed(width(sys.stdout)))
         for message in self.messages:

@@ -148,7 +148,7 @@ _BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: on
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
-FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
+_FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
@@ -231,9 +231,7 @@ class Standing(Generic[Name]):
             return False
         if difference.centre + _PROVEN * error <= self.zone:
             return False
-        contrasts = Measurement.contrasts(self.default_ms, row_ms)
-        far = min(contrasts) > FAR and max(contrasts) - min(contrasts) < FAR / 2
-        certain = far or difference.centre - _CERTAIN * error > self.zone
+        certain = by_far(row_ms, self.default_ms) or difference.centre - _CERTAIN * error > self.zone
         return not (certain and clearly_beats(row_ms, self.default_ms, self.zone))
 
     @property
@@ -282,14 +280,19 @@ class Standing(Generic[Name]):
         return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
+def by_far(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
+    """Check whether all rounds show, and alike, that a candidate takes two thirds of the default's time or less."""
+    contrasts = Measurement.contrasts(default_ms, row_ms)
+    return min(contrasts, default=0.0) > _FAR and max(contrasts) - min(contrasts) < _FAR / 2
+
+
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it.
 
     Fewer are enough where each of them shows ten times the indifference zone, and still fewer for half of the time.
     """
     contrasts = Measurement.contrasts(default_ms, row_ms)
-    least = min(contrasts, default=0.0)
-    enough = _LEAST if least > FAR else _FEW if least > _PLAIN else _ENOUGH
+    enough = _LEAST if by_far(row_ms, default_ms) else _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
     return len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE)
 
 

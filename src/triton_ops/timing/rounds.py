@@ -35,12 +35,12 @@ from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import CaptureError, choose_gpu_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
-    FAR,
     INDIFFERENCE,
     DuelOutcome,
     Interval,
     Name,
     Standing,
+    by_far,
     clearly_beats,
     gaps_to,
     judge,
@@ -454,7 +454,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
             # What lasts for a few rounds, such as the boost of a rested chip, can look like a gain near the zone.
             beaten = gap > policy.zone + (policy.regret or 0.0) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
-            running[i].dropped_at = len(rows[i]) if beaten and gap - margin > FAR else None
+            running[i].dropped_at = len(rows[i]) if beaten and by_far(rows[lead], rows[i]) else None
         elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
             running[i].dropped_at = len(rows[i])
         else:

@@ -113,6 +113,11 @@ def test_a_default_stays_in_the_race_unless_it_is_slower_by_far(default_ms, stay
     assert rounds[DEFAULT] == (rounds[found.winner.config] if stays else 4)
 
 
+def test_equal_configs_have_no_winner_where_noise_is_as_large_as_what_ends_a_race_early():
+    found = [Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.4, 1000 + seed).compared() for seed in range(200)]
+    assert [it.winner.config for it in found] == [DEFAULT] * 200
+
+
 def test_the_right_ones_race_again_if_the_fastest_is_wrong():
     for seed in range(10):
         fastest = Config(k=9)

@@ -225,6 +225,11 @@ def test_a_file_of_something_else_is_refused_with_what_it_is(cli, tmp_path, data
     assert cli("profile", "read", str(tmp_path / "absent.csv")).code == 2
 
 
+def test_a_file_from_a_windows_shell_is_read(tmp_path):
+    (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)), encoding="utf-16")
+    assert read_launches(tmp_path / "given.csv").launches[0].kernel == "matmul"
+
+
 def test_a_file_whose_lines_have_a_launchers_prefix_is_read():
     text = "".join(f"[rank0]: {line}\n" for line in raw_page(("matmul", RAW)).splitlines())
     assert parse_profile(text).launches[0].kernel == "matmul"
