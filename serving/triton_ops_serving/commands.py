@@ -222,7 +222,8 @@ def export_command(
                 _write(tables, sharing, folder, path)
     if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
-        raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
+        command = f"export {engine} {folder}" if undo else f"tune {engine}"
+        raise CacheError(what, hint=f"triton-ops engine {command} --model {model}")
     columns = ("file", "row", "was", "now", "ms", "source")
     facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
     if not rows:
