@@ -222,7 +222,8 @@ def export_command(
                 _write(tables, sharing, folder, path)
     if not (rows if undo else known):
         what = "there is nothing to undo" if undo else f"{paths[0]} has no row for this model on {place.device}"
-        raise CacheError(what, hint=f"triton-ops engine {'export' if undo else 'tune'} {engine} --model {model}")
+        command = f"export {engine} {folder}" if undo else f"tune {engine}"
+        raise CacheError(what, hint=f"triton-ops engine {command} --model {model}")
     columns = ("file", "row", "was", "now", "ms", "source")
     facts = _facts("changes", read, rows, columns, "row", "ms", engine=engine, device=place.device)
     if not rows:
@@ -270,13 +271,17 @@ def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder
 
     What the engine cannot have is refused before anything is replaced.
     """
+    forms = [form_of(each.form, each.facts) for each in sharing]
     try:
-        before = path.read_bytes() if path.is_file() else None
-        text = file_text(tables, before, path, [form_of(each.form, each.facts) for each in sharing])
+        file_text(tables, _bytes_of(path), path, forms)
         path.parent.mkdir(parents=True, exist_ok=True)
-        backup = Sealed({"before": None if before is None else before.decode(_BYTES), "exported": fingerprint(text)})
-        NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
-        NamedFile(path).write(text)
+        with Lockfile.editing(path):  # an export of another model may have written the file meanwhile
+            before = _bytes_of(path)
+            text = file_text(tables, before, path, forms)
+            content = None if before is None else before.decode(_BYTES)
+            backup = Sealed({"before": content, "exported": fingerprint(text)})
+            NamedFile(path.with_name(path.name + _BEFORE)).write(json.dumps(backup))
+            NamedFile(path).write(text)
     except OSError as error:
         why = error.strerror or error
         raise CacheError(f"{path.parent} cannot be written: {why}", hint="name another folder") from error
@@ -285,6 +290,10 @@ def _write(tables: Sequence[FormTable], sharing: Sequence[EngineProblem], folder
             answer = form.look_up(folder, table.facts, row.at)
             if answer is None or answer[1].config != row.config:
                 raise CacheError(f"{path} is written, and the engine would not find {row.name} in it", hint="--undo")
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def _undone(path: Path, *, dry_run: bool) -> list[dict[str, Any]]:

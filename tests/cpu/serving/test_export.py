@@ -45,7 +45,8 @@ def test_rows_are_written_beside_those_of_the_engine_and_put_back(engines, pinne
     assert (ran := export(cli, own, model, pinned, "--undo")).code == 0
     assert ran.out == shown.out
     assert list(own.iterdir()) == []
-    assert export(cli, own, model, pinned, "--undo").code == 4
+    ran = export(cli, own, model, pinned, "--undo")
+    assert (ran.code, f"engine export vllm {own} --model {model}" in ran.err) == (4, True)
 
 
 def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path, cli, monkeypatch):

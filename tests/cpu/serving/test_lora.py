@@ -1,5 +1,6 @@
 """Adapters' products: their problems, files that layers share, look-ups of rows, and state spaces beside them."""
 
+import contextlib
 import importlib
 import json
 from types import SimpleNamespace
@@ -85,6 +86,21 @@ def test_layers_share_a_file_of_vllm_that_is_found_and_put_back(engines, tmp_pat
     assert "have these rows already" in cli(*words, "--lockfile", lock).err
     assert cli(*words, "--undo").code == 0
     assert list(own.iterdir()) == []
+
+
+def test_exports_of_two_models_at_once_keep_the_rows_of_both(engines, tmp_path, cli, monkeypatch):
+    own, row = tmp_path / "own", {"block_m": 16}
+    lock = lockfile(tmp_path / "lock.json", all_of("vllm", 16, row))
+    other = {"1": {"3": {"16": {"64": {"16": row}}}, "1": {"16": {"64": {"16": row}}}}}
+
+    @contextlib.contextmanager
+    def waiting(path):  # another export writes its rows before this one has its turn
+        path.write_text(json.dumps(other))
+        yield
+
+    monkeypatch.setattr(Lockfile, "editing", staticmethod(waiting))
+    ran = cli("engine", "export", "vllm", own, "--model", model_file(tmp_path, PLAIN), *H200, "--lockfile", lock)
+    assert (ran.code, json.loads((own / "NVIDIA_H200_SHRINK.json").read_text())["1"]) == (0, other["1"])
 
 
 def test_a_file_that_would_end_the_engine_is_not_written(engines, tmp_path, cli, monkeypatch):
