@@ -78,7 +78,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
     return {
         "configs": len(configs),
         "texts_read": len(prior.readings.works),
-        "all_read": not prior.readings.capped,
+        "all_read": len(prior.readings.works) == len({prior.readings.key(config) for config in configs}),
         "silent": prior.silent,
         "read_s": round(statistics.median(read_s), 3),
         "score_s": round(statistics.median(score_s), 3),

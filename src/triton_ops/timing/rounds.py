@@ -454,7 +454,8 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
             # What lasts for a few rounds, such as the boost of a rested chip, can look like a gain near the zone.
             beaten = gap > policy.zone + (policy.regret or 0.0) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
-            running[i].dropped_at = len(rows[i]) if beaten and by_far(rows[lead], rows[i]) else None
+            is_far = gap - margin > policy.zone and by_far(rows[lead], rows[i])
+            running[i].dropped_at = len(rows[i]) if beaten and is_far else None
         elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
             running[i].dropped_at = len(rows[i])
         else:

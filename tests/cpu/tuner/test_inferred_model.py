@@ -280,7 +280,6 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
     reading._answer = answer
     found = Survey(seconds=0.05).read(configs, reading)
     assert len(found.works) == 4
-    assert found.capped
     prior = found.prior(H200, configs)
     assert not prior.silent
     missing = Config(BLOCK=512, num_warps=4, num_stages=1)
