@@ -351,7 +351,7 @@ def main() -> int:
     shapes = {name: SHAPES[name] for name in options.spaces}
     figures = {name: condition(DISTURBANCES[name], shapes, options.repeats) for name in options.disturbances}
     document = {
-        **headed("python -m benchmarks.timing.simulated_quality", None),
+        **headed(f"python -m benchmarks.timing.simulated_quality --repeats {options.repeats}", None),
         "configs": CONFIGS,
         "repeats": options.repeats,
         "effort": asdict(EFFORT),
