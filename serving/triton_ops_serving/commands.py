@@ -251,7 +251,7 @@ def _changed(
     """What changes in the tables of a file, row by row, and all its tables; none where they are as they would be."""
     changes, tables, same = list[dict[str, Any]](), list[FormTable](), True
     for problem in problems:
-        pinned, now = rows_of(lock, problem.form, problem.facts, place.device), place.find(problem)
+        pinned, now = rows_of(lock, problem.form, problem.facts, place.device), place.find(problem, path)
         own = dict(now.rows) if now else {}
         rows = {**own, **{size: dict(entry.config) for size, entry in pinned.items()}}
         table = Table(place.facts(problem), tuple(TableRow((size,), Config(row)) for size, row in rows.items()))

@@ -60,14 +60,14 @@ class Place:
             return named
         return [*named, *([Path(spec.origin).parent / below] if below and spec and spec.origin else [])]
 
-    def find(self, problem: EngineProblem) -> EngineTable | None:
+    def find(self, problem: EngineProblem, *first: Path) -> EngineTable | None:
         """The table that the engine takes for a problem, by its own rule; None where its default config serves.
 
-        CacheError: the file is no table, which ends the engine too.
+        A file among `first` comes before its own. CacheError: the file is no table, which ends the engine too.
         """
         form, facts = form_of(problem.form, problem.facts), self.facts(problem)
         paths = [path for folder in self.folders(problem.form) for path in form.places(folder, facts)]
-        path = next((path for path in paths if StoredFile(path).exists), None)
+        path = next((path for path in (*first, *paths) if StoredFile(path).exists), None)
         if path is None:
             return None
         table = form.read(path)

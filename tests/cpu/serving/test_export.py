@@ -60,6 +60,12 @@ def test_the_table_that_was_there_comes_back_as_it_was(engines, pinned, tmp_path
     assert (own / NAME).read_bytes() == before
 
 
+def test_rows_of_a_table_where_the_engine_does_not_look_stay(engines, pinned, tmp_path, cli):
+    table = write_table(tmp_path / "review" / NAME, [1, 16])
+    assert export(cli, table.parent, model_file(tmp_path, MIXTRAL), pinned).code == 0
+    assert json.loads(table.read_text()) == {"1": ROW, "16": OTHER, "64": ROW}
+
+
 NEWER = json.dumps(Sealed({"before": {"rows": []}, "exported": ""})).encode()
 
 
