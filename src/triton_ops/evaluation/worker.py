@@ -351,18 +351,22 @@ def answers(question: Any, message: Any) -> bool:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     child = Child()
-    _import(child.packages, child.device, child.asked)
+    _import(child.packages, child.device, child.wait_for_question)
     serve(child.receive, child.send, "cuda:0" if child.device == EARLY.device else child.device)
 
 
-def _import(packages: Sequence[str], device: str, asked: Callable[[], bool]) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, once something is `asked`, and Triton if it is there.
+def _import(packages: Sequence[str], device: str, wait_for_question: Callable[[], bool]) -> None:
+    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is there.
 
-    A process without a task yet, for one that may never come, has no memory of the GPU.
+    A process for a task that may never come has no memory of the GPU until its first question.
     """
+
+    def ready() -> None:
+        if device != EARLY.device or wait_for_question():
+            TorchDevice(device).make_ready()
+
     if device.startswith("cuda"):
-        ready = TorchDevice(device).make_ready
-        threading.Thread(target=lambda: (device != EARLY.device or asked()) and ready(), daemon=True).start()
+        threading.Thread(target=ready, daemon=True).start()
     if "triton" in packages:
         TritonProcess.warm_up(launches=True)
     Child.import_heavy(packages, "what is going to be tuned")

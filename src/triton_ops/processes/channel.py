@@ -189,7 +189,7 @@ class ChildsEnd:
             while rest:
                 rest = rest[os.write(self._out, rest) :]
 
-    def asked(self) -> bool:
+    def wait_for_question(self) -> bool:
         """Wait for the beginning of the first message; False if the connection is closed instead."""
         return bool(self._in.peek(1))
 

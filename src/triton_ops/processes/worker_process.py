@@ -90,7 +90,7 @@ class Child:
         self.die_with(parent)
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
-        self.receive, self.asked = self._end.receive, self._end.asked
+        self.receive, self.wait_for_question = self._end.receive, self._end.wait_for_question
 
     import_heavy = staticmethod(import_heavy)
     strays = staticmethod(Leftovers.strays)

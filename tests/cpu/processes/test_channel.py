@@ -58,10 +58,10 @@ def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
 def test_a_child_waits_for_the_beginning_of_a_message_and_leaves_it_there(ends, sends):
     channel, childs, _ = ends
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(childs.asked)
-        assert not wait([asked], timeout=0.05).done
+        is_question = thread.submit(childs.wait_for_question)
+        assert not wait([is_question], timeout=0.05).done
         send(channel, "first") if sends else channel.close()
-        assert asked.result(20) is sends
+        assert is_question.result(20) is sends
     if sends:
         assert childs.receive() == "first"
 

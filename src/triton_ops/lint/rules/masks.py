@@ -102,8 +102,8 @@ def _other_evidence(kernel: KernelReading, one: _UnmaskedIndex, *, masked: bool)
     if kernel.checks_divisibility or kernel.prunes:
         return ""
     rows = any(not other.stepping and other.extent == one.index.extent for other in all_indices(one.variant.facts))
-    known = masked or rows or one.index.term.arguments  # a block that programs share is a row's width
-    beside = "" if known else _unused_extent(kernel)
+    explained = masked or rows or one.index.term.arguments  # a block that programs share is a row's width
+    beside = "" if explained else _unused_extent(kernel)
     return _evidence_of_loop(one) or ("" if one.index.starts_by_data else _evidence_of_launch(kernel, one) or beside)
 
 
@@ -113,8 +113,8 @@ def _is_divided(kernel: KernelReading, one: _UnmaskedIndex, name: str) -> bool:
     sizes = {name, *(limit for loop in loops for limit in loop.limits)} - {""}
     tiles = _tiles_of(kernel, one) if sizes and kernel.launches else []
     pairs = ((launch, block, size) for launch in kernel.launches for size in sizes for block in tiles)
-    given = [launch.divides(block, size) for launch, block, size in pairs if {block, size} <= launch.arguments.keys()]
-    return bool(given) and all(given)
+    divided = [launch.divides(block, size) for launch, block, size in pairs if {block, size} <= launch.arguments.keys()]
+    return bool(divided) and all(divided)
 
 
 def _goes_on(one: _UnmaskedIndex, name: str) -> bool:
