@@ -123,6 +123,7 @@ class Pinned:
             parts.append(origin.source.removeprefix(EXPECTED))
         if self.borrowed_from is not None:
             parts.append(f"borrowed from {self.borrowed_from.name}")
+        parts += map(str, self.entry.ranges)
         parts += [f"raced in the step {origin.step}"] if origin.step else []
         parts += [f"unproven: {origin.unproven}"] if origin.unproven else []
         return "; ".join([*parts, *self.drift])

@@ -2,11 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from triton_ops import Config
+import triton_ops
+from triton_ops import Config, operation
 from triton_ops.exceptions import SettingsError
+from triton_ops.records import Lockfile, LockPlan, lock_of
 from triton_ops_serving.bodies import Bodies, statistics_of
 
 SMALL, LARGE, DEFAULT = (Config(TILE=tile) for tile in (16, 128, 64))
@@ -67,3 +70,30 @@ def test_sizes_of_groups_are_told_as_numbers_that_buckets_take():
         "groups": 2, "largest": 40, "group_of_a_row": 36, "tiles_of_16": 4, "tiles_of_32": 3,
     }  # fmt: skip
     assert set(statistics_of([], [16]).values()) == {1}
+
+
+@operation(space={"TILE": [64, 16, 128]}, arguments=lambda tiles=1: {"tiles": tiles})
+def grouped(tiles, TILE):
+    return TILE
+
+
+def test_a_lockfile_holds_the_rule_and_why_names_the_range(tmp_path):
+    bodies = Bodies.of(draws(), DEFAULT)
+    places = {at: bodies.place(at) for at in (1, 300, 500, 10**6)}
+    assert sorted({*places.values()}) == [*bodies.ends]
+    records = []
+    for end, config in zip(bodies.ends, bodies.configs, strict=True):
+        triton_ops.tune(grouped, kwargs={"tiles": end}, space={"TILE": [config["TILE"]]}, device="cpu", effort="race")
+        records.append(
+            triton_ops.recall(grouped, kwargs={"tiles": end}, device="cpu", space={"TILE": [config["TILE"]]})
+        )
+    lock, left_out = lock_of(records, LockPlan(buckets=bodies.buckets, unproven=True))
+    assert not left_out
+    lock.write(tmp_path / "lock.json")
+    with triton_ops.replaying(tmp_path / "lock.json"):
+        assert [grouped(tiles=each) for each in (*places, *places.values())] == 2 * [16, 16, 128, 128]
+    pinned = Lockfile.read(tmp_path / "lock.json")
+    branches = [str(pinned.find(replace(one.key, problem={**one.key.problem, "tiles": at})))
+                for one, at in zip(records, (300, 500), strict=True)]  # fmt: skip
+    assert f"tiles from 1 to {bodies.ends[0]}" in branches[0]
+    assert f"tiles from {bodies.ends[0] + 1} to {bodies.ends[1]}" in branches[1]
