@@ -9,19 +9,20 @@ side by side on draws of the same kinds, first with seeds by which bodies are ch
 config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the largest group,
 and draw; `over_default` is the largest of its times over the default's.
 
-`four bodies` are the four configs whose best has the least mean regret on the first draws, and the rule that on a
-further draw takes the one that was best on the draw whose largest group had the most similar size. Nothing here runs
-them: their regret is that of the measured times. `four bodies at best` is that of a rule that never errs.
+`bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
+which one to take. Nothing here runs them: their regret is that of the measured times. `bodies at best` is that of a
+rule that never errs. With `--rows` all times are saved, from which `--study` finds the bodies again, without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import math
+import json
 import random
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,14 +43,19 @@ from triton_ops.timing import Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import Silent
 from triton_ops_serving import experts
+from triton_ops_serving.bodies import Bodies, statistics_of
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import Model
 
 AMOUNTS = (("zipf", 0.0), ("zipf", 0.5), ("zipf", 1.0), ("zipf", 1.5), ("dirichlet", 0.1), ("dirichlet", 1.0))
-NAMES = ("qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-1024", "vllm-moe-64")
-CHOOSING, HELD_OUT, ROUNDS, BODIES, MOST = (11, 22), (101, 202), 7, 4, 32
-Row = tuple[str, int, dict[Config, float]]
-"""Kind and largest group of a draw, with the milliseconds of each config there."""
+NAMES = (
+    "qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-4096", "vllm-moe-1024",
+    "vllm-moe-64",
+)  # fmt: skip
+CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 99, 11)), (101, 202, 303, 404), 9, 32
+SLOWER = 0.05  # than the default, which no draw should be
+Row = tuple[str, dict[str, int], dict[Config, float]]
+"""Kind and statistics of a draw, with the milliseconds of each config there."""
 
 
 def routed(kind: str, amount: float, arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -96,12 +102,16 @@ class Case:
                 cache_dir=folder, transfer=False, force=True, listener=Silent(),
             )  # fmt: skip
 
-    def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int]) -> list[Row]:
-        """The draws of each kind with these seeds."""
+    def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int], until_s: float) -> list[Row]:
+        """The draws of each kind with these seeds; those of the first two, and of others begun before `until_s`."""
         own = self.operation.materialise(self.operation.problem(self.shape, self.dtype), "cuda").keyword
         executables = {config: self.operation.kernel.compile(config, Arguments(keyword=own)) for config in configs}
+        names = {"BLOCK_M", "BLOCK_SIZE_M"}
+        heights = sorted({int(str(each[name])) for each in configs for name in names.intersection(each)})
         timer, rng, rows = EventTimer("cuda", cache="flushed"), random.Random(0), []
-        for (kind, content), seed in itertools.product(self.contents.items(), seeds):
+        for seed, (kind, content) in itertools.product(seeds, self.contents.items()):
+            if time.monotonic() > until_s and seed not in seeds[:2]:
+                break
             ((_, _, values),) = Contents([(1, content)], held_out=0).drawn(own, seed)
             arguments = Arguments(keyword={**own, **values})
             samplers = {
@@ -112,8 +122,8 @@ class Case:
             for _ in range(ROUNDS):
                 for config in rng.sample(list(configs), len(configs)):
                     times[config] += rounds.sample(samplers[config], 1)
-            largest = max(1, int(self.sizes(arguments.keyword).max()))
-            rows.append((kind, largest, {one: statistics.median(each) for one, each in times.items()}))
+            known = statistics_of(self.sizes(arguments.keyword).tolist(), heights)
+            rows.append((kind, known, {one: statistics.median(each) for one, each in times.items()}))
         return rows
 
 
@@ -126,24 +136,6 @@ def _tokens_of_experts(arguments: Mapping[str, Any]) -> Any:
     return arguments["chosen"].flatten().bincount()
 
 
-def best_bodies(rows: Sequence[Row], configs: Sequence[Config]) -> list[Config]:
-    """The four configs whose best on each draw has the least mean regret, among those that win a draw, and others."""
-    shares = {config: [times[config] / min(times.values()) for _, _, times in rows] for config in configs}
-    likely = sorted(configs, key=lambda config: (min(shares[config]), statistics.fmean(shares[config])))[:16]
-    groups = itertools.combinations(likely, min(BODIES, len(likely)))
-    return list(min(groups, key=lambda group: statistics.fmean(map(min, zip(*map(shares.get, group), strict=True)))))
-
-
-def by_size(rows: Sequence[Row], bodies: Sequence[Config]) -> Callable[[Row], Config]:
-    """The rule: the body that was best on the draw of `rows` whose largest group had the most similar size."""
-
-    def rule(row: Row) -> Config:
-        _, _, times = min(rows, key=lambda each: abs(math.log(each[1] / row[1])))
-        return min(bodies, key=times.__getitem__)
-
-    return rule
-
-
 def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config) -> dict[str, Any]:
     """Mean and largest regret of what a rule takes on the draws, and the largest time over the default's."""
     choices = [(row, row[2][rule(row)]) for row in rows]
@@ -151,12 +143,13 @@ def regrets(rows: Sequence[Row], rule: Callable[[Row], Config], default: Config)
     return {
         "mean": statistics.fmean(shares), "worst": max(shares),
         "over_default": max(ms / times[default] for (_, _, times), ms in choices),
-        "by_draw": [[kind, each, share] for (kind, each, _), share in zip(rows, shares, strict=True)],
+        "by_draw": [[kind, each["largest"], share] for (kind, each, _), share in zip(rows, shares, strict=True)],
     }  # fmt: skip
 
 
-def measured(name: str, seconds: float) -> dict[str, Any]:
-    """The figures of one problem."""
+def measured(name: str, seconds: float, limit_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was tuned and compared of one problem, and all times."""
+    until_s = time.monotonic() + limit_s
     case = Case.named(name)
     mean = Contents([(1, each) for each in case.contents.values()])
     plain, over, worst = (
@@ -169,20 +162,48 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     finalists = [config for each in (over, worst) for config, _ in each.contents[0].times_ms]
     finalists += [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
     configs = list(dict.fromkeys([*winners.values(), *finalists]))[:MOST]
-    choosing, rows = (case.times_on_draws(configs, seeds) for seeds in (CHOOSING, HELD_OUT))
-    bodies = best_bodies(choosing, configs)
-    rules = {what: partial(_always, config) for what, config in winners.items()}
-    rules |= {"four bodies": by_size(choosing, bodies), "four bodies at best": partial(_best, bodies)}
+    now_s = time.monotonic()
+    ends_s = {CHOOSING: now_s + 0.6 * (until_s - now_s), HELD_OUT: until_s}
+    choosing, rows = (case.times_on_draws(configs, *each) for each in ends_s.items())
+    about = {
+        "problem": name, "note": list(over.notes), "seconds": [each.elapsed_s for each in tunes.values()],
+        "trials": [len(each.trials) for each in tunes.values()],
+    }  # fmt: skip
+    times = {
+        "winners": {what: configs.index(config) for what, config in winners.items()},
+        "configs": [dict(each) for each in configs],
+        "rows": [[(*each[:2], [*each[2].values()]) for each in part] for part in (choosing, rows)],
+    }  # fmt: skip
+    return about, times
+
+
+def judged(times: Mapping[str, Any]) -> dict[str, Any]:
+    """The regret of winners and of bodies, by the times on all draws."""
+    configs = [Config(each) for each in times["configs"]]
+    choosing, rows = (
+        [(kind, known, dict(zip(configs, ms, strict=True))) for kind, known, ms in part] for part in times["rows"]
+    )
+    winners = {what: configs[at] for what, at in times["winners"].items()}
+    default = winners["default"]
+    draws = [row[1:] for row in choosing]
+    one, bodies = (Bodies.of(draws, default, most) for most in (1, 4))
+    rules: dict[str, Callable[[Row], Config]] = {what: partial(_always, each) for what, each in winners.items()}
+    rules |= {"one body": partial(_of_statistics, one), "bodies": partial(_of_statistics, bodies)}
+    rules["bodies at best"] = partial(_best, bodies.configs)
     return {
-        "problem": name, "configs": len(configs), "note": list(over.notes),
-        "seconds": [each.elapsed_s for each in tunes.values()], "trials": [len(each.trials) for each in tunes.values()],
-        "winners": {what: str(config) for what, config in winners.items()}, "bodies": [str(each) for each in bodies],
-        "regrets": {what: regrets(rows, rule, default) for what, rule in rules.items()},
+        "configs": len(configs), "draws": [len(choosing), len(rows)],
+        "winners": {what: str(config) for what, config in winners.items()},
+        "statistic": bodies.statistic, "ends": bodies.ends[:-1], "bodies": [str(each) for each in bodies.configs],
+        "regrets": {what: regrets(rows, each, default) for what, each in rules.items()},
     }  # fmt: skip
 
 
 def _always(config: Config, _row: Row) -> Config:
     return config
+
+
+def _of_statistics(bodies: Bodies, row: Row) -> Config:
+    return bodies.config(row[1])
 
 
 def _best(bodies: Sequence[Config], row: Row) -> Config:
@@ -194,21 +215,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="*", default=list(NAMES))
     parser.add_argument("--tune-s", type=float, default=12.0)
+    parser.add_argument("--limit-s", type=float, default=180.0, help="of a problem; then no further draw begins")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=Path, help="a file for all times")
+    parser.add_argument("--study", type=Path, help="all times of a run before, in the place of a run")
     parser.add_argument("--commit")
     options = parser.parse_args()
-    figures = []
-    for name in options.problems:
-        figures.append(measured(name, options.tune_s))
+    studied = json.loads(options.study.read_text()) if options.study else {}
+    figures, saved = [], dict[str, Any]()
+    for name in studied or options.problems:
+        saved[name] = studied.get(name) or measured(name, options.tune_s, options.limit_s)
+        about, times = saved[name]
+        if options.rows:
+            options.rows.write_text(json.dumps(saved))
+        figures.append({**about, **judged(times)})
         for what, each in figures[-1]["regrets"].items():
+            slower = "" if each["over_default"] <= 1 + SLOWER else f", MORE THAN {SLOWER:.0%} SLOWER THAN THE DEFAULT"
             print(
                 f"{name} {what}: mean {each['mean']:.2%}, worst {each['worst']:.2%}, "
-                f"at most {each['over_default']:.3f} of the default's time", flush=True,
+                f"at most {each['over_default']:.3f} of the default's time{slower}", flush=True,
             )  # fmt: skip
-        print(figures[-1]["note"], figures[-1]["seconds"], figures[-1]["winners"], flush=True)
+        print({key: each for key, each in figures[-1].items() if key != "regrets"}, flush=True)
         if options.out:
             command = f"python -m benchmarks.tuning.contents_gpu --tune-s {options.tune_s:g}"
-            save(options.out, headed(command, options.commit, device=probe("cuda").name, problems=figures))
+            device = "" if options.study else probe("cuda").name
+            save(options.out, headed(command, options.commit, device=device, problems=figures))
 
 
 if __name__ == "__main__":

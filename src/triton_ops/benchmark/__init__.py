@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.plain_configs import filter_valid_configs as filter_valid_configs
     from triton_ops.benchmark.plain_configs import generate_configs as generate_configs
     from triton_ops.benchmark.plain_configs import get_default_config as get_default_config
-    from triton_ops.benchmark.rivals import KernelRun as KernelRun
-    from triton_ops.benchmark.rivals import rows_of as rows_of
     from triton_ops.benchmark.suite import BenchmarkResult as BenchmarkResult
     from triton_ops.benchmark.suite import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -267,7 +265,6 @@ class KernelRun:
     rivals: tuple[str, ...] = ()
     tune_s: float = 0.0
     seconds: float = 3.0  # no further round of a comparison starts after so many seconds
-    limit_s: float | None = None  # no further comparison or tune starts after so many seconds; None for no limit
     device: str = "cuda"
     cold: bool = True  # whether L2 holds nothing of the arguments when a call starts
     cache_dir: str | Path | None = None
@@ -275,30 +272,22 @@ class KernelRun:
     def __post_init__(self) -> None:
         if unknown := [name for name in self.kernels if name not in names()]:
             raise SettingsError(f"there is no kernel {', '.join(unknown)}", hint=f"there are {', '.join(names())}")
-        for name, value in (("tune_s", self.tune_s), ("limit_s", self.limit_s or 0.0)):
-            if not value >= 0:
-                raise SettingsError(f"{name} is {value}; it must be seconds, 0 or more")
+        if not self.tune_s >= 0:
+            raise SettingsError(f"tune_s is {self.tune_s}; it must be seconds, 0 or more")
 
 
-def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iterator[KernelRow]:
-    """The rows of a run, each as soon as it is there; a rival or a tune that fails has its reason as the verdict.
+def rows_of(run: KernelRun) -> Iterator[KernelRow]:
+    """The rows of a run, each as soon as it is asked for; a rival or a tune that fails has its reason as the verdict.
 
     Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
     """
-    start, limit_s = clock(), math.inf if run.limit_s is None else run.limit_s
-
-    def over() -> bool:
-        return clock() - start >= limit_s
-
     for name in run.kernels or names():
         operation = load(name)
         for label, (shape, dtype) in operation.problems.items():
             if run.problems and label not in run.problems:
                 continue
-            if over():
-                return
             try:
-                yield from _problem_rows(run, operation, label, shape, dtype, over)
+                yield from _problem_rows(run, operation, label, shape, dtype)
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
@@ -307,7 +296,7 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
 
 
 def _problem_rows(
-    run: KernelRun, operation: Operation, label: str, shape: tuple[int, ...], dtype: str, over: Callable[[], bool]
+    run: KernelRun, operation: Operation, label: str, shape: tuple[int, ...], dtype: str
 ) -> Iterator[KernelRow]:
     problem = operation.problem(shape, dtype)
     default = operation.space_for(problem).default_config
@@ -327,7 +316,7 @@ def _problem_rows(
         yield row("reference", verdict=f"wrong: {error.message}")
         return
     for rival, call in rivals.items():
-        if (run.rivals and rival not in run.rivals) or over():
+        if run.rivals and rival not in run.rivals:
             continue
         try:
             comparison = compare(

@@ -42,33 +42,11 @@ from typing import Any, cast
 
 from triton_ops.backend import Arguments, Layers
 from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of
-from triton_ops.dispatch.decision import LaunchCount, values_now
+from triton_ops.dispatch.decision import Decision, values_now
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
 _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownLaunch:
-    """What is launched for one key: Triton's compiled kernel, loaded, with what the config brings to a call.
-
-    A launch whose `triton.Config` has other values by then goes the plain way. `place` is where the owner's cache shows
-    the config, None if it is the owner's only one, and `shown` stands there: the cache is asked at each launch, unless
-    it is `told`, that is has the launches forgotten when others change it. It is launched while `ask()` gives `answer`,
-    or always if `ask` is None. Heuristics are given `grid`, as it stood in the brackets.
-    """
-
-    compiled: Any
-    brings: Mapping[str, Any]
-    config: Any
-    count: LaunchCount
-    place: Any = None
-    shown: Any = None
-    told: bool = False
-    ask: Callable[[], Any] | None = None
-    answer: Any = None
-    grid: Any = None
 
 
 @dataclass(frozen=True)
@@ -155,36 +133,45 @@ class FastLaunch:
     def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
 
-    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownLaunch, changes: int) -> bool:
-        """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether it does."""
-        if not self.possible or not hasattr(known.compiled, "packed_metadata"):
-            return False
-        if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided
-            return False
+    def learn(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any, compiled: Any, decision: Decision,
+        place: Any, shown: Any, *, told: bool, changes: int,
+    ) -> None:  # fmt: skip
+        """Launch calls like this one as Triton's `compiled` kernel from now on, unless `changes` are others by now.
+
+        `place` is where the owner's cache shows the decision's config, None
+        if it is the owner's only one, and `shown` stands there: the cache is asked at each launch, unless it is `told`,
+        that is has the launches forgotten when others change it. Heuristics are given `grid`, as it stood in the
+        brackets.
+        """
+        if not self.possible or not hasattr(compiled, "packed_metadata"):
+            return
+        if place is not None and shown is None:  # nothing is shown: each launch is decided
+            return
         if self._key is None or self._driver is not _driver().active or self._knobs != _values_of_knobs():
             self._generate(len(args))
         try:
             key = None if self._key is None else self._key(*args, **kwargs)
             if key is None or any(Arguments.is_tensor(part) for part in key):  # a key must keep no tensor alive
-                return False
-            given = (*self._jit.arg_names[: len(args)], *kwargs)
-            self._keep(key, given, self._constexprs(args, kwargs, known), known)
+                return
+            given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs}
+            asked = place is None or not told
+            self._keep(key, tuple(given), self._bound(given, grid, decision), compiled, decision, (asked, place, shown))
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
-            return False
+            return
         if self.changes != changes:  # another thread has changed what was looked up
             self._entries.clear()
-            return False
-        return True
 
-    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: KnownLaunch) -> None:
+    def _keep(
+        self, key: Any, given: Sequence[str], values: Mapping[str, Any], compiled: Any, decision: Decision,
+        standing: tuple[bool, Any, Any],
+    ) -> None:  # fmt: skip
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
-        compiled = known.compiled
+        config = decision.config
         by_launcher = compiled.run, (compiled.packed_metadata, None, None, None), False
         run, added, in_one = _direct_launch(compiled.run, compiled.packed_metadata) or by_launcher
-        lone = len(self.owner.configs) == 1
-        asked = known.place is None or not known.told
-        entry = (in_one, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 asked, known.place, known.shown, known.count, known.ask, known.answer,
+        entry = (in_one, run, compiled.function, added, compiled, config, values_now(config),
+                 len(self.owner.configs) == 1, *standing, decision.count, decision.ask, decision.within,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
@@ -192,16 +179,16 @@ class FastLaunch:
             self._entries[key] = entry
             return
         variants, runs = self._entries.get(key), runs_of(self.function)
-        if variants is None or variants.config is not known.config or variants.runs != runs:
-            variants = Variants(self.function, known.config, dict(known.brings), given, runs)
+        if variants is None or variants.config is not config or variants.runs != runs:
+            variants = Variants(self.function, config, config.all_kwargs(), given, runs)
             self._entries[key] = variants
         variants.entries[tuple((name, values[name]) for name in self._heuristics)] = entry
 
-    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownLaunch) -> dict[str, Any]:
+    def _bound(self, given: Mapping[str, Any], grid: Any, decision: Decision) -> dict[str, Any]:
         """The values of a launch by name, as Triton binds them."""
-        given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **known.brings}
-        given.update(computed(self._heuristics, given, known.grid))
-        return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
+        values = {**given, **decision.config.all_kwargs()}
+        values.update(computed(self._heuristics, values, grid))
+        return {**{param.name: param.default for param in self._jit.params if param.has_default}, **values}
 
     def _generate(self, positional: int) -> None:
         """Write the key of a call, and its launch, most of which have so many positional arguments."""

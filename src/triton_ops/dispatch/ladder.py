@@ -321,13 +321,6 @@ class _InUse:
     lockfile: Lockfile | FollowedLockfile | None = None
     only: bool = False
 
-    def ladder(self, store: Store[Record], folder: str | None) -> Ladder:
-        if not isinstance(self.lockfile, FollowedLockfile):
-            return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
-        lockfile = self.lockfile.read()
-        self.lockfile.follow(change_sources)
-        return Ladder(store, folder, lockfile, only_lockfile=self.only, refused=self.lockfile.refused)
-
 
 class _Sources:
     """The lockfile of this process, and one ladder for each folder of records."""
@@ -441,12 +434,18 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:
+    store: Store[Record]
+    store, place, lockfile, refused = MemoryStore(RECORDS), None, in_use.lockfile, ""
     try:
         if may_have_records(folder):
-            return in_use.ladder(store_in(folder), folder)
+            store, place = store_in(folder), folder
     except CacheError as error:
         _log.warning("records are not used: %s", error)
-    return in_use.ladder(MemoryStore(RECORDS), None)
+    if isinstance(lockfile, FollowedLockfile):
+        followed, lockfile = lockfile, lockfile.read()
+        followed.follow(change_sources)
+        refused = followed.refused
+    return Ladder(store, place, lockfile, only_lockfile=in_use.only, refused=refused)
 
 
 def _environments() -> _InUse:

@@ -26,7 +26,7 @@ from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
 from triton_ops.dispatch.deciding import KernelCall, Options, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
-from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, KnownLaunch
+from triton_ops.dispatch.fast_launch import Entrance, FastLaunch
 from triton_ops.dispatch.ladder import capturing, ladder_of
 from triton_ops.dispatch.triton_autotuner import (
     BeforeLaunch,
@@ -208,12 +208,10 @@ class Launches:
         if self.decided.get(_SINGLE) is not decision:
             place = triton_key(self.autotuner, launch.args, launch.kwargs)
             shown = standing(cache, place)
-        entry = KnownLaunch(
-            compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
-            place=place, shown=shown, told=isinstance(cache, Winners) and cache.tells(self.autotuner),
-            ask=decision.ask, answer=decision.within, grid=launch.grid,
+        self.fast.learn(
+            launch.args, launch.kwargs, launch.grid, launch.compiled, decision, place, shown,
+            told=isinstance(cache, Winners) and cache.tells(self.autotuner), changes=changes,
         )  # fmt: skip
-        self.fast.learn(launch.args, launch.kwargs, entry, changes)
 
     def _launched(self, decision: Decision, launch: Launch) -> Any:
         autotuner, config = self.autotuner, decision.config

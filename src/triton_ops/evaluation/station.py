@@ -267,15 +267,12 @@ def _failed(config: Config, status: Status, error: str, executable: Executable |
 class Assignment(KernelLoad):
     """The part of a request that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
-    `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
-    the timer open. Without a reference the results of `trusted` are right; None takes the first that runs. `in_turn`
-    has the keys of the devices on which whoever asks has the turn already.
+    Others are timed next to `baseline`, which has worked before; None takes the first that works. `mode` is that of
+    earlier times; None leaves the timer open. Without a reference the results of `trusted` are right; None takes the
+    first that runs. `in_turn` has the keys of the devices on which whoever asks has the turn already.
     """
 
     work: Work | None
-    shape: tuple[int, ...] | None
-    dtype: str | None
     odd: bool = True
     members: Members = field(default_factory=dict)
     trusted: Config | None = None
@@ -284,12 +281,9 @@ class Assignment(KernelLoad):
     @classmethod
     def of(cls, request: TuneRequest, options: TuneOptions, baseline: Config | None) -> Assignment:
         """The assignment of a station for a request, without its search, which may be none for other processes."""
-        shape = dtype = None
-        if request.named is not None:
-            shape, dtype = request.named.operation.full_shape(request.named.shape), request.named.dtype
         common = {each.name: getattr(request, each.name) for each in fields(KernelProblem)}
         return cls(
-            **common, work=request.work, shape=shape, dtype=dtype, baseline=baseline,
+            **common, work=request.work, baseline=baseline,
             options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=request.space.default_config,
             members=request.space.members,
         )  # fmt: skip
@@ -427,7 +421,7 @@ class Inline:
                 kernel=kernel, subject=subject, reference=assignment.reference, tell=self._tell,
                 trusted=None if trusted is None else trusted.with_members(assignment.members),
                 others=further_cases(subject.first, assignment),
-                ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
+                ragged=odd_case(assignment) if assignment.odd else None,
                 standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
             )  # fmt: skip
 

@@ -574,17 +574,17 @@ def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | Non
     return replace(problem, arguments=tuple({**dict(problem.arguments), **drawn}.items())) if drawn else None
 
 
-def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
+def odd_case(tuned: KernelProblem) -> Case | None:
     """The case of odd extents, for configs that the operation's space holds there; None if it has none."""
     source = tuned.generated
-    if shape is None or source is None:
+    if source is None:
         return None
     operation: Operation = source.operation
-    odd = ragged_shape(operation, shape, dtype)
+    odd = ragged_shape(operation, source.full_shape, source.dtype)
     if odd is None:
         return None
     try:
-        problem = operation.problem(odd, dtype)
+        problem = operation.problem(odd, source.dtype)
         space = operation.space_for(problem)
         argument_set = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
     except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments

@@ -258,7 +258,7 @@ def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]
     if not devices:
         return None
     kind, _, index = request.device_name.partition(":")
-    if kind == "cuda" and request.named is not None and problem.device in (None, "cuda"):
+    if kind == "cuda" and request.generated is not None and problem.device in (None, "cuda"):
         return frozenset(devices)
     place = f"cuda:{index or 0}" if kind == "cuda" else kind
     if kind == "cuda" and place not in devices:

@@ -104,13 +104,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
         started: datetime, calibration: Calibration | None = None,
     ) -> Head:  # fmt: skip
         """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-        named = request.named
+        made = request.generated
         return cls(
             id=run_id,
             key_id=key.id,
             key=key,
-            shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
-            dtype=None if named is None else named.dtype,
+            shape=None if made is None else made.full_shape,
+            dtype=None if made is None else made.dtype,
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
             environment=Environment(
                 versions=dict(versions),

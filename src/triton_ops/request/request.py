@@ -22,31 +22,32 @@ if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.search import AnySearch
 
 
-@dataclass(frozen=True)
-class NamedProblem:
-    """A problem of an operation by its shape, which another process can make again; None is a default."""
-
-    operation: Operation
-    shape: tuple[int, ...] | None
-    dtype: str | None
-
-    def makes(self, problem: Problem) -> bool:
-        """True if the operation makes this problem of the shape now, too."""
-        return self.operation.problem(self.shape, self.dtype) == problem
-
-
 @dataclass(frozen=True, eq=False)
 class GeneratedArguments:
-    """Makes an operation's arguments from their specs; the same seed gives the same values."""
+    """Makes an operation's arguments from their specs; the same seed gives the same values.
+
+    The problem is that of a `shape` and `dtype`, None for a default, of which another process can make it again.
+    """
 
     operation: Operation
     problem: Problem
     device: str
     seed: int
+    shape: tuple[int, ...] | None
+    dtype: str | None
 
     def __call__(self) -> Arguments:
         """New arguments, with the same values on each call."""
         return self.operation.materialise(self.problem, self.device, self.seed)
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """The extents, with the operation's defaults for those that the shape leaves out."""
+        return self.operation.full_shape(self.shape)
+
+    def stays(self) -> bool:
+        """True if the operation makes the same problem now, too."""
+        return self.operation.problem(self.shape, self.dtype) == self.problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,6 @@ class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call, with the `chosen` config space; `operation` is None for a callable."""
 
     operation: Operation | None
-    named: NamedProblem | None = None
     chosen: Any = None  # as a caller gives a space; None takes the operation's
 
     @cached_property
@@ -336,26 +336,33 @@ class TuneProblem:
         target, space = self.parts
         arguments, device = Arguments.given(self.args, self.kwargs), TorchDevice.name_of(device or self.device)
         reference, tolerance, check = as_callable("reference", self.reference), self.tolerance, self.check
-        operation, named = target if isinstance(target, Operation) else None, None
+        operation = target if isinstance(target, Operation) else None
         if operation is not None and not (arguments.positional or arguments.keyword):
-            named = NamedProblem(operation, None if self.shape is None else tuple(self.shape), self.dtype)
+            kernel, problem, name, maker = self._by_shape(operation, device, seed)
         elif self.shape is not None or self.dtype is not None:
             raise ShapeMismatchError(
                 "a shape or dtype was given together with arguments, or without an Operation that makes arguments from "
                 "it",
                 hint="give either arguments, or an Operation with a shape",
             )
-        parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
-        kernel, problem, name, maker = parts
+        else:
+            kernel, problem, name, maker = _by_arguments(target, arguments, device)
         if operation is not None:
             reference = reference or operation.reference
             tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
         return TuneRequest(
             kernel=kernel, problem=problem, device=spec or probe(name), device_name=name, arguments=maker,
             reference=reference, tolerance=Tolerance.of(tolerance), check=as_callable("check", check),
-            operation=operation, named=named, cold=self.cold, chosen=space,
+            operation=operation, cold=self.cold, chosen=space,
             contents=None if self.contents is None else values.Contents.of(self.contents, problem.specs),
         )  # fmt: skip
+
+    def _by_shape(self, operation: Operation, device: str | None, seed: int) -> _Parts:
+        shape = None if self.shape is None else tuple(self.shape)
+        problem = operation.problem(shape, self.dtype)
+        name = device_for(device, operation.device, operation.name)
+        maker = GeneratedArguments(operation, problem, name, seed, shape, self.dtype)
+        return operation.kernel, problem, name, maker
 
 
 def _typed(kind: type, flag: str, text: str, metavar: str | None = None) -> dict[str, Any]:
@@ -429,13 +436,6 @@ class TuneOptions:
 
 
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]
-
-
-def _by_shape(named: NamedProblem, device: str | None, seed: int) -> _Parts:
-    operation = named.operation
-    problem = operation.problem(named.shape, named.dtype)
-    name = device_for(device, operation.device, operation.name)
-    return operation.kernel, problem, name, GeneratedArguments(operation, problem, name, seed)
 
 
 def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Arguments, device: str | None) -> _Parts:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +242,6 @@ def tune(
         path = Path(requested.folder) / RECORDS.file_name(request.key.id)
         beside = request.reference, request.check, target.space if isinstance(target, Operation) else None
         checks = [each for each in beside if each is not None and not isinstance(each, ConfigSpace)]
-        same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
+        same = request.generated.stays if request.generated is not None else lambda: True
         remember(call, target, space, request.kernel, checks, path, result, same)
     return result

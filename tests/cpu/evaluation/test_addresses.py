@@ -191,8 +191,8 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
         Packed.of(closed)
     assignment = Assignment(
         kernel=MayEndItsProcess(closed), problem=Problem("closed"), device=DeviceSpec("cuda", "it", "sm_90", 132),
-        device_name="cuda:0", arguments=CopiedArguments(Arguments()), reference=None, work=None, shape=None,
-        dtype=None, options=TuneOptions(),
+        device_name="cuda:0", arguments=CopiedArguments(Arguments()), reference=None, work=None,
+        options=TuneOptions(),
     )  # fmt: skip
     with pytest.raises(TargetError, match="the addresses in a tensor"):
         Stations(problem=assignment, options=TuneOptions(isolate=isolate)).begin(assignment)

@@ -207,8 +207,7 @@ def assignment(reference=None, **changes) -> Assignment:
     given = Arguments()
     values = {
         "kernel": kernel, "problem": Problem("nap"), "device": probe("cpu"), "device_name": "cpu",
-        "arguments": CopiedArguments(given), "reference": reference, "work": None, "shape": None, "dtype": None,
-        "options": TuneOptions(),
+        "arguments": CopiedArguments(given), "reference": reference, "work": None, "options": TuneOptions(),
     }  # fmt: skip
     return Assignment(**{**values, **changes})
 

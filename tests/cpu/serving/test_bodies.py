@@ -1,0 +1,69 @@
+"""Several configs of a kernel and the statistic that chooses among them: what is chosen from draws, and at a call."""
+
+import math
+import random
+
+import pytest
+
+from triton_ops import Config
+from triton_ops.exceptions import SettingsError
+from triton_ops_serving.bodies import Bodies, statistics_of
+
+SMALL, LARGE, DEFAULT = (Config(TILE=tile) for tile in (16, 128, 64))
+
+
+def draws(count=48, *, apart=1.1, noise=0.0, seed=0):
+    """Times of which the small tile is best below 400 tiles, and the large one above; `largest` tells nothing."""
+    rng = random.Random(seed)
+    some = []
+    for _ in range(count):
+        tiles, largest = rng.randrange(100, 1000), rng.randrange(1, 1000)
+        ms = {SMALL: 1.0 if tiles < 400 else apart, LARGE: apart if tiles < 400 else 1.0, DEFAULT: 1.05 * apart}
+        times = {config: each * (1 + rng.gauss(0, noise)) for config, each in ms.items()}
+        some.append(({"largest": largest, "tiles": tiles}, times))
+    return some
+
+
+def test_the_statistic_that_tells_contents_apart_is_chosen_with_its_cut():
+    bodies = Bodies.of(draws(noise=0.005), DEFAULT)
+    assert bodies.statistic == "tiles"
+    assert bodies.configs == (SMALL, LARGE)
+    assert 350 < bodies.ends[0] < 450
+    assert [bodies.config({"tiles": tiles}) for tiles in (1, 300, 500, 10**12)] == [SMALL, SMALL, LARGE, LARGE]
+
+
+def test_one_config_is_taken_where_more_gain_nothing_by_an_interval():
+    assert Bodies.of(draws(9), DEFAULT).buckets == {}  # too few to be judged by the others
+    for seed in range(20):
+        equal = [(known, {**times, SMALL: times[LARGE] * 1.001}) for known, times in draws(noise=0.01, seed=seed)]
+        alike = [(known, {config: random.Random(seed).gauss(1, 0.01) for config in times}) for known, times in equal]
+        assert len(Bodies.of(alike, DEFAULT).configs) == 1
+
+
+def test_no_body_is_slower_than_the_default_on_a_draw_of_its_range():
+    some = draws()
+    some[3][1][SMALL] = some[3][1][LARGE] = 1.1 * some[3][1][DEFAULT]
+    bodies = Bodies.of(some, DEFAULT)
+    assert all(times[bodies.config(known)] <= 1.03 * times[DEFAULT] for known, times in some)
+
+
+def test_statistics_that_a_draw_lacks_and_times_that_are_none_choose_nothing():
+    some = draws()
+    some[7] = ({"largest": 5, "tiles": math.nan}, {**some[7][1], DEFAULT: math.nan})
+    bodies = Bodies.of(some, DEFAULT)
+    assert bodies.statistic in ("", "largest")
+    assert DEFAULT not in bodies.configs
+    with pytest.raises(SettingsError, match="no config has a time on every draw"):
+        Bodies.of([({}, {SMALL: math.inf})], DEFAULT)
+    with pytest.raises(SettingsError):
+        Bodies.of([], DEFAULT)
+    assert Bodies.of([({}, {SMALL: 1.0})], DEFAULT).configs == (SMALL,)
+    same = [({"tiles": 5}, times) for _, times in some]
+    assert len(Bodies.of(same, DEFAULT).configs) == 1
+
+
+def test_sizes_of_groups_are_told_as_numbers_that_buckets_take():
+    assert statistics_of([0, 5, 40], [16, 32]) == {
+        "groups": 2, "largest": 40, "group_of_a_row": 36, "tiles_of_16": 4, "tiles_of_32": 3,
+    }  # fmt: skip
+    assert set(statistics_of([], [16]).values()) == {1}
