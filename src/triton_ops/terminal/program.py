@@ -35,6 +35,7 @@ from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted,
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
 _ROW = re.compile(r" {0,4}\S+( \S+)*  +| *")  # a name with what stands right of it, or the indent of a text
 _ONE_LINE = 1 << 20  # columns, more than any text has
@@ -365,8 +366,8 @@ def _unconverted(command: Any) -> Any:
     Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
     take half of the time of `triton-ops cache show`. Versions of Typer without pydantic ignore the attribute set here.
     """
-    command.context_class = _Context
-    for parameter in command.get_params(typer.Context(command)):  # with `--help`
+    command.context_class, command.context_settings = _Context, _HELP
+    for parameter in command.get_params(_Context(command, **_HELP)):  # with `--help`
         if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
             parameter.get_runtime_param = lambda: SimpleNamespace(coerce=lambda value, **_context: value)
     return command
