@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -378,21 +379,16 @@ _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after s
 
 
 class AutoSearch:
-    """The searcher `auto`, as the module describes; `records` are prior knowledge from other problems and devices.
+    """The searcher `auto`, as the module describes; `records` are prior knowledge from other problems and devices."""
 
-    With `ranked` it is the searcher of that name, for a comparison of a few configs: what the first prior expects to be
-    fast comes first; without priors, far from all before. Over few trials this finds more than `auto`, which spends
-    some of them on what it may learn. It sees previews of a small space too: a config that cannot be launched takes no
-    trial.
-    """
+    _tried_whole: ClassVar[int] = Search.SMALL  # configs, of which none is left out
 
     def __init__(
-        self, space: ConfigSpace, seed: int, priors: Sequence[Prior], records: Sequence[Prior], *, ranked: bool = False
+        self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
     ) -> None:
         self._encoder = Encoder(space)
         self._open_configs = OpenConfigs(space, self._encoder, seed)
-        whole = self._open_configs.whole and len(self._open_configs.configs) <= Search.SMALL
-        self._ranked, self._small = ranked, whole and not ranked
+        self._small = self._open_configs.whole and len(self._open_configs.configs) <= self._tried_whole
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
@@ -511,10 +507,8 @@ class AutoSearch:
     def _start_config(self, positions: NDArray[np.intp]) -> int | None:
         """Position of the next of the first configs; None once the surrogate chooses."""
         count, priors = len(self._trials) + len(self._pending), self._priors.leading
-        if self._ranked and priors:
-            return int(positions[np.argmin(self._estimator.prior_costs(self._open_configs)[positions, 0])])
         start = _START_COMPILED if self._columns.width else _START
-        if (self._small or self._ranked) and not priors:
+        if self._small and not priors:
             return self._far(positions)
         if priors and not self._priors.own and count in _FAR_CONFIGS:
             return self._far(positions)

@@ -176,7 +176,7 @@ class LearnsPreviews(Protocol):
 
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
-    "ranked": ("auto", "AutoSearch"),
+    "ranked": ("ranked", "RankedSearch"),
     "random": ("sampling", "random_search"),
     "exhaustive": ("sampling", "exhaustive_search"),
     "local": ("coordinate", "LocalSearch"),
@@ -274,8 +274,7 @@ def make_searcher(
         return cast("Searcher", instance)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    more = {"priors": priors, "records": records, "ranked": search == "ranked"} if search in _USES_PRIORS else {}
-    searcher: Searcher = factory(space, seed, **more)
+    searcher: Searcher = factory(space, seed, priors, records) if search in _USES_PRIORS else factory(space, seed)
     return searcher
 
 
