@@ -76,7 +76,7 @@ class Case:
     """A problem, and the contents that its arguments may have, by their kinds."""
 
     operation: Operation
-    shape: Sequence[int]
+    shape: tuple[int, ...]
     dtype: str | None
     contents: Mapping[str, Any]
     sizes: Callable[[Mapping[str, Any]], Any]
@@ -221,6 +221,8 @@ def main() -> None:
     parser.add_argument("--study", type=Path, help="all times of a run before, in the place of a run")
     parser.add_argument("--commit")
     options = parser.parse_args()
+    if options.study and options.out:
+        parser.error("--study prints figures of times measured before; --out is the file of a run")
     studied = json.loads(options.study.read_text()) if options.study else {}
     figures, saved = [], dict[str, Any]()
     for name in studied or options.problems:
@@ -238,8 +240,7 @@ def main() -> None:
         print({key: each for key, each in figures[-1].items() if key != "regrets"}, flush=True)
         if options.out:
             command = f"python -m benchmarks.tuning.contents_gpu --tune-s {options.tune_s:g}"
-            device = "" if options.study else probe("cuda").name
-            save(options.out, headed(command, options.commit, device=device, problems=figures))
+            save(options.out, headed(command, options.commit, device=probe("cuda").name, problems=figures))
 
 
 if __name__ == "__main__":

@@ -43,14 +43,14 @@ class Bodies:
     def of(cls, draws: Sequence[Draw], default: Config, most: int = MOST) -> Bodies:
         """The bodies with the least mean regret on draws that they were not chosen on.
 
-        One config for all, under an empty name, is taken unless more have less regret by an interval. A config is
-        slower than the default by at most 3 % on every draw of its range; what has no time on a draw is left out, and
-        so is a statistic that a draw lacks, or that is no whole number from 1 on.
+        One config for all, under an empty name, is taken unless the regret of more is less by 3.5 standard errors. A
+        config is slower than the default by at most 3 % on every draw of its range; what has no time on a draw is left
+        out, and so is a statistic that a draw lacks, or that is no whole number from 1 on.
 
         Raises:
             SettingsError: No config has a time on every draw.
         """
-        known = [{name for name, it in statistics.items() if type(it) is int and it > 0} for statistics, _ in draws]
+        usable = [{name for name, value in each.items() if type(value) is int and value > 0} for each, _ in draws]
         first = draws[0][1] if draws else {}
         timed = [each for each in first if all(0 < times.get(each, 0) < math.inf for _, times in draws)]
         if not timed:
@@ -66,7 +66,7 @@ class Bodies:
 
         one = least = unseen("", 1)
         chosen = ("", 1)
-        names = sorted(set.intersection(*known)) if parts else []
+        names = sorted(set.intersection(*usable)) if parts else []
         for way in itertools.product(names, range(2, most + 1)):
             regrets = unseen(*way)
             gains = [before - after for before, after in zip(one, regrets, strict=True)]

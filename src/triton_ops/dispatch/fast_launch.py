@@ -139,10 +139,9 @@ class FastLaunch:
     ) -> None:  # fmt: skip
         """Launch calls like this one as Triton's `compiled` kernel from now on, unless `changes` are others by now.
 
-        `place` is where the owner's cache shows the decision's config, None
-        if it is the owner's only one, and `shown` stands there: the cache is asked at each launch, unless it is `told`,
-        that is has the launches forgotten when others change it. Heuristics are given `grid`, as it stood in the
-        brackets.
+        `place` is where the owner's cache shows the decision's config, None if it is the owner's only one, and `shown`
+        stands there: the cache is asked at each launch, unless it is `told`, that is has the launches forgotten when
+        others change it. Heuristics are given `grid`, as it stood in the brackets.
         """
         if not self.possible or not hasattr(compiled, "packed_metadata"):
             return

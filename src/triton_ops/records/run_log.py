@@ -104,13 +104,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
         started: datetime, calibration: Calibration | None = None,
     ) -> Head:  # fmt: skip
         """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-        made = request.generated
+        generated = request.generated
         return cls(
             id=run_id,
             key_id=key.id,
             key=key,
-            shape=None if made is None else made.full_shape,
-            dtype=None if made is None else made.dtype,
+            shape=None if generated is None else generated.full_shape,
+            dtype=None if generated is None else generated.dtype,
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
             environment=Environment(
                 versions=dict(versions),
