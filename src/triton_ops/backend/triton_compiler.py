@@ -245,7 +245,8 @@ class TritonCompiler(Compiler):
                 return Compiled(config, Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
         parsed = self.kernel.parsed
         blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
-        facts = RuleInput(self.target, blocks, warps)
+        stages = config.get("num_stages")
+        facts = RuleInput(self.target, blocks, warps, stages if isinstance(stages, int) else 0)
         objections = (rule(facts) for rule in RULES)
         return next((Compiled(config, *objection) for objection in objections if objection is not None), None)
 
@@ -443,6 +444,7 @@ class RuleInput:
     target: Target
     blocks: Blocks
     warps: int
+    stages: int = 0
 
     @property
     def threads(self) -> int:
@@ -454,15 +456,9 @@ Objection: TypeAlias = tuple[Status, str]
 Rule = Callable[[RuleInput], Objection | None]
 
 
-def _threads(facts: RuleInput) -> Objection | None:
-    limit = facts.target.threads_per_block
-    if facts.threads <= limit:
-        return None
-    return (
-        Status.RESOURCES,
-        f"{facts.warps} warps of {facts.target.warp_size} are {facts.threads:,} threads per block; "
-        f"{facts.target.arch} has {limit:,}",
-    )
+def _options(facts: RuleInput) -> Objection | None:
+    refusal = facts.target.refusal(facts.warps, facts.stages)
+    return (Status.RESOURCES, refusal) if refusal else None
 
 
 def _ranges(facts: RuleInput) -> Objection | None:
@@ -510,4 +506,4 @@ def _tiles(facts: RuleInput) -> Objection | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_threads, _ranges, _accumulator, _elements, _tiles)
+RULES: tuple[Rule, ...] = (_options, _ranges, _accumulator, _elements, _tiles)

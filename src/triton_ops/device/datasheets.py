@@ -281,6 +281,10 @@ spec_named, spec_called = DeviceSpec.named, DeviceSpec.called
 """The documented names."""
 
 
+_MOST_STAGES = 64
+"""Stages of a loop up to which it is compiled: 64 take 4 s, 128 take 16 s and 256 take 70 s (Triton 3.6.0)."""
+
+
 @dataclass(frozen=True)
 class Target:
     """An architecture with the limits that a compilation must keep.
@@ -312,6 +316,15 @@ class Target:
     def limits(self) -> UnitLimits | None:
         """The limits of one of its multiprocessors; None if they are not known."""
         return LIMITS.get(self.arch)
+
+    def refusal(self, warps: int, stages: int) -> str:
+        """Words for why no block has so many warps, or no loop so many stages; empty if they can be had."""
+        threads, limit = warps * self.warp_size, self.threads_per_block
+        if threads > limit:
+            return f"{warps} warps of {self.warp_size} are {threads:,} threads per block; {self.arch} has {limit:,}"
+        if stages > _MOST_STAGES:
+            return f"num_stages is {stages:,}; Triton writes a loop out for each, and over {_MOST_STAGES} take minutes"
+        return ""
 
     @staticmethod
     def binary_among(stages: Mapping[str, Any]) -> Any:

@@ -108,6 +108,7 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
         ({"num_warps": 0}, "constraint", "num_warps is 0"),
         ({"num_ctas": 3}, "constraint", "num_ctas is 3; it must be a power of two"),
         ({"num_warps": 64}, "resources", "64 warps of 32 are 2,048 threads per block; sm_90 has 1,024"),
+        ({"num_stages": 1_000_000}, "resources", "num_stages is 1,000,000; Triton writes a loop out for each"),
         ({"BM": 96}, "constraint", "BM is 96; Triton's ranges must be powers of two"),
         ({"BK": 1 << 21}, "constraint", "BK is 2,097,152; a block has at most 1,048,576 elements"),
         ({"BM": 256}, "deferred", "256 by 128 takes 256 registers of each thread: 256 or more spill"),

@@ -148,6 +148,23 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
     assert "may leave out this one" in one.why
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("num_stages=1000000", "num_stages is 1,000,000; Triton writes a loop out for each, and over 64 take minutes"),
+        ("num_warps=4096", "4096 warps of 32 are 131,072 threads per block; sm_90 has 1,024"),
+    ],
+)
+def test_a_config_that_no_gpu_takes_is_undecided_and_not_compiled(tmp_path, monkeypatch, options, reason):
+    path = tmp_path / "products.py"
+    path.write_text((FOLDER / "products.py").read_text().replace("BK=32, num_warps=4)", f"BK=32, {options})"))
+    monkeypatch.setattr(compiled_costs, "compile_variant", lambda *_: pytest.fail("it was compiled"))
+    (reading,), _, _ = readings_of(f"{path}:large_tile_bad")
+    (one,) = compiled_costs.lost_occupancy.statements(reading)
+    assert isinstance(one, Undecided)
+    assert one.why.endswith(f"is refused: {reason}")
+
+
 def test_the_last_stride_of_a_tensor_of_which_no_launch_says_any_is_1():
     (reading,), _, _ = readings_of(f"{FOLDER / 'products.py'}:scale_good")
     variant = reading.variants[0]

@@ -313,31 +313,30 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
     products = {product for product, _ in _growing(variant, 32)}
     factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
+    widened = {product for product in products if any(_has(term, product) for term in facts.widenings)}
+    whole = products.intersection(facts.widenings)  # widened by themselves: for their tensor's size
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
-        if not accesses or (kernel.place(one), product.words) in places - own:
+        counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
+        if not accesses or counts or (kernel.place(one), product.words) in places - own:
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
         heads = {one for one in beside if any(part.operands[1].arguments for part in one.named("remainder"))}
         orders = {_is_outer(kernel, product, term) for term in beside - heads}  # few, and not widened for their number
-        widened = any(_has(term, product) for term in facts.widenings)
-        counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
-        if (
-            product in wide
-            and not counts
-            and not beside
-            and any(one.name == "argument" for m in product.parts for one in m)
-        ):
+        is_outer = not beside or (True in orders and False not in orders)
+        if product in wide and not beside and any(one.name == "argument" for m in product.parts for one in m):
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load") or _is_smaller(facts, product, products | set(wide)):
             continue  # as wide as what the tensor holds, or of a tensor that is full long after another
-        elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
+        elif product in widened and product.arguments and is_outer:
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
-        elif not counts and (widened or product.arguments) and (not beside or False not in orders):
+        elif not beside and product.arguments and any(_is_smaller(facts, rows, {product}) for rows in whole):
+            yield Seen(one, f"{what}; that of a tensor with one element for each of its rows is made 64 bits wide")
+        elif (product in widened or product.arguments) and (not beside or False not in orders):
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
             yield f"{what}, {why}"
 

@@ -94,12 +94,20 @@ def _configs(kernel: KernelReading) -> list[dict[str, Any]]:
 
 @contextmanager
 def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, whatever the compiler raises leaves the rule undecided."""
+    """Inside, whatever the compiler raises leaves the rule undecided; what no GPU takes is not compiled."""
+    if why := _refusal(kernel, config):
+        raise UndecidedError(why)
     try:
         yield
     except Exception as error:
         why = f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}"
         raise UndecidedError(why) from error
+
+
+def _refusal(kernel: KernelReading, config: Mapping[str, Any]) -> str:
+    """Words for why a config cannot be launched or compiled; empty if nothing in its options says so."""
+    why = kernel.target.refusal(config["num_warps"], int(config.get("num_stages") or 0))
+    return why and f"{in_words(config)} is refused: {why}"
 
 
 def _largest(variant: Variant) -> int:
@@ -124,7 +132,9 @@ _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
 def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
     configs = list(known_configs(kernel))
-    stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 else 0
+    refused = [why for one in configs if (why := _refusal(kernel, one))]
+    yield from refused
+    stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 and not refused else 0
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
     if variant is None or not any(product.loops for product in variant.facts.products):
         return

@@ -105,6 +105,16 @@ def late_widening_bad(x, y, pitch, n, B: tl.constexpr):
 
 
 @triton.jit
+def narrow_rows_beside_wide_sums_bad(x, sums, y, head, pitch, length, heads, B: tl.constexpr, W: tl.constexpr):
+    one, row, c = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, W)
+    at = one // heads * head + row[:, None] * pitch + c[None, :]  # finds: offset-overflow
+    of_rows = (one * length).to(tl.int64) + row  # one number for each row, which fits where the rows do not
+    v = tl.load(x + at, mask=(row < length)[:, None], other=0.0)
+    s = tl.load(sums + of_rows, mask=row < length, other=0.0)
+    tl.store(y + at, v * s[:, None], mask=(row < length)[:, None])
+
+
+@triton.jit
 def early_widening_good(x, y, pitch, n, B: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * pitch
     c = tl.arange(0, B)
