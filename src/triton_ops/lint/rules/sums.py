@@ -6,7 +6,7 @@ padded lane holds follows from `other`, and from everything that is computed fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
@@ -151,31 +151,25 @@ def _unseen_extents(kernel: KernelReading, variant: Variant) -> dict[int, str]:
 def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Reductions and products that a padded lane changes."""
     for fact, condition, harm in variant.facts.padded_lanes():
+        line = f"line {kernel.place(fact).line}"
         if isinstance(condition, str):
-            yield f"line {kernel.place(fact).line}: {condition}"
-        else:
-            yield from _judge_harm(kernel, variant.facts, fact, condition, harm)
-
-
-def _judge_harm(
-    kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term, harm: Callable[[float], str]
-) -> Iterator[Statement]:
-    try:
-        change = harm(0.0)
-        poisoned = "" if change else harm(float("nan"))
-    except UntoldError as error:
-        yield f"what a padded lane holds cannot be computed: {error}"
-        return
-    line = f"line {kernel.place(fact).line}"
-    if change and (doubt := _doubt(kernel, facts, fact, condition)):
-        yield f"{line}: {change}; {doubt}"
-    elif change and not _is_switched(kernel, facts, fact, condition):
-        yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
-    elif poisoned:
-        yield (
-            f"{line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
-            "NVIDIA's compiler puts there, the result is right"
-        )
+            yield f"{line}: {condition}"
+            continue
+        try:
+            change = harm(0.0)
+            poisoned = "" if change else harm(float("nan"))
+        except UntoldError as error:
+            yield f"what a padded lane holds cannot be computed: {error}"
+            continue
+        if change and (doubt := _doubt(kernel, variant.facts, fact, condition)):
+            yield f"{line}: {change}; {doubt}"
+        elif change and not _is_switched(kernel, variant.facts, fact, condition):
+            yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
+        elif poisoned:
+            yield (
+                f"{line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
+                "NVIDIA's compiler puts there, the result is right"
+            )
 
 
 def _doubt(kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term) -> str:
