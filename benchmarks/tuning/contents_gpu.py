@@ -57,7 +57,7 @@ NAMES = (
     "qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-4096", "vllm-moe-1024",
     "vllm-moe-64",
 )  # fmt: skip
-CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 122, 11)), (202, 303, 404, 505), 9, 12
+CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 9, 12
 DRAWS, LITTLE = 3, 0.01
 SLOWER = 0.05  # than the default, which no draw should be
 Row = tuple[str, dict[str, int], dict[Config, float]]

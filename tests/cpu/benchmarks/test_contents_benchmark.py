@@ -35,7 +35,7 @@ def case(monkeypatch):
 def test_winners_and_bodies_are_judged_on_draws_that_chose_nothing(case):
     assert [weight for weight, _ in case.all_contents.items] == [1.0, 1.0, 0.01, 0.01]
     about, times = contents_gpu.measured("small", 2.0, 20.0)
-    assert [len(part) for part in times["rows"]] == [2 * 11, 2 * 4]
+    assert [len(part) for part in times["rows"]] == [2 * len(contents_gpu.CHOOSING), 2 * 4]
     assert about["trials"] == [3, 3]
     figures = contents_gpu.judged(json.loads(json.dumps(times)))
     assert list(figures["regrets"]) == ["default", "one draw", "contents", "one body", "bodies", "bodies at best"]
