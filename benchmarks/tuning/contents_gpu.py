@@ -4,12 +4,12 @@
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
-contents, and over the six contents of `AMOUNTS`, in three times the seconds. Those of `grouped_matmul` stand there
-`DRAWS` times, once with the weight 1 and then with `LITTLE`: further draws on which no winner may be slower than the
-default, and which hardly move the mean. The finalists of both tunes then run side by side on draws of the same kinds,
-first with seeds by which bodies are chosen, then with others. The regret of a config on a draw is the share by which it
-is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the largest of
-its times over the default's.
+contents, and over the six contents of `AMOUNTS`, in three times the seconds. For `grouped_matmul` there are `FURTHER`
+draws of the weight `LITTLE`, most of the kind whose draws differ most: no winner is slower than the default there by
+more than 3 %, and they hardly move the mean. The finalists of both tunes then run side by side on draws of the same
+kinds, first with seeds by which bodies are chosen, then with others. The regret of a config on a draw is the share by
+which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the
+largest of its times over the default's.
 
 `bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
 which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured
@@ -28,7 +28,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -58,7 +58,7 @@ NAMES = (
     "vllm-moe-64",
 )  # fmt: skip
 CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 9, 12
-DRAWS, LITTLE = 3, 0.01
+FURTHER, LITTLE = {"zipf 1": 2, "zipf 1.5": 2, "dirichlet 0.1": 8}, 0.01
 SLOWER = 0.05  # than the default, which no draw should be
 Row = tuple[str, dict[str, int], dict[Config, float]]
 """Kind and statistics of a draw, with the milliseconds of each config there."""
@@ -86,7 +86,7 @@ class Case:
     dtype: str | None
     contents: Mapping[str, Any]
     sizes: Callable[[Mapping[str, Any]], Any]
-    draws: int = 1
+    further: Mapping[str, int] = field(default_factory=dict)
     device: str = "cuda"
 
     @classmethod
@@ -97,7 +97,7 @@ class Case:
             shape, dtype = PROBLEMS[name]
             contents = {label: {"ends": Contents.draw(kind, amount)} for label, kind, amount in kinds}
             return cls(
-                operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups, draws=DRAWS
+                operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups, further=FURTHER
             )  # fmt: skip
         (problem,) = Model(QWEN).problems("vllm")
         routings = {label: partial(routed, kind, amount) for label, kind, amount in kinds}
@@ -106,9 +106,10 @@ class Case:
 
     @property
     def all_contents(self) -> Contents:
-        """The contents, with a little weight for all further draws."""
-        weights = (1.0, *(LITTLE for _ in range(1, self.draws)))
-        return Contents([(weight, each) for weight in weights for each in self.contents.values()], held_out=0)
+        """Each of the contents, and further draws with a little weight."""
+        kinds = [kind for kind, count in self.further.items() for _ in range(count)]
+        pairs = [(1.0, each) for each in self.contents.values()]
+        return Contents([*pairs, *((LITTLE, self.contents[kind]) for kind in kinds)], held_out=0)
 
     def tuned(self, contents: Contents | None, seconds: float) -> TuningResult:
         """The result of a tune from nothing."""

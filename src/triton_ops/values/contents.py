@@ -150,7 +150,7 @@ class Contents:
         `raced` are labels, weights, and pairs of a config and its time.
         """
         rows = [(label, dict(times)) for label, weight, times in raced if weight]
-        shares = [(ms[config] / ms.get(default, math.inf) - 1, label) for label, ms in rows if config in ms]
+        shares = [(ms[config] / max(ms.get(default, math.inf), 1e-9) - 1, label) for label, ms in rows if config in ms]
         return max(shares, default=(0.0, ""))
 
 

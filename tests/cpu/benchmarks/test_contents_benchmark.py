@@ -25,8 +25,10 @@ def case(monkeypatch):
         lambda n=64: {"x": TensorSpec((n,), "float32"), "ends": TensorSpec((4,), "int32", fill="ends", total=n)},
     )  # fmt: skip
     kinds = {"even": {"ends": Contents.draw("zipf", 0.0)}, "hot": {"ends": Contents.draw("one_hot", 0.9)}}
-    case = contents_gpu.Case(operation=operation, shape=(64,), dtype=None, contents=kinds, draws=2, device="cpu",
-                             sizes=contents_gpu._rows_of_groups)  # fmt: skip
+    case = contents_gpu.Case(
+        operation=operation, shape=(64,), dtype=None, contents=kinds, sizes=contents_gpu._rows_of_groups,
+        further={"hot": 2}, device="cpu",
+    )  # fmt: skip
     monkeypatch.setattr(contents_gpu.Case, "named", lambda name: case)
     monkeypatch.setattr(contents_gpu, "ROUNDS", 2)
     return case
