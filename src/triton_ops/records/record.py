@@ -185,9 +185,9 @@ class Record:
         notes = [f"regret beside the fastest raced config of each: {'; '.join(words)}"] if words else []
         configs = dict(rows[0].times_ms) if rows else ()
         fastest = min(configs, key=lambda it: sum(row.weight * dict(row.times_ms)[it] for row in rows), default=None)
-        share, label = values.Contents.slower(raced, fastest, self.default)
-        if share > values.Contents.SLOWER and fastest != self.winner:
-            rule = f"no config wins that is slower than the default by more than {values.Contents.SLOWER:.0%} somewhere"
+        (share, label), most = values.Contents.slower(raced, fastest, self.default), values.Contents.SLOWER
+        if share > most and fastest != self.winner:
+            rule = f"no config wins that is slower than the default by more than {most:.0%} on a content"
             notes.append(f"{rule}: ({fastest}), the fastest in the mean, is so by {share:.1%} on {label}")
         return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *notes))
 
