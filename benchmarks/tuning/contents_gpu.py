@@ -4,12 +4,12 @@
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
-contents, and over the six contents of `AMOUNTS`, in three times the seconds. For `grouped_matmul` there are `FURTHER`
-draws of the weight `LITTLE`, most of the kind whose draws differ most: no winner is slower than the default there by
-more than 3 %, and they hardly move the mean. The finalists of both tunes then run side by side on draws of the same
-kinds, first with seeds by which bodies are chosen, then with others. The regret of a config on a draw is the share by
-which it is slower than the fastest of them there, by kind, rows of the largest group, and draw; `over_default` is the
-largest of its times over the default's.
+contents, and over the six contents of `AMOUNTS`, in three times the seconds. With the weight `LITTLE` there are further
+draws, `FURTHER`, of the most uneven kinds and beyond them, with fewer experts in use than any draw of `AMOUNTS` should
+have: no winner is slower than the default there by more than 3 %, and they hardly move the mean. The finalists of both
+tunes then run side by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others.
+The regret of a config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the
+largest group, and draw; `over_default` is the largest of its times over the default's.
 
 `bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
 which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured
@@ -28,7 +28,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -57,8 +57,9 @@ NAMES = (
     "qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-4096", "vllm-moe-1024",
     "vllm-moe-64",
 )  # fmt: skip
-CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 9, 12
-FURTHER, LITTLE = {"zipf 1": 2, "zipf 1.5": 2, "dirichlet 0.1": 8}, 0.01
+CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 15, 12
+FURTHER = 6 * (("dirichlet", 0.1),) + 4 * (("dirichlet", 0.05),) + 2 * (("zipf", 1.5),)
+LITTLE = 0.01
 SLOWER = 0.05  # than the default, which no draw should be
 Row = tuple[str, dict[str, int], dict[Config, float]]
 """Kind and statistics of a draw, with the milliseconds of each config there."""
@@ -86,30 +87,33 @@ class Case:
     dtype: str | None
     contents: Mapping[str, Any]
     sizes: Callable[[Mapping[str, Any]], Any]
-    further: Mapping[str, int] = field(default_factory=dict)
+    further: Sequence[Any] = ()
     device: str = "cuda"
 
     @classmethod
     def named(cls, name: str) -> Case:
         """The case of this name."""
-        kinds = [(f"{kind} {amount:g}", kind, amount) for kind, amount in AMOUNTS]
-        if not name.startswith("vllm"):
+        grouped = not name.startswith("vllm")
+
+        def content(kind: str, amount: float) -> Any:
+            return {"ends": Contents.draw(kind, amount)} if grouped else partial(routed, kind, amount)
+
+        contents = {f"{kind} {amount:g}": content(kind, amount) for kind, amount in AMOUNTS}
+        further = [content(*each) for each in FURTHER]
+        if grouped:
             shape, dtype = PROBLEMS[name]
-            contents = {label: {"ends": Contents.draw(kind, amount)} for label, kind, amount in kinds}
-            return cls(
-                operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups, further=FURTHER
-            )  # fmt: skip
+            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, further=further,
+                       sizes=_rows_of_groups)  # fmt: skip
         (problem,) = Model(QWEN).problems("vllm")
-        routings = {label: partial(routed, kind, amount) for label, kind, amount in kinds}
         own, shape = experts.operation_of(problem, Served()), (int(name.rpartition("-")[2]),)
-        return cls(operation=own, shape=shape, dtype=None, contents=routings, sizes=_tokens_of_experts)
+        return cls(operation=own, shape=shape, dtype=None, contents=contents, further=further,
+                   sizes=_tokens_of_experts)  # fmt: skip
 
     @property
     def all_contents(self) -> Contents:
         """Each of the contents, and further draws with a little weight."""
-        kinds = [kind for kind, count in self.further.items() for _ in range(count)]
-        pairs = [(1.0, each) for each in self.contents.values()]
-        return Contents([*pairs, *((LITTLE, self.contents[kind]) for kind in kinds)], held_out=0)
+        weighted = [(1.0, self.contents.values()), (LITTLE, self.further)]
+        return Contents([(weight, each) for weight, some in weighted for each in some], held_out=0)
 
     def tuned(self, contents: Contents | None, seconds: float) -> TuningResult:
         """The result of a tune from nothing."""

@@ -27,7 +27,7 @@ def case(monkeypatch):
     kinds = {"even": {"ends": Contents.draw("zipf", 0.0)}, "hot": {"ends": Contents.draw("one_hot", 0.9)}}
     case = contents_gpu.Case(
         operation=operation, shape=(64,), dtype=None, contents=kinds, sizes=contents_gpu._rows_of_groups,
-        further={"hot": 2}, device="cpu",
+        further=[kinds["hot"]] * 2, device="cpu",
     )  # fmt: skip
     monkeypatch.setattr(contents_gpu.Case, "named", lambda name: case)
     monkeypatch.setattr(contents_gpu, "ROUNDS", 2)
