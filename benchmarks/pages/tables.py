@@ -511,19 +511,18 @@ def serving_table() -> str:
 
 
 def contents_table() -> str:
-    """The regret of winners on draws of routing that no tune has seen, in the mean and at worst."""
+    """Regrets on draws of routing that no tune has seen, in the mean and at worst, and the largest times."""
     document = json.loads(CONTENTS.read_text())
-    kinds = [name for name in document["problems"][0]["regrets"] if name != "default"]
-    rows = [
-        f"| problem | the default | {' | '.join(kinds)} | contents over the default's time, at most |",
-        f"|{'---|' * (len(kinds) + 3)}",
-    ]
+    first = document["problems"][0]["regrets"]
+    names = [name for name in ("default", "one draw", "contents", "one body", "bodies") if name in first]
+    beside = [name for name in ("contents", "bodies") if name in first]
+    heads = ["problem", "the default", *names[1:], *(f"{name} over the default's time, at most" for name in beside)]
+    rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for each in document["problems"]:
         regrets = each["regrets"]
-        cells = [
-            f"{100 * regrets[name]['mean']:.1f}, {100 * regrets[name]['worst']:.1f} %" for name in ("default", *kinds)
-        ]
-        rows.append(f"| `{each['problem']}` | {' | '.join(cells)} | {regrets['contents']['over_default']:.2f} |")
+        cells = [f"{100 * regrets[name]['mean']:.1f}, {100 * regrets[name]['worst']:.1f} %" for name in names]
+        cells += [f"{regrets[name]['over_default']:.2f}" for name in beside]
+        rows.append(f"| `{each['problem']}` | {' | '.join(cells)} |")
     return "\n".join([*rows, "", source(document)])
 
 

@@ -1,17 +1,20 @@
-"""What do winners of one draw and of several contents lose on draws that nobody tuned for, and what would four bodies?
+"""What do winners of one draw and of several contents lose on draws that nobody tuned for, and what do several configs?
 
     mkdir -p /tmp/engines/site-packages && tar xzf engines.tgz -C /tmp/engines/site-packages   # of `engine_files`
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
-contents, and over the six contents of `AMOUNTS`, by the mean and by the worst. The finalists of these tunes then run
-side by side on draws of the same kinds, first with seeds by which bodies are chosen, then with others. The regret of a
-config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the largest group,
-and draw; `over_default` is the largest of its times over the default's.
+contents, and over the six contents of `AMOUNTS`, in three times the seconds. With the weight `LITTLE` there are further
+draws, `FURTHER`, of the most uneven kinds and beyond them, with fewer experts in use than any draw of `AMOUNTS` should
+have: no winner is slower than the default there by more than 3 %, and they hardly move the mean. The finalists of both
+tunes then run side by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others.
+The regret of a config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the
+largest group, and draw; `over_default` is the largest of its times over the default's.
 
 `bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
-which one to take. Nothing here runs them: their regret is that of the measured times. `bodies at best` is that of a
-rule that never errs. With `--rows` all times are saved, from which `--study` finds the bodies again, without a GPU.
+which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured
+times. `bodies at best` is that of a rule that never errs; `choice_us` is what a choice by a known number takes. With
+`--rows` all times are saved, from which `--study` finds the bodies again, without a GPU.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ import random
 import statistics
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +44,7 @@ from triton_ops.device import probe
 from triton_ops.kernels.grouped_matmul import operation
 from triton_ops.kernels.grouped_matmul.problems import PROBLEMS
 from triton_ops.space import Config
-from triton_ops.timing import Launch, Rounds
+from triton_ops.timing import HostTimer, Launch, Rounds, Timer
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import Silent
 from triton_ops_serving import experts
@@ -52,7 +57,9 @@ NAMES = (
     "qwen3-30b-up-prefill", "deepseek-v3-up-prefill", "qwen3-30b-up-decode", "vllm-moe-4096", "vllm-moe-1024",
     "vllm-moe-64",
 )  # fmt: skip
-CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 99, 11)), (101, 202, 303, 404), 9, 32
+CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 15, 12
+FURTHER = 6 * (("dirichlet", 0.1),) + 4 * (("dirichlet", 0.05),) + 2 * (("zipf", 1.5),)
+LITTLE = 0.01
 SLOWER = 0.05  # than the default, which no draw should be
 Row = tuple[str, dict[str, int], dict[Config, float]]
 """Kind and statistics of a draw, with the milliseconds of each config there."""
@@ -80,35 +87,50 @@ class Case:
     dtype: str | None
     contents: Mapping[str, Any]
     sizes: Callable[[Mapping[str, Any]], Any]
+    further: Sequence[Any] = ()
+    device: str = "cuda"
 
     @classmethod
     def named(cls, name: str) -> Case:
         """The case of this name."""
-        kinds = [(f"{kind} {amount:g}", kind, amount) for kind, amount in AMOUNTS]
-        if not name.startswith("vllm"):
+        grouped = not name.startswith("vllm")
+
+        def content(kind: str, amount: float) -> Any:
+            return {"ends": Contents.draw(kind, amount)} if grouped else partial(routed, kind, amount)
+
+        contents = {f"{kind} {amount:g}": content(kind, amount) for kind, amount in AMOUNTS}
+        further = [content(*each) for each in FURTHER]
+        if grouped:
             shape, dtype = PROBLEMS[name]
-            contents = {label: {"ends": Contents.draw(kind, amount)} for label, kind, amount in kinds}
-            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups)
+            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, further=further,
+                       sizes=_rows_of_groups)  # fmt: skip
         (problem,) = Model(QWEN).problems("vllm")
-        routings = {label: partial(routed, kind, amount) for label, kind, amount in kinds}
         own, shape = experts.operation_of(problem, Served()), (int(name.rpartition("-")[2]),)
-        return cls(operation=own, shape=shape, dtype=None, contents=routings, sizes=_tokens_of_experts)
+        return cls(operation=own, shape=shape, dtype=None, contents=contents, further=further,
+                   sizes=_tokens_of_experts)  # fmt: skip
+
+    @property
+    def all_contents(self) -> Contents:
+        """Each of the contents, and further draws with a little weight."""
+        weighted = [(1.0, self.contents.values()), (LITTLE, self.further)]
+        return Contents([(weight, each) for weight, some in weighted for each in some], held_out=0)
 
     def tuned(self, contents: Contents | None, seconds: float) -> TuningResult:
         """The result of a tune from nothing."""
         with tempfile.TemporaryDirectory() as folder:
             return tune(
                 self.operation, shape=self.shape, dtype=self.dtype, contents=contents, budget_s=seconds,
-                cache_dir=folder, transfer=False, force=True, listener=Silent(),
+                cache_dir=folder, device=self.device, transfer=False, force=True, listener=Silent(),
             )  # fmt: skip
 
     def times_on_draws(self, configs: Sequence[Config], seeds: Sequence[int], until_s: float) -> list[Row]:
         """The draws of each kind with these seeds; those of the first two, and of others begun before `until_s`."""
-        own = self.operation.materialise(self.operation.problem(self.shape, self.dtype), "cuda").keyword
+        own = self.operation.materialise(self.operation.problem(self.shape, self.dtype), self.device).keyword
         executables = {config: self.operation.kernel.compile(config, Arguments(keyword=own)) for config in configs}
         names = {"BLOCK_M", "BLOCK_SIZE_M"}
         heights = sorted({int(str(each[name])) for each in configs for name in names.intersection(each)})
-        timer, rng, rows = EventTimer("cuda", cache="flushed"), random.Random(0), []
+        timer: Timer = HostTimer() if self.device == "cpu" else EventTimer(self.device, cache="flushed")
+        rng, rows = random.Random(0), list[Row]()
         for seed, (kind, content) in itertools.product(seeds, self.contents.items()):
             if time.monotonic() > until_s and seed not in seeds[:2]:
                 break
@@ -151,16 +173,14 @@ def measured(name: str, seconds: float, limit_s: float) -> tuple[dict[str, Any],
     """What was tuned and compared of one problem, and all times."""
     until_s = time.monotonic() + limit_s
     case = Case.named(name)
-    mean = Contents([(1, each) for each in case.contents.values()])
-    plain, over, worst = (
-        case.tuned(contents, seconds * (1 if contents is None else 2))
-        for contents in (None, mean, replace(mean, worst=True))
-    )
+    plain, over = case.tuned(None, seconds), case.tuned(case.all_contents, 3 * seconds)
     default = over.default.config if over.default is not None else Config(over.best_config)
-    tunes = {"one draw": plain, "contents": over, "contents by the worst": worst}
+    tunes = {"one draw": plain, "contents": over}
     winners = {"default": default, **{what: Config(each.best_config) for what, each in tunes.items()}}
-    finalists = [config for each in (over, worst) for config, _ in each.contents[0].times_ms]
-    finalists += [trial.config for trial in plain.trials if trial.ok and trial.final is not None]
+    finalists = [min(each.times_ms, key=itemgetter(1))[0] for each in over.contents if each.times_ms]
+    for each in (over, plain):  # the fastest on each of the contents come first, then those of each race
+        raced = [trial for trial in each.trials if trial.ok and trial.final is not None]
+        finalists += [trial.config for trial in sorted(raced, key=lambda trial: trial.best_measurement.median_ms)]
     configs = list(dict.fromkeys([*winners.values(), *finalists]))[:MOST]
     now_s = time.monotonic()
     ends_s = {CHOOSING: now_s + 0.6 * (until_s - now_s), HELD_OUT: until_s}
@@ -194,6 +214,7 @@ def judged(times: Mapping[str, Any]) -> dict[str, Any]:
         "configs": len(configs), "draws": [len(choosing), len(rows)],
         "winners": {what: str(config) for what, config in winners.items()},
         "statistic": bodies.statistic, "ends": bodies.ends[:-1], "bodies": [str(each) for each in bodies.configs],
+        "choice_us": 1e6 * min(timeit.repeat(partial(bodies.place, 500), number=10_000)) / 10_000,
         "regrets": {what: regrets(rows, each, default) for what, each in rules.items()},
     }  # fmt: skip
 

@@ -24,7 +24,7 @@ from triton_ops.records import Record
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, HostTimer, Interval, RacePolicy, Rounds, Sampler, Standing
-from triton_ops.values import Resources, Status, Trial
+from triton_ops.values import Contents, Resources, Status, Trial
 
 if TYPE_CHECKING:
     from triton_ops.evaluation.station import Evaluator
@@ -41,13 +41,12 @@ class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
     An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
-    in every round, which measure the noise. `by_content` are the median times of a config on each content.
+    in every round, which measure the noise.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
     twin: Config | None = None
     twins_ms: tuple[tuple[float, ...], ...] = ()
-    by_content: Mapping[Config, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,22 +345,23 @@ def compare_finalists(
         return compare_finalists(evaluator, whole, effort, keep_round, clock, turn)
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
     right = {trial.config for trial in outcome.trials if trial.ok}
-    by_content = _by_content({config: arm for config, arm in arms.items() if config in right})
-    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins), by_content)
-    return replace(outcome, raced=raced, leads_again=leads_again)
+    contents = _by_content(evaluator, {config: arm for config, arm in arms.items() if config in right})
+    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
+    return replace(outcome, raced=raced, leads_again=leads_again, contents=contents)
 
 
-def _by_content(arms: Mapping[Config, Arm]) -> dict[Config, list[float]]:
-    """The times of each arm on each content: by those of the arm that stayed longest, in the rounds that both had."""
+def _by_content(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[tuple[Any, ...], ...]:
+    """Label, weight and times of each content: by those of the arm that stayed longest, in the rounds that both had."""
     rows = {config: list(zip(*arm.sampler.by_content[: len(arm.visits)], strict=True)) for config, arm in arms.items()}
     stayed = max(rows.values(), key=lambda columns: len(columns[0]) if columns else 0, default=[])
-    return {
-        config: [
-            statistics.median(other) * math.exp(Interval.of_gap(own, other).centre)
-            for own, other in zip(columns, stayed, strict=True)
-        ]
-        for config, columns in rows.items() if columns
-    }  # fmt: skip
+    subjects = [evaluator.subject, *evaluator.subject.contents] if stayed else []
+    return tuple(
+        (*each.labelled, tuple(
+            (config, statistics.median(longest) * math.exp(Interval.of_gap(columns[at], longest).centre))
+            for config, columns in rows.items() if columns
+        ))
+        for at, (each, longest) in enumerate(zip(subjects, stayed, strict=True))
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -380,6 +380,7 @@ class _LastComparison:
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
+    slower: set[Config] = field(default_factory=set)  # than the default on one of several contents, by too much
     checked: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
@@ -400,6 +401,7 @@ class _LastComparison:
         self.gone |= losers
         for arm in [*others, *self.twins]:
             arm.visits, arm.dropped_at = [], None
+            arm.sampler.by_content.clear()
         self.race()
 
     @property
@@ -430,17 +432,22 @@ class _LastComparison:
 
     @property
     def _losers(self) -> set[Config]:
-        return {config for config, arm in self.arms.items() if config in self.wrong or arm.error is not None}
+        return {it for it, arm in self.arms.items() if it in self.wrong or arm.error is not None} | self.slower
 
     def _outcome(self) -> Outcome:
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
-        alive = {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
+        alive = {it: arm for it, arm in self.arms.items() if updated[it].ok and arm.visits and it not in self.slower}
         if not alive:
             return Outcome.of_screenings(tuple(updated.values()))
         default, incumbents = self.final.default, self.final.incumbents
         preferences = {config: preference(updated[config], default, incumbents) for config in alive}
         standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
         challenger = standing.challenger
+        raced, leading = _by_content(self.evaluator, alive), (challenger, *standing.decision.ties)
+        if slower := {it for it in alive if it in leading and Contents.slower(raced, it, default)[0] > Contents.SLOWER}:
+            self.slower |= slower
+            self._race_again()
+            return self._outcome()
         settles = bool(standing.default_ms) and self.final.settle
         if challenger is None or not (settles and standing.doubtful(challenger)):
             return outcome_of(standing, updated, self._itself)

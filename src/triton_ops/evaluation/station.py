@@ -377,7 +377,7 @@ class Inline:
                 outcome = compare_finalists(self._evaluator, final, effort, keep_round, turn=self._turn)
         finally:
             self._note_config(None)
-        return replace(outcome, guard=guard.summary(), contents=self._evaluator.subject.raced(outcome.raced.by_content))
+        return replace(outcome, guard=guard.summary())
 
     def close(self) -> None:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""

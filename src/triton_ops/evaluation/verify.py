@@ -19,7 +19,7 @@ of scales in a row, would be specialised otherwise, or a flag would be another o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -90,13 +90,6 @@ class Subject:
             subjects.append(cls(first, sets, labelled=labelled, base=base, own=own))
         subjects[0].contents, subjects[0].value = subjects[1:], partial(contents.value, [])
         return subjects[0]
-
-    def raced(self, by_content: Mapping[Config, Sequence[float]]) -> tuple[tuple[Any, ...], ...]:
-        """What is told of each content, with the times of raced configs there; empty without contents."""
-        return tuple(
-            (*each.labelled, tuple((config, times[at]) for config, times in by_content.items()))
-            for at, each in enumerate([self, *self.contents] if self.contents else [])
-        )
 
     @property
     def arguments(self) -> Arguments:

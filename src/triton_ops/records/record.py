@@ -9,7 +9,7 @@ Schema history:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
@@ -172,18 +172,24 @@ class Record:
         """True if it answers a request with contents of this fingerprint, or with its own alone for None."""
         return contents is None or (self.contents is not msgspec.UNSET and self.contents[0] == contents)
 
-    def with_contents(self, fingerprint: str | None, times: Iterable[tuple[Any, ...]]) -> Record:
+    def with_contents(self, fingerprint: str | None, raced: Sequence[tuple[Any, ...]]) -> Record:
         """The record with the times on each content that was raced over, and a note; itself for a fingerprint None."""
         if fingerprint is None:
             return self
-        rows, words = tuple(TimesOnContent(*each) for each in times), []
+        rows, words = tuple(TimesOnContent(*each) for each in raced), []
         for what, held_out in (("contents", False), ("draws held out", True)):
             drawn = [row for row in rows if row.times_ms and held_out is not bool(row.weight)]
             if regrets := [(row.regret(self.winner), row.label) for row in drawn]:
                 (worst, label), mean = max(regrets), sum(regret for regret, _ in regrets) / len(regrets)
                 words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {worst:.1%} on {label}")
-        note = f"regret beside the fastest raced config of each: {'; '.join(words)}"
-        return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *([note] if words else [])))
+        notes = [f"regret beside the fastest raced config of each: {'; '.join(words)}"] if words else []
+        configs = dict(rows[0].times_ms) if rows else ()
+        fastest = min(configs, key=lambda it: sum(row.weight * dict(row.times_ms)[it] for row in rows), default=None)
+        (share, label), most = values.Contents.slower(raced, fastest, self.default), values.Contents.SLOWER
+        if share > most and fastest != self.winner:
+            rule = f"no config wins that is slower than the default by more than {most:.0%} on a content"
+            notes.append(f"{rule}: ({fastest}), the fastest in the mean, is so by {share:.1%} on {label}")
+        return replace(self, contents=(fingerprint, rows), notes=(*self.notes, *notes))
 
     @property
     def id(self) -> str:

@@ -6,10 +6,11 @@ compiled code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from triton_ops.base import is_positive, require
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
@@ -63,10 +64,13 @@ class Contents:
     Attributes:
         items: Pairs of a weight and a content.
         worst: Whether a config counts by its worst content, relative to the times of the first config timed, which is
-            the default; else by the weighted mean of its times.
+            the default; else by the weighted mean of its times. Either way no config wins that is slower than the
+            default by more than 3 % on a content.
         held_out: Further draws of each content that is drawn. They are timed beside, decide nothing, and tell how much
             the winner loses on contents that nobody has tuned for.
     """
+
+    SLOWER: ClassVar[float] = 0.03  # than the default on a content with a weight: a config that is does not win
 
     items: Sequence[tuple[float, Any]]
     worst: bool = False
@@ -117,16 +121,16 @@ class Contents:
         return partial(_drawn, kind, float(amount), form)
 
     def drawn(self, arguments: Mapping[str, Any], seed: int) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Label, weight and tensors by name of each content, then of the draws held out, of weight 0.
+        """Label, weight and tensors by name of each content, each by its own seed; then of draws held out, of weight 0.
 
         Raises:
             SettingsError, ShapeMismatchError: The values of a content do not fit the arguments.
         """
-        draws = [(_label(content), float(weight), content, seed) for weight, content in self.items]
+        draws = [(_label(item), float(weight), item, seed + at) for at, (weight, item) in enumerate(self.items)]
         makers = [each for each in draws if callable(each[2]) or any(map(callable, each[2].values()))]
         for turn in range(1, self.held_out + 1):
-            further = seed + turn * _HELD_OUT_SEED
-            draws += [(f"{label}, held out {turn}", 0.0, content, further) for label, _, content, _ in makers]
+            further = turn * _HELD_OUT_SEED
+            draws += [(f"{label}, held out {turn}", 0.0, content, own + further) for label, _, content, own in makers]
         for label, weight, content, own_seed in draws:
             yield label, weight, _values(content, arguments, own_seed)
 
@@ -138,6 +142,16 @@ class Contents:
             return sum(w * t for w, t in zip(weights, times_ms, strict=False)) / sum(weights)
         pairs = list(zip(units_ms[: len(weights)], times_ms, strict=False))
         return max(time / max(unit, 1e-9) for unit, time in pairs) * sum(unit for unit, _ in pairs)
+
+    @staticmethod
+    def slower(raced: Iterable[Sequence[Any]], config: Any, default: Any) -> tuple[float, str]:
+        """The share by which a config is slower than the default on its worst content with a weight, and the label.
+
+        `raced` are labels, weights, and pairs of a config and its time.
+        """
+        rows = [(label, dict(times)) for label, weight, times in raced if weight]
+        shares = [(ms[config] / max(ms.get(default, math.inf), 1e-9) - 1, label) for label, ms in rows if config in ms]
+        return max(shares, default=(0.0, ""))
 
 
 def _label(content: Any) -> str:

@@ -1,6 +1,7 @@
 """Tunes over several contents: what wins, is verified, and is told of draws held out; which record answers."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 
@@ -20,25 +21,28 @@ HOT = {"ends": [32, 32, 32, 32]}
 
 @functools.cache
 def ground():
-    """A clock, and what a tile of 16 adds to a hot group's last row; neither is part of the kernel's identity."""
-    return Clock(), [0.0]
+    """A clock, what a tile of 16 adds to a hot group's last row, and times there; none is part of the identity."""
+    return Clock(), [0.0], dict[int, float]()
 
 
 def grouped(x, ends, out, *, TILE):
     """Spend milliseconds on each tile of each group: one, and one for each 16 rows."""
-    clock, wrong = ground()
+    clock, wrong, hot_ms = ground()
     counts = ends.diff(prepend=ends[:1] * 0)
-    clock.spend(round(int((-(-counts // TILE)).sum()) * (1 + TILE / 16) * MS))
+    hot = int(counts.max()) == 32
+    ms = int((-(-counts // TILE)).sum()) * (1 + TILE / 16)
+    clock.spend(round(hot_ms.get(TILE, ms) * MS if hot else ms * MS))
     out.copy_(2 * x)
-    if TILE == 16 and int(counts.max()) == 32:
+    if TILE == 16 and hot:
         out[-1] += wrong[0]
 
 
 @pytest.fixture
 def kernel(monkeypatch):
-    clock, wrong = ground()
+    clock, wrong, hot_ms = ground()
     monkeypatch.setattr(rounds, "HostTimer", lambda: HostTimer(clock))
     wrong[0] = 0.0
+    hot_ms.clear()
     arguments = {"x": torch.ones(32), "ends": ENDS, "out": torch.empty(32)}
     return FunctionKernel(grouped, outputs=("out",)), arguments, wrong
 
@@ -53,7 +57,25 @@ def test_the_winner_is_that_of_the_weighted_mean_of_all_contents(kernel):
     # milliseconds of tiles 64, 8, 16: even 20, 6, 8; hot 5, 6, 4
     assert winner(kernel, arguments, None)[0] == 8
     assert winner(kernel, arguments, [(1, {}), (5, HOT)])[0] == 16
+    ground()[2][8] = 5.0
     assert winner(kernel, arguments, [(5, {}), (1, HOT)])[0] == 8
+
+
+def test_no_config_wins_that_is_slower_than_the_default_by_more_than_3_percent_on_a_content(kernel):
+    kernel, arguments, _ = kernel
+    often_even = Contents([(5, {}), (1, HOT)])
+    for ms, tile in ((5.5, 16), (5.1, 8)):  # of tile 8 where the default takes 5: 10 and 2 % more, best in the mean
+        ground()[2][8] = ms
+        best, result = winner(kernel, arguments, often_even, force=True)
+        assert best == tile
+        assert [config["TILE"] for config in result.ties] == [tile]
+        assert result.gain == pytest.approx(105 / {16: 44, 8: 35.1}[tile])
+        assert result.gain_interval[0] > 1
+        assert ("(TILE=8), the fastest in the mean, is so by 10.0% on ends" in result.notes[-1]) == (tile == 16)
+    rare = Contents([(1, {}), (1e-9, {"ends": Contents.draw("one_hot", 1.0)})])
+    ground()[2][8] = 5.5
+    assert winner(kernel, arguments, rare)[0] == 16  # by a content with hardly any weight
+    assert winner(kernel, arguments, replace(rare, worst=True))[0] == 16
 
 
 def test_the_worst_content_decides_where_that_is_asked_for(kernel):
@@ -84,6 +106,7 @@ def test_times_and_regret_of_each_content_are_told_with_draws_held_out(kernel):
 def test_a_config_that_is_wrong_on_one_content_is_a_failed_trial_that_names_it(kernel):
     kernel, arguments, wrong = kernel
     wrong[0] = 1.0
+    ground()[2][8] = 5.0
     assert winner(kernel, arguments, [(1, {}), (9, HOT)], force=True)[0] == 8
     failures = winner(kernel, arguments, [(1, {}), (9, HOT)], force=True)[1].failures
     assert [(failure.config["TILE"], failure.status) for failure in failures] == [(16, "wrong")]

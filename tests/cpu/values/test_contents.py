@@ -87,6 +87,11 @@ def test_a_maker_writes_to_copies():
     assert ends.tolist() == [2, 4]
 
 
+def test_what_stands_in_the_list_again_is_drawn_anew():
+    draws = Contents([(1, {"ends": Contents.draw("zipf", 1.0)})] * 3, held_out=1).drawn({"ends": OWN["ends"]}, 0)
+    assert len({tuple(values["ends"].tolist()) for _, _, values in draws}) == 6
+
+
 def test_the_mean_is_weighted_and_the_worst_is_relative_to_the_first():
     pairs = [(3, {}), (1, {})]
     assert Contents(pairs).value([1.0, 10.0, 7.0], [2.0, 6.0, 100.0]) == 3.0  # what is held out decides nothing

@@ -1,0 +1,46 @@
+"""The study of winners over contents, whole, on a small operation of the CPU."""
+
+import json
+import time
+
+import pytest
+
+from triton_ops import Contents, Operation, TensorSpec
+
+torch = pytest.importorskip("torch")
+contents_gpu = pytest.importorskip("benchmarks.tuning.contents_gpu")
+
+
+def grouped(x, ends, *, BLOCK_M):
+    """Twice the rows of each group, in tiles of which each takes the time of a whole one."""
+    counts = ends.diff(prepend=ends[:1] * 0)
+    time.sleep(2e-5 * int((-(-counts // BLOCK_M)).sum()) * (1 + BLOCK_M / 16))
+    return 2 * x
+
+
+@pytest.fixture
+def case(monkeypatch):
+    operation = Operation(
+        "grouped", grouped, {"BLOCK_M": [64, 8, 16]},
+        lambda n=64: {"x": TensorSpec((n,), "float32"), "ends": TensorSpec((4,), "int32", fill="ends", total=n)},
+    )  # fmt: skip
+    kinds = {"even": {"ends": Contents.draw("zipf", 0.0)}, "hot": {"ends": Contents.draw("one_hot", 0.9)}}
+    case = contents_gpu.Case(
+        operation=operation, shape=(64,), dtype=None, contents=kinds, sizes=contents_gpu._rows_of_groups,
+        further=[kinds["hot"]] * 2, device="cpu",
+    )  # fmt: skip
+    monkeypatch.setattr(contents_gpu.Case, "named", lambda name: case)
+    monkeypatch.setattr(contents_gpu, "ROUNDS", 2)
+    return case
+
+
+def test_winners_and_bodies_are_judged_on_draws_that_chose_nothing(case):
+    assert [weight for weight, _ in case.all_contents.items] == [1.0, 1.0, 0.01, 0.01]
+    about, times = contents_gpu.measured("small", 2.0, 20.0)
+    assert [len(part) for part in times["rows"]] == [2 * len(contents_gpu.CHOOSING), 2 * 4]
+    assert about["trials"] == [3, 3]
+    figures = contents_gpu.judged(json.loads(json.dumps(times)))
+    assert list(figures["regrets"]) == ["default", "one draw", "contents", "one body", "bodies", "bodies at best"]
+    assert figures["regrets"]["default"]["over_default"] == 1
+    assert figures["regrets"]["bodies at best"]["mean"] <= figures["regrets"]["bodies"]["mean"]
+    assert figures["choice_us"] < 20
