@@ -254,9 +254,12 @@ class _UsageReader:
     def _offsets(self, pointer: ast.expr) -> None:
         """Take the parts of an address that are no bare name for whole numbers."""
         for inner in self._expressions(pointer):
-            for part in _summands(inner):
+            first, *others = _summands(inner)
+            based = others and isinstance(first, ast.Name) and first.id in self._function.own_names
+            for part in (first, *others):
                 local = isinstance(part, ast.Name) and part.id not in self._function.own_names
-                if (local and not self._function.pointers(part)) or not isinstance(part, (ast.Name, ast.Call)):
+                offset = local and (based or not self._function.pointers(part))
+                if offset or not isinstance(part, (ast.Name, ast.Call)):
                     self._number(part)
                 elif isinstance(part, ast.Call):
                     self._offsets_of_call(part)

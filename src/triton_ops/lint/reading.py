@@ -198,7 +198,8 @@ class KernelReading(SourceValues):
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
         complaints: list[str] = []
-        for guess in guesses(self.function, self, extra):
+        several = list(guesses(self.function, self, extra))
+        for guess in (*several, *switches(self.function, several[0])):
             if guess.element != FLOATS[0] and len(complaints) > len(FLOATS) and len({*complaints}) == 1:
                 continue  # other elements changed nothing with the first blocks, nor did these blocks
             variant = self._variant(guess)
@@ -271,7 +272,9 @@ class KernelReading(SourceValues):
 
     def with_element(self, element: str) -> Variant | None:
         """The first variant with tensors of this element; None if there is none that can be read."""
-        candidates = guesses(self.function, self, self._deciders)
+        first = self.variants[0].guess
+        types = {name: kind.replace(first.element, element) for name, kind in first.types.items()}
+        candidates = (*guesses(self.function, self, self._deciders), replace(first, types=types, element=element))
         return next(filter(None, (self._read(one) for one in candidates if one.element == element)), None)
 
     @cached_property

@@ -119,10 +119,7 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
             why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access, program)
-            if why:
-                yield f"line {kernel.place(access).line}: {what}; {why}"
-            else:
-                yield Seen(access, what)
+            yield f"line {kernel.place(access).line}: {what}; {why}" if why else Seen(access, what)
         if (step := _narrow_step(kernel, variant, access)) is not None:
             yield Seen(access, step)
     if not locked:
@@ -130,8 +127,10 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
 
 
 def _promise(kernel: KernelReading, access: AccessFact, program: Term) -> str:
-    """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
+    """What a caller may see to with one program along that axis: a switch for the store, or a config of such blocks."""
     place, axis = kernel.place(access), program.operands[0]
+    if kernel.prunes and any(all(one.may_follow(axis, name) for one in kernel.launches) for name in kernel.uses.tiles):
+        return "a function leaves configs out, and may leave out those with several such programs"
     switches = kernel.function.constants | kernel.uses.optional
     tests = (one for one in ast.walk(kernel.function.node) if isinstance(one, ast.If) and place.file == kernel.file)
     for node in (one for one in tests if one.lineno < place.line <= (one.end_lineno or 0)):
@@ -166,8 +165,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
             step = index.term.parts.get((program,), 0)
             inside = program.number in access.mask.inside
             if 0 < step < index.reach and not inside and index.stride.constant == 1:
-                blocks = f"programs step by {step} and store blocks of {index.reach}"
-                return f"{blocks}, so that neighbours write the same elements"
+                return f"programs step by {step} and store {index.reach}, so that neighbours write the same elements"
     return None
 
 

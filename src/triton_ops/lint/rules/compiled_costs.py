@@ -157,8 +157,7 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     if chained is None:
         yield f"{evidence}; whether that is faster differs from product to product: measure it"
     else:
-        line = kernel.place(chained).line
-        why = f"the product in line {line} waits for another of its iteration"
+        why = f"the product in line {kernel.place(chained).line} waits for another of its iteration"
         yield Seen(kernel.line, f"{evidence}, and {why}")
 
 

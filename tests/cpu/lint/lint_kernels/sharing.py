@@ -233,3 +233,33 @@ def run_bucketed(a, b, c, M, N, K):
     bucket = 0 if K < 1024 else 1
     grid = lambda meta: (triton.cdiv(M, meta["BM"]), triton.cdiv(N, meta["BN"]))  # noqa: E731
     bucketed_key_good[grid](a, b, c, M, N, K, bucket)
+
+
+@triton.jit
+def label_of_a_shard_bad(logits, labels, loss, first, pitch):
+    row = tl.program_id(0)
+    label = tl.load(labels + row)
+    label -= first
+    logits = logits + row * pitch.to(tl.int64)
+    tl.atomic_add(loss, tl.load(logits + label))  # finds: cross-program-atomic
+
+
+@triton.jit
+def one_offset_or_one_for_each_bad(x, total, OFFSET, n, IS_TENSOR: tl.constexpr, B: tl.constexpr):
+    at, c = tl.arange(0, B), tl.arange(0, B)
+    if not IS_TENSOR:
+        at += OFFSET
+    else:
+        at += tl.load(OFFSET + tl.program_id(0))
+    tl.atomic_add(total + c, tl.load(x + at, mask=at < n, other=0.0))  # finds: cross-program-atomic
+
+
+def _of_one_block(configs, named_args, **_others):
+    return [one for one in configs if one.kwargs["B"] >= named_args["n"]]
+
+
+@triton.autotune([triton.Config({"B": 512}), triton.Config({"B": 1024})], ["n"], {"early_config_prune": _of_one_block})
+@triton.jit
+def sum_of_one_block_good(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y, tl.sum(tl.load(x + at, mask=at < n, other=0.0), 0))
