@@ -27,6 +27,7 @@ from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
+from triton_ops.lint.island import COMPILED_FOR
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.space import Config, ConfigSpace
@@ -140,7 +141,6 @@ def _nearest(space: ConfigSpace, default: Config, name: str, value: Any) -> Conf
 
 
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
-COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
 _UNREADABLE = "its TTIR cannot be read"
 _MOST_UNREADABLE = 2

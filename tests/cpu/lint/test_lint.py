@@ -148,6 +148,14 @@ def test_a_config_that_a_function_may_leave_out_is_undecided_where_it_spills():
     assert "may leave out this one" in one.why
 
 
+def test_a_file_that_asks_for_a_driver_is_read_without_one(tmp_path):
+    path = written(tmp_path)
+    asks = "triton.runtime.driver.active.get_current_target().backend == 'cuda'"
+    tuned = f"@triton.autotune([triton.Config({{}})] if {asks} else [], [])\n@triton.jit"
+    path.write_text(path.read_text().replace("@triton.jit", tuned, 1))
+    assert [one.rule for one in lint(path).findings] == ["missing-mask"]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -276,7 +284,7 @@ def needing(folder: Path, name: str, constant: str) -> Path:
 
 ENDING = {
     "exits": ("import sys\nC = sys.exit(3)", "line 2 fails: SystemExit: 3"),
-    "ends": ("import os\nC = os._exit(9)", "exited with code 9"),
+    "ends": ("import os\nC = os._exit(9)", "line 2 fails: SystemExit: 9"),
     "kills": ("import os\nC = os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
     "interrupts": ("def f(): raise KeyboardInterrupt\nC = f()", "line 2 fails: its process"),
     "forks": ("import os\nC = os.fork()", "front end refuses"),
