@@ -335,7 +335,7 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         elif not beside and product.arguments and any(_is_smaller(facts, rows, {product}) for rows in whole):
             yield Seen(one, f"{what}; that of a tensor with one element for each of its rows is made 64 bits wide")
         elif (product in widened or product.arguments) and (not beside or False not in orders):
-            yield f"{what}, which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
+            yield f"{what}, which overflows for tensors of 2^31 elements and more; their size is not in the file"
 
 
 def _growing(variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
