@@ -112,7 +112,7 @@ def read_lines(
 
 _MS_PER_UNIT = {"ms": 1.0, "s": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}  # `s` is a slip of torch 2.0
 _PATTERNS = {
-    "head": r"\bAUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>(?:(?!AUTOTUNE ).)*)\)[\s\"',]*$",
+    "head": r"\bAUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>(?:(?!AUTOTUNE |\w \w|\d[a-wyz])[^\[\]=:%])*)\)[\s\"',]*$",
     "stats": r"(?P<document>\{\"num_choices\".*)",
     "title": r"Autotune Choices Stats:",
     "strides": r"\bstrides: \[",
@@ -231,15 +231,21 @@ class _OpenTable:
     stats: dict[str, Any]
     beside: dict[str, str] = field(default_factory=dict)  # its lines of strides and of dtypes, which stand above rows
     rows: list[re.Match[str]] = field(default_factory=list)
+    writers: set[str] = field(default_factory=set)  # of its rows
     end: re.Match[str] | None = None
     mixed: bool = False
+    overlaps: bool = False  # with another one of which no end came before: mixed, unless the log has no ends
 
-    def closed(self) -> AutotuneTable:
+    def closed(self, shown: int, alone: bool) -> AutotuneTable:
+        """The table, in a log that shows so many choices of one; `alone` tells whether all of it has one writer."""
         bench, compiling, count = self.end.group("bench", "compile", "count") if self.end else (None, None, None)
         choices = tuple(AutotuneChoice(row["name"], _ms(row), (row["what"] or "").strip()) for row in self.rows)
         own, times_ms = {(it.name, it.what) for it in choices}, [math.inf if it.ms is None else it.ms for it in choices]
-        best, doubt = self.stats.get("best_kernel"), ""
-        whole = len(own) == len(choices) <= int(count or len(choices)) and times_ms == sorted(times_ms)
+        best, doubt, number = self.stats.get("best_kernel"), "", int(count or len(choices))
+        before = [row.string[: row.start()] for row in self.rows]
+        indents = {len(text) - len(text.rstrip()) for text in before}  # a row that was cut may begin within its name
+        whole = min(number, shown) <= len(own) == len(choices) <= number and times_ms == sorted(times_ms)
+        whole = whole and max(len(indents), len(self.writers)) <= 1 and (alone or self.writers <= {self.writer})
         if choices and (self.mixed or not whole or not all(_agree(self.rows[0], row) for row in self.rows)):
             doubt = "lines of several tables are mixed in it, or some are missing"
         elif choices and best not in (None, choices[0].name):
@@ -269,6 +275,8 @@ def _agree(first: re.Match[str], row: re.Match[str]) -> bool:
     best_ms, ms, share = _ms(first), _ms(row), row["share"][:-1]
     if not best_ms or not ms or not share.replace(".", "", 1).isdigit():
         return True
+    if row is first:
+        return float(share) == 100
     half_ms = max(_MS_PER_UNIT[it["unit"]] * 0.5 * 10.0 ** -len(it["time"].partition(".")[2]) for it in (first, row))
     low, high = (best_ms - half_ms) / (ms + half_ms), (best_ms + half_ms) / max(ms - half_ms, 1e-9)
     return low - 1e-3 <= float(share) / 100 <= high + 1e-3
@@ -301,8 +309,13 @@ class CompilerLog:
         for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
         kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
+        has_ends = any(table.end for table in reader.tables)
+        for table in reader.tables:
+            table.mixed = table.mixed or (table.overlaps and has_ends)
+        alone = len({table.writer for table in reader.tables}) == 1
+        shown = 0 if alone and not reader.unread else max((len(table.rows) for table in reader.tables), default=0)
         return cls(
-            tables=tuple(table.closed() for table in reader.tables),
+            tables=tuple(table.closed(shown, alone) for table in reader.tables),
             recordings=len(reader.events["recordings"]),
             lines=reader.lines,
             unread=tuple(reader.unread),
@@ -337,7 +350,7 @@ class _LogReader:
         unread = self._is_unread(line)
         self._since = 0 if unread or kind in ("head", "strides", "dtypes", "choice") else self._since + 1
         if unread:
-            self.unread.append(line.text.strip())
+            self._leave(line)
         elif match is None:
             return
         elif kind == "head":
@@ -357,9 +370,17 @@ class _LogReader:
         """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
         match, rest = line.match, line.text
         if match is not None:
-            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or rest[match.end() :])
+            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or match["names"] or rest[match.end() :])
         near = match is not None or (self._open != {} and self._since < _NEAR)
         return bool(_LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
+
+    def _leave(self, line: LogLine) -> None:
+        """Count a line as not read: open tables may lack it as first row; of a row or end of none, others have rows."""
+        self.unread.append(line.text.strip())
+        for table in self.tables:
+            own = line.writer == table.writer or "" in (line.writer, table.writer)
+            orphaned = own and table.end is not None and line.kind in ("choice", "end")
+            table.mixed = table.mixed or orphaned or (table.end is None and not table.rows)
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
@@ -371,9 +392,12 @@ class _LogReader:
         return tuple(texts)
 
     def _begin(self, line: LogLine, head: re.Match[str]) -> None:
-        before, table = self._open.get(line.writer), _OpenTable(head, line.writer, self._stats.pop(line.writer, {}))
-        if before is not None and not before.rows:  # the next rows may be of either
-            before.mixed = table.mixed = True
+        table = _OpenTable(head, line.writer, self._stats.pop(line.writer, {}))
+        for other in self._open.values():
+            if line.writer == other.writer or "" in (line.writer, other.writer):  # the next rows may be of either
+                other.overlaps = table.overlaps = True
+                other.mixed = other.mixed or not other.rows
+                table.mixed = table.mixed or not other.rows
         self._open[line.writer] = table
         self.tables.append(table)
 
@@ -387,11 +411,12 @@ class _LogReader:
             try:
                 self._stats[line.writer], _ = json.JSONDecoder().raw_decode(match["document"])
             except ValueError:  # it was cut off
-                self.unread.append(line.text.strip())
+                self._leave(line)
         elif table is None:
-            self.unread.append(line.text.strip())
+            self._leave(line)
         elif line.kind == "choice":
             table.rows.append(match)
+            table.writers.add(line.writer)
         elif line.kind == "end":
             table.end = match
             del self._open[writer]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain, zip_longest
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from triton_ops.compile_modes.compiler_output import AutotuneChoice, CompilerLog
 
@@ -276,3 +279,86 @@ def test_choices_of_one_name_that_differ_in_their_options_are_several():
     assert (table.winner, len(table.choices)) == (table.choices[0], 2)
     (table,) = CompilerLog.read([*lines, lines[-1]]).tables
     assert (table.winner, len(table.choices)) == (None, 3)
+
+
+def tables_of(rank, random):
+    """The tables that a rank writes, each as op with sizes, name of the fastest choice, and lines."""
+    tables = []
+    for number in range(random.randint(1, 3)):
+        head = f"{random.choice(['mm', 'addmm'])}({16 * (number + 1 + random.choice([0, rank]))}x64, 64x32)"
+        times = sorted(random.choice([0.021, 0.0211, 0.03, 0.042, 0.06]) for _ in range(random.randint(2, 5)))
+        names = random.sample(["mm", "bias_addmm", *(f"triton_mm_{each}" for each in range(9))], len(times))
+        rows = [
+            f"  {name} {ms:.4f} ms {100 * times[0] / ms:.1f}% {'BLOCK_K=64' if 'triton' in name else ''}"
+            for name, ms in zip(names, times, strict=True)
+        ]
+        lines = [f"AUTOTUNE {head}"]
+        if random.random() < 0.5:
+            lines += ["strides: [64, 1], [1, 64]", "dtypes: torch.float16, torch.float16"]
+        if random.random() < 0.3:
+            lines = ["Autotune Choices Stats:", json.dumps({"num_choices": len(rows), "best_kernel": names[0]}), *lines]
+        count = random.choice(["", f" and 1.2500 seconds precompiling for {len(rows)} choices"])
+        end = f"SingleProcess AUTOTUNE benchmarking takes 0.5000 seconds{count}"
+        tables.append((head, names[0], [*lines, *rows, end]))
+    return tables
+
+
+def interleaved(ranks, random, prefixed, cut):
+    """The lines of several ranks in one log: in runs of some lines, a share with a prefix, a share cut in two."""
+    queues = [
+        [
+            f"[rank{rank}]:{line}\n" if random.random() < prefixed else f"{line}\n"
+            for *_, each in tables
+            for line in each
+        ]
+        for rank, tables in enumerate(ranks)
+    ]
+    run, written = random.choice([1, 1, 2, 5]), []
+    while queues := list(filter(None, queues)):
+        queue = random.choice(queues)
+        for _ in range(min(random.randint(1, run), len(queue))):
+            line = queue.pop(0)
+            if random.random() < cut:
+                at = random.randrange(len(line))
+                queue.insert(0, line[at:])
+                written.append(line[:at])
+                break
+            written.append(line)
+    return "".join(written)
+
+
+@given(st.randoms(use_true_random=True), st.sampled_from([0, 0.5, 0.9, 1]), st.sampled_from([0, 0, 0.05, 0.3]))
+def test_of_several_ranks_a_winner_is_right_or_the_table_is_said_to_be_mixed(random, prefixed, cut):
+    ranks = [tables_of(rank, random) for rank in range(random.randint(2, 8))]
+    log = CompilerLog.read([interleaved(ranks, random, prefixed, cut)])
+    right = [{(head, name) for head, name, _ in tables} for tables in ranks]
+    for table in log.tables:
+        own = [right[int(table.writer[4:])]] if re.fullmatch(r"rank\d", table.writer) else right
+        head = f"{table.op}({table.sizes})"
+        assert table.winner is None or any((head, table.winner.name) in each for each in own)
+        assert table.winner or table.doubt or not table.choices
+    if prefixed == 1 and not cut:
+        assert all(table.winner for table in log.tables)
+        assert len(log.tables) == sum(map(len, ranks))
+
+
+def test_tables_that_were_pasted_without_their_ends_have_their_winners():
+    tables = read([*TABLE[2:-1], *OTHER[2:-1]]).tables
+    assert [table.winner.name for table in tables] == ["triton_mm_5", "triton_mm_9"]
+    tables = read([*TABLE[2:-1], *OTHER[2:], TABLE[-1]]).tables
+    assert [table.winner for table in tables] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [*lines[:5], lines[5].replace("100.0%", "99.6%"), *lines[6:]],
+        lambda lines: [*lines[:5], lines[5].lstrip(), *lines[6:]],
+        lambda lines: [*lines[:4], lines[4] + lines[5], *lines[6:]],
+        lambda lines: [*lines[:5], f"[rank1]:{lines[5]}", *lines[6:], "[rank1]:AUTOTUNE mm(8x8, 8x8)"],
+        lambda lines: [*lines, lines[-2], lines[-1]],
+    ],
+)
+def test_a_table_that_may_have_a_row_of_another_or_lack_its_own_has_no_winner(change):
+    table = read(change(TABLE)).tables[0]
+    assert (table.winner, bool(table.doubt)) == (None, True)
