@@ -234,7 +234,7 @@ class _OpenTable:
     writers: set[str] = field(default_factory=set)  # of its rows
     end: re.Match[str] | None = None
     mixed: bool = False
-    overlaps: bool = False  # with another one of which no end came before: mixed, unless the log has no ends
+    overlaps: bool = False  # with another one of which no end came before: mixed, unless all ends were left out
 
     def closed(self, shown: int, alone: bool) -> AutotuneTable:
         """The table, in a log that shows so many choices of one; `alone` tells whether all of it has one writer."""
@@ -309,9 +309,9 @@ class CompilerLog:
         for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
         kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
-        has_ends = any(table.end for table in reader.tables)
+        pasted = all(table.rows and not table.end for table in reader.tables)  # without the ends
         for table in reader.tables:
-            table.mixed = table.mixed or (table.overlaps and has_ends)
+            table.mixed = table.mixed or (table.overlaps and not pasted)
         alone = len({table.writer for table in reader.tables}) == 1
         shown = 0 if alone and not reader.unread else max((len(table.rows) for table in reader.tables), default=0)
         return cls(
@@ -378,9 +378,8 @@ class _LogReader:
         """Count a line as not read: open tables may lack it as first row; of a row or end of none, others have rows."""
         self.unread.append(line.text.strip())
         for table in self.tables:
-            own = line.writer == table.writer or "" in (line.writer, table.writer)
-            orphaned = own and table.end is not None and line.kind in ("choice", "end")
-            table.mixed = table.mixed or orphaned or (table.end is None and not table.rows)
+            orphaned = line.kind in ("choice", "end") and len({"", line.writer, table.writer}) < 3
+            table.mixed = table.mixed or (orphaned if table.end else not table.rows)
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
@@ -396,8 +395,6 @@ class _LogReader:
         for other in self._open.values():
             if line.writer == other.writer or "" in (line.writer, other.writer):  # the next rows may be of either
                 other.overlaps = table.overlaps = True
-                other.mixed = other.mixed or not other.rows
-                table.mixed = table.mixed or not other.rows
         self._open[line.writer] = table
         self.tables.append(table)
 
