@@ -4,10 +4,8 @@
     PYTHONPATH=src:serving:/tmp/engines/site-packages python -m benchmarks.tuning.contents_gpu --out FILE
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
-contents, and over the six contents of `AMOUNTS`, in three times the seconds. With the weight `LITTLE` there are further
-draws, `FURTHER`, of the most uneven kinds: no winner is slower than the default there by more than 3 %, and they hardly
-move the mean. The finalists of both
-tunes then run side by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others.
+contents, and over the six contents of `AMOUNTS`, in three times the seconds. The finalists of both tunes then run side
+by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others.
 The regret of a config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the
 largest group, and draw; `over_default` is the largest of its times over the default's.
 
@@ -58,8 +56,6 @@ NAMES = (
     "vllm-moe-64",
 )  # fmt: skip
 CHOOSING, HELD_OUT, ROUNDS, MOST = tuple(range(11, 188, 11)), (202, 303, 404, 505), 9, 12
-FURTHER = 6 * (("dirichlet", 0.1),) + 2 * (("zipf", 1.5),)
-LITTLE = 0.01
 SLOWER = 0.05  # than the default, which no draw should be
 Row = tuple[str, dict[str, int], dict[Config, float]]
 """Kind and statistics of a draw, with the milliseconds of each config there."""
@@ -87,7 +83,6 @@ class Case:
     dtype: str | None
     contents: Mapping[str, Any]
     sizes: Callable[[Mapping[str, Any]], Any]
-    further: Sequence[Any] = ()
     device: str = "cuda"
 
     @classmethod
@@ -99,21 +94,17 @@ class Case:
             return {"ends": Contents.draw(kind, amount)} if grouped else partial(routed, kind, amount)
 
         contents = {f"{kind} {amount:g}": content(kind, amount) for kind, amount in AMOUNTS}
-        further = [content(*each) for each in FURTHER]
         if grouped:
             shape, dtype = PROBLEMS[name]
-            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, further=further,
-                       sizes=_rows_of_groups)  # fmt: skip
+            return cls(operation=operation, shape=shape, dtype=dtype, contents=contents, sizes=_rows_of_groups)
         (problem,) = Model(QWEN).problems("vllm")
         own, shape = experts.operation_of(problem, Served()), (int(name.rpartition("-")[2]),)
-        return cls(operation=own, shape=shape, dtype=None, contents=contents, further=further,
-                   sizes=_tokens_of_experts)  # fmt: skip
+        return cls(operation=own, shape=shape, dtype=None, contents=contents, sizes=_tokens_of_experts)
 
     @property
     def all_contents(self) -> Contents:
-        """Each of the contents, and further draws with a little weight."""
-        weighted = [(1.0, self.contents.values()), (LITTLE, self.further)]
-        return Contents([(weight, each) for weight, some in weighted for each in some], held_out=0)
+        """Each of the contents, with equal weights."""
+        return Contents([(1, each) for each in self.contents.values()], held_out=0)
 
     def tuned(self, contents: Contents | None, seconds: float) -> TuningResult:
         """The result of a tune from nothing."""

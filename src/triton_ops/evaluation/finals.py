@@ -432,11 +432,13 @@ class _LastComparison:
 
     @property
     def _losers(self) -> set[Config]:
-        return {it for it, arm in self.arms.items() if it in self.wrong or arm.error is not None} | self.slower
+        wrong = {config for config, arm in self.arms.items() if config in self.wrong or arm.error is not None}
+        return wrong | self.slower
 
     def _outcome(self) -> Outcome:
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
-        alive = {it: arm for it, arm in self.arms.items() if updated[it].ok and arm.visits and it not in self.slower}
+        usable = {config for config, trial in updated.items() if trial.ok} - self.slower
+        alive = {config: arm for config, arm in self.arms.items() if config in usable and arm.visits}
         if not alive:
             return Outcome.of_screenings(tuple(updated.values()))
         default, incumbents = self.final.default, self.final.incumbents
@@ -444,7 +446,10 @@ class _LastComparison:
         standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
         challenger = standing.challenger
         raced, leading = _by_content(self.evaluator, alive), (challenger, *standing.decision.ties)
-        if slower := {it for it in alive if it in leading and Contents.slower(raced, it, default)[0] > Contents.SLOWER}:
+        if slower := {
+            config for config in alive
+            if config in leading and Contents.slower(raced, config, default)[0] > Contents.SLOWER
+        }:  # fmt: skip
             self.slower |= slower
             self._race_again()
             return self._outcome()

@@ -184,7 +184,8 @@ class Record:
                 words.append(f"over {len(regrets)} {what} {mean:.1%} in the mean and {worst:.1%} on {label}")
         notes = [f"regret beside the fastest raced config of each: {'; '.join(words)}"] if words else []
         configs = dict(rows[0].times_ms) if rows else ()
-        fastest = min(configs, key=lambda it: sum(row.weight * dict(row.times_ms)[it] for row in rows), default=None)
+        means = {config: sum(row.weight * dict(row.times_ms)[config] for row in rows) for config in configs}
+        fastest = min(means, key=means.__getitem__, default=None)
         (share, label), most = values.Contents.slower(raced, fastest, self.default), values.Contents.SLOWER
         if share > most and fastest != self.winner:
             rule = f"no config wins that is slower than the default by more than {most:.0%} on a content"

@@ -61,7 +61,7 @@ def test_the_winner_is_that_of_the_weighted_mean_of_all_contents(kernel):
     assert winner(kernel, arguments, [(5, {}), (1, HOT)])[0] == 8
 
 
-def test_no_config_wins_that_is_slower_than_the_default_by_more_than_3_percent_on_a_content(kernel):
+def test_no_config_wins_that_is_slower_than_the_default_by_more_than_5_percent_on_a_content(kernel):
     kernel, arguments, _ = kernel
     often_even = Contents([(5, {}), (1, HOT)])
     for ms, tile in ((5.5, 16), (5.1, 8)):  # of tile 8 where the default takes 5: 10 and 2 % more, best in the mean
