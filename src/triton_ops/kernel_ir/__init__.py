@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
+    from triton_ops.kernel_ir.machine_code import PtxText as PtxText
     from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
-    from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
     from triton_ops.kernel_ir.term_walk import KernelFacts as KernelFacts

@@ -29,6 +29,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.kernel_ir.shared_memory import WarpRegisters
+
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
 
@@ -130,6 +132,7 @@ _MMA = {
 }
 _PTX_MOVE = re.compile(r"\b(ld|st)\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_PTX_SHARED = re.compile(r"\b((?:ld|st|ldmatrix|stmatrix|cp\.async\.c[ag]|atom|red)\.\S*?shared\S*)\s([^;]*);")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
     "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
@@ -155,8 +158,7 @@ def load_widths(language: str, assembly: str) -> Counter[int]:
     """
     if language != "ptx":
         return Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    by_line = widths_by_line(assembly)
-    return Counter(width for (kind, _, _), widths in by_line.items() if kind == "load" for width in widths)
+    return Counter(width for key, widths in PtxText(assembly).widths().items() if key[0] == "load" for width in widths)
 
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
@@ -165,34 +167,69 @@ _FRAME = re.compile(r"([^\s@\[\]/]+):(\d+):\d+")
 _TRITONS = "/triton/language/"
 
 
-def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
-    """Bytes that one thread moves at once from or to global memory, by `load` or `store`, file name and line.
+class PtxText(str):
+    """A PTX text, whose instructions belong to the innermost function that is not Triton's own."""
 
-    The line is that of the innermost function that is not Triton's own. Copies by the tensor memory accelerator move
-    whole tiles and are left out.
-    """
-    files = {number: (name or folder, folder) for number, folder, name in _FILE.findall(ptx)}
-    names = {number: name.rpartition("/")[2] for number, (name, _) in files.items()}
-    tritons = {names[number] for number, both in files.items() if any(_TRITONS in f"{part}/" for part in both)}
-    by_line: dict[tuple[str, str, int], list[int]] = {}
-    here = ("", 0)
-    for line in ptx.splitlines():
-        if (place := _PLACE.match(line)) is not None:
-            frames = [(names.get(place[1], ""), int(place[2]))]
-            frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
-            here = next((frame for frame in frames if frame[0] not in tritons), frames[-1])
-        elif (move := _PTX_MOVE.search(line)) is not None:
-            width = int(move[3]) // 8 * int(move[2] or 1)
-            by_line.setdefault(("load" if move[1] == "ld" else "store", *here), []).append(width)
-        elif (copy := _PTX_COPY.search(line)) is not None:
-            by_line.setdefault(("load", *here), []).append(int(copy[1], 0))
-    return by_line
+    def _located(self) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Each line with its file's name and its line in the source."""
+        files = {number: (name or folder, folder) for number, folder, name in _FILE.findall(self)}
+        names = {number: name.rpartition("/")[2] for number, (name, _) in files.items()}
+        tritons = {names[number] for number, both in files.items() if any(_TRITONS in f"{part}/" for part in both)}
+        here = ("", 0)
+        for line in self.splitlines():
+            if (place := _PLACE.match(line)) is not None:
+                frames = [(names.get(place[1], ""), int(place[2]))]
+                frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
+                here = next((frame for frame in frames if frame[0] not in tritons), frames[-1])
+            yield line, here
+
+    def widths(self) -> dict[tuple[str, str, int], list[int]]:
+        """Bytes that one thread moves at once from or to global memory, by `load` or `store`, file name and line.
+
+        Copies by the tensor memory accelerator move whole tiles and are left out.
+        """
+        by_line: dict[tuple[str, str, int], list[int]] = {}
+        for line, here in self._located():
+            if (move := _PTX_MOVE.search(line)) is not None:
+                width = int(move[3]) // 8 * int(move[2] or 1)
+                by_line.setdefault(("load" if move[1] == "ld" else "store", *here), []).append(width)
+            elif (copy := _PTX_COPY.search(line)) is not None:
+                by_line.setdefault(("load", *here), []).append(int(copy[1], 0))
+        return by_line
+
+    def bank_waits(self) -> dict[tuple[str, int], int | None]:
+        """Further steps of the banks of shared memory that each turn of loops takes for a warp, by file name and line.
+
+        They are those of the first warp in the first turn; None where it is not known which banks a line asks.
+        """
+        in_loops, registers = loop_lines(self), WarpRegisters()
+        waits: dict[tuple[str, int], int | None] = {}
+        for at, (line, here) in enumerate(self._located()):
+            if at in in_loops and (access := _PTX_SHARED.search(line)) is not None:
+                more, before = registers.further_steps(access[1], access[2]), waits.get(here, 0)
+                waits[here] = None if more is None or before is None else before + more
+            registers.follow(line)
+        return waits
+
+
+_LABEL = re.compile(r"\s*([.$]L\w+):")
+_BRANCH = re.compile(r"\b(?:BRA\S*|bra\S*|s_c?branch\w*)\s.*?([.$]L\w+)")
+
+
+def loop_lines(assembly: str) -> set[int]:
+    """The lines of PTX, SASS or amdgcn that are in loops: between a label and a later branch back to it."""
+    labels: dict[str, int] = {}
+    inside: set[int] = set()
+    for at, line in enumerate(assembly.splitlines()):
+        if (match := _LABEL.match(line)) is not None:
+            labels[match[1]] = at
+        elif (match := _BRANCH.search(line)) is not None and match[1] in labels:
+            inside.update(range(labels[match[1]] + 1, at))
+    return inside
 
 
 _LOCAL = re.compile(r"\b(?P<sass>LDL|STL)(?P<parts>(?:\.\w+)*)\s|;\s*(?P<bytes>\d+)-byte Folded (?P<amd>Spill|Reload)")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
-_LABEL = re.compile(r"^\s*(\.L\w+):")
-_BRANCH = re.compile(r"\b(?:BRA\S*|s_c?branch\w*)\s.*?(\.L\w+)")
 
 
 @dataclass(frozen=True)
@@ -211,21 +248,14 @@ class LocalTraffic:
     @staticmethod
     def of(text: str) -> LocalTraffic:
         """The local traffic in a kernel's SASS, or in its amdgcn assembly."""
-        matches: list[tuple[int, re.Match[str]]] = []
-        labels: dict[str, int] = {}
-        spans: list[tuple[int, int]] = []  # of loops: from a label to a later branch back to it
-        for at, line in enumerate(text.splitlines()):
-            if (match := _LABEL.match(line)) is not None:
-                labels[match[1]] = at
-            elif (match := _BRANCH.search(line)) is not None and match[1] in labels:
-                spans.append((labels[match[1]], at))
-            if (match := _LOCAL.search(line)) is not None:
-                matches.append((at, match))
+        matches = [
+            (at, match) for at, line in enumerate(text.splitlines()) if (match := _LOCAL.search(line)) is not None
+        ]
         widths: dict[str, list[int]] = {"load": [], "store": []}
         for _, match in matches:
             parts = (match["parts"] or "").split(".")
             width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
             widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
-        inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
+        inside = len(loop_lines(text) & {at for at, _ in matches})
         loads, stores = widths["load"], widths["store"]
         return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

@@ -9,7 +9,10 @@ Source: the CUDA C++ Programming Guide, shared memory of compute capability 5.x 
 
 from __future__ import annotations
 
+import operator
+import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from triton_ops.exceptions import ConfigValueError
 
@@ -33,14 +36,18 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
         ConfigValueError: A value is no whole number, `item_bytes` is another size, or `lanes` or `banks` is below 1.
     """
     _check(stride, item_bytes, lanes, banks)
-    addresses = [lane * stride * item_bytes for lane in range(lanes)]
-    together = lanes if item_bytes <= _WORD_BYTES else max(1, banks * _WORD_BYTES // item_bytes)  # lanes served at once
+    return max(_steps([lane * stride * item_bytes for lane in range(lanes)], item_bytes, banks))
+
+
+def _steps(addresses: Sequence[int], item_bytes: int, banks: int = 32) -> list[int]:
+    """The steps of the banks for each part of the lanes that is served at once."""
+    together = len(addresses) if item_bytes <= _WORD_BYTES else max(1, banks * _WORD_BYTES // item_bytes)
     steps = []
-    for first in range(0, lanes, together):
+    for first in range(0, len(addresses), together):
         begins = addresses[first : first + together]
         words = {word for at in begins for word in range(at // _WORD_BYTES, (at + item_bytes - 1) // _WORD_BYTES + 1)}
         steps.append(max(Counter(word % banks for word in words).values()))
-    return max(steps)
+    return steps
 
 
 def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -73,3 +80,64 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
     for name, value in (("lanes", lanes), ("banks", banks)):
         if value < 1:
             raise ConfigValueError(f"{name} is {value}; there is at least 1")
+
+
+_WARP = 32
+_FORM = re.compile(
+    r"(?:ld|st)\.shared(?:\.v(?P<parts>[24]))?\.[bfsu](?P<bits>\d+)|"
+    r"(?:ld|st)matrix\.sync\.aligned\.m8n8\.x(?P<matrices>[124])\S*|cp\.async\S+"
+)
+_WRITE = re.compile(r"\s*((?:@\S+\s+)?[a-z][\w.:]*)\s+(\{[^}]*\}|%\w+)\s*,\s*([^;]*);")
+_REGISTER = re.compile(r"%\w+")
+_NUMBER = re.compile(r"-?(?:0x[\da-fA-F]+|\d+)$")
+_WORK: dict[str, Callable[..., int]] = {
+    "mov.b32": int, "mov.u32": int, "cvt.u32.u64": int, "cvt.u64.u32": int, "neg.s32": operator.neg,
+    "add.s32": operator.add, "sub.s32": operator.sub, "mul.lo.s32": operator.mul,
+    "mad.lo.s32": lambda one, other, more: one * other + more,
+    "and.b32": operator.and_, "or.b32": operator.or_, "xor.b32": operator.xor, "not.b32": operator.invert,
+    "shl.b32": operator.lshift, "shr.s32": operator.rshift, "shr.u32": lambda one, by: one % (1 << 32) >> by,
+    "bfe.u32": lambda one, first, bits: one >> first & ((1 << bits) - 1),
+    "bfe.s32": lambda one, first, bits: _signed(one >> first << 32 - bits) >> 32 - bits,
+    "setp.eq.b32": operator.eq, "setp.ne.b32": operator.ne, "selp.b32": lambda one, other, yes: one if yes else other,
+}  # fmt: skip
+
+
+class WarpRegisters:
+    """The whole numbers that registers of PTX hold in the lanes of the first warp, in the first turn of loops.
+
+    Instructions that are not in the table, such as loads, leave no numbers.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, Sequence[int]] = {"%tid.x": range(_WARP), "%laneid": range(_WARP)}
+
+    def follow(self, line: str) -> None:
+        """Take in what an instruction writes to registers."""
+        if (write := _WRITE.match(line)) is None:
+            return
+        if (work := _WORK.get(write[1])) is None:
+            self._numbers.update(dict.fromkeys(_REGISTER.findall(write[2]), ()))
+        elif write[2] not in self._numbers:
+            operands = [self._lanes(one.strip()) for one in write[3].split(",")]
+            self._numbers[write[2]] = [_signed(work(*lane)) for lane in zip(*operands, strict=False)]
+
+    def _lanes(self, operand: str) -> Sequence[int]:
+        if _NUMBER.match(operand) is not None:
+            return [int(operand, 0)] * _WARP
+        return [0] * _WARP if operand.isidentifier() else self._numbers.get(operand, ())  # memory begins at a name
+
+    def further_steps(self, instruction: str, operands: str) -> int | None:
+        """The steps of the banks beyond the fewest, as if all lanes took part; None if an address is not known."""
+        base, _, offset = operands.partition("[")[2].partition("]")[0].partition("+")
+        begins, form = self._lanes(base.strip()), _FORM.fullmatch(instruction)
+        if not begins or form is None:
+            return None
+        width = int(form["bits"] or 128) // 8 * int(form["parts"] or 1)  # a row of a matrix has 128 bits
+        if instruction.startswith("cp"):
+            width = int(operands.split(",")[2], 0)
+        acting = begins[: 8 * int(form["matrices"] or 4)]
+        return sum(steps - 1 for steps in _steps([begin + int(offset or "0", 0) for begin in acting], width))
+
+
+def _signed(number: int) -> int:
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -2,8 +2,7 @@
 
 Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
 `constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
-first, and then `ttgir`; a module printed with `str` has the places of the source; `GluonOpBuilder` counts conflicts of
-banks.
+first; a module printed with `str` has the places of the source.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ import contextlib
 import importlib
 import io
 import itertools
-import re
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation
@@ -45,21 +41,18 @@ class _FrontEnd:
         ir.load_dialects(self.context)
         self._backend.load_dialects(self.context)
 
-    def lowered(self, source: tuple[Any, ...], options: Mapping[str, int], *names: str) -> Any:
-        """The module of what `ASTSource` takes after these stages, with the places of the source.
+    def lowered(self, *source: Any) -> str:
+        """The TTIR of what `ASTSource` takes, with the places of the source.
 
         Below `sm_90` tensor descriptors become pointers and masks. Raises whatever Triton does. Cost: 10 to 40 ms.
         """
         whole, backend = self._compiler.ASTSource(*source), self._backend
-        parsed_options, stages = backend.parse_options(dict(options)), dict[str, Any]()
-        backend.add_stages(stages, parsed_options, whole.language)
+        options, stages = backend.parse_options({}), dict[str, Any]()
+        backend.add_stages(stages, options, whole.language)
         with _quiet():
-            implementations, modules = backend.get_codegen_implementation(parsed_options), backend.get_module_map()
-            module = whole.make_ir(self._goal, parsed_options, implementations, modules, self.context)
-            metadata: dict[str, Any] = {}
-            for name in names:
-                module = stages[name](module, metadata)
-        return module
+            implementations, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+            module = whole.make_ir(self._goal, options, implementations, modules, self.context)
+            return str(stages["ttir"](module, {}))
 
 
 @contextlib.contextmanager
@@ -238,8 +231,7 @@ class KernelReading(SourceValues):
 
     def _facts_of(self, guess: Guess) -> KernelFacts | str:
         try:
-            source: tuple[Any, ...] = (self.function.function, dict(guess.types), dict(guess.constants), {})
-            text = str(self._front_end.lowered(source, {}, "ttir"))
+            text = self._front_end.lowered(self.function.function, dict(guess.types), dict(guess.constants), {})
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
@@ -345,53 +337,13 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
     """
     compiler, goal = _compiler(kernel.target)
-    source, options = _specialised(kernel, variant, config)
-    with _quiet():
-        return Built.of(compiler.compile(compiler.ASTSource(*source), target=goal, options=options), kernel.target)
-
-
-def _specialised(
-    kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, int]]:
-    """The source and the options of a variant as a launch compiles it."""
     types, constants = variant.guess.specialised
     even = [["tt.divisibility", 16]]
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
     options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
-    return (kernel.function.function, types, constants, whole), options
-
-
-_BANK_BYTES = 128  # that the banks of shared memory deliver in a step
-_TILE = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?f32\b")
-_PLACE = re.compile(r'"([^"]+)":(\d+):')
-_MOVES = ("ttg.local_alloc", "ttg.local_store", "ttg.local_load", "ttg.async_copy_global_to_local")
-
-
-def bank_conflicts_of(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Counter[SourcePlace]:
-    """The further steps of the banks, by line, for the tiles of float32 that loops move to or from shared memory.
-
-    Triton itself counts the conflicts between two layouts. Tiles of 16 bits are left out, which the hardware may
-    transpose on the way. Raises whatever the compiler does. Cost: 50 ms.
-    """
-    front_end, steps, operations = _FrontEnd(kernel.target), Counter[SourcePlace](), list[Any]()
-    module = front_end.lowered(*_specialised(kernel, variant, config), "ttir", "ttgir")
-    builder = importlib.import_module("triton._C.libtriton").gluon_ir.GluonOpBuilder(front_end.context)
-    module.walk(operations.append)
-    loops = {one.get_region(0).id() for one in operations if one.get_name() == "scf.for"}
-    moves = (one for one in operations if one.get_name() in _MOVES and one.get_block().get_parent().id() in loops)
-    for one in moves:
-        values = [one.get_operand(at) for at in range(one.get_num_operands())]
-        values += [one.get_result(at) for at in range(one.get_num_results())]
-        tiles = [(value, match[1]) for value in values if (match := _TILE.match(str(value.get_type()))) is not None]
-        memory = [value for value in values if str(value.get_type()).startswith("!ttg.memdesc")]
-        place = _PLACE.search(str(values[-1].get_loc()))
-        if tiles and memory and place is not None:
-            shape = [int(extent) for extent in tiles[0][1].split("x")[:-1]]
-            builder.set_insertion_point_to_start(one.get_block())  # from which Triton 3.8 knows the target
-            pair = builder.get_gluon_layout_from_tensor(tiles[0][0]), builder.get_gluon_layout_from_memdesc(memory[0])
-            conflicts = builder.get_shared_bank_conflicts(*(layout._to_ir(builder) for layout in pair), shape, 32)
-            steps[SourcePlace(place[1], int(place[2]))] += 4 * prod(shape) // _BANK_BYTES * conflicts
-    return steps
+    source = compiler.ASTSource(kernel.function.function, types, constants, whole)
+    with _quiet():
+        return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel,
 from triton_ops.backend.offline import never_cached, option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.kernel_ir.machine_code import amdgcn_usage, cubin_usage, features, load_widths, widths_by_line  # noqa: E402
+from triton_ops.kernel_ir.machine_code import PtxText, amdgcn_usage, cubin_usage, features, load_widths  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -220,7 +220,7 @@ def test_a_width_belongs_to_the_line_that_calls_what_is_tritons_own():
     .loc 1 35 9 // kernel.py:35:9
     st.global.b16 [ %rd1 + 0 ], %rs1;
     """
-    assert widths_by_line(ptx) == {("load", "kernel.py", 34): [16], ("store", "kernel.py", 35): [2]}
+    assert PtxText(ptx).widths() == {("load", "kernel.py", 34): [16], ("store", "kernel.py", 35): [2]}
 
 
 def test_loads_are_counted_by_width():

@@ -173,6 +173,52 @@ def test_a_config_that_no_gpu_takes_is_undecided_and_not_compiled(tmp_path, monk
     assert one.why.endswith(f"is refused: {reason}")
 
 
+STRIDES = """
+import triton, triton.language as tl
+
+@triton.autotune([triton.Config({"M": 256, "N": 256}, num_warps=8)], key=[])
+@triton.jit
+def copied(x, y, xm, xn, ym, yn, M: tl.constexpr, N: tl.constexpr):
+    m, n = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    tl.store(y + m * ym + n * yn, tl.load(x + m * xm + n * xn))
+"""
+GATHER = """
+import triton, triton.language as tl
+
+@triton.jit
+def gathered(x, at, y, M, B: tl.constexpr):
+    j = tl.arange(0, B * B)
+    total = tl.zeros((B,), dtype=tl.float32)
+    for first in range(0, M, B * B):
+        one = tl.gather(tl.load(x + first + j), tl.load(at + first + j).to(tl.int32), 0)
+        total += tl.sum(tl.reshape(one, (B, B)).to(tl.float32), 0)
+    tl.store(y + tl.arange(0, B), total)
+
+def run(x, at, y):
+    gathered[(1,)](x, at, y, x.shape[0], B=32, num_warps=4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "reason"),
+    [
+        (
+            STRIDES,
+            compiled_costs.register_spill,
+            "with 1 for the last stride of each tensor it does not, and which is 1 is not in the file",
+        ),
+        (GATHER, compiled_costs.bank_conflict, "which banks of shared memory it asks for is not read from its PTX"),
+    ],
+)
+def test_what_a_compiled_kernel_does_not_show_is_undecided(tmp_path, text, rule, reason):
+    path = tmp_path / "kernels.py"
+    path.write_text(text)
+    (reading,), _, _ = readings_of(str(path))
+    (one,) = rule.statements(reading)
+    assert isinstance(one, Undecided)
+    assert reason in one.why
+
+
 def test_the_last_stride_of_a_tensor_of_which_no_launch_says_any_is_1():
     (reading,), _, _ = readings_of(f"{FOLDER / 'products.py'}:scale_good")
     variant = reading.variants[0]

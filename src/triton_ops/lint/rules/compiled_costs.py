@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from math import gcd, prod
 from typing import Any
 
-from triton_ops.backend import CandidateError
+from triton_ops.backend import Built, CandidateError
 from triton_ops.base import counted
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import AccessFact, Term, widths_by_line
+from triton_ops.kernel_ir import AccessFact, PtxText, SourcePlace, Term
 from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
-from triton_ops.lint.reading import (
-    KernelReading,
-    Variant,
-    bank_conflicts_of,
-    compile_variant,
-    in_words,
-    known_configs,
-)
+from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
@@ -53,19 +45,21 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         elements = _largest(variant) // (config["num_warps"] * kernel.target.warp_size)
         if elements < _HEAVY:
             return
-        with _compiling(kernel, config):
-            resources = compile_variant(kernel, _contiguous(variant), config).resources(kernel.target)
+        resources = _compiled(kernel, _contiguous(variant), config).resources(kernel.target)
         registers, limits = resources.registers or 0, kernel.target.limits
         if limits and not limits.residents(registers, resources.shared_bytes or 0, config["num_warps"]).blocks:
             continue  # no multiprocessor takes it: it is never launched
+        why = "; by the arguments of a call, a function may leave out this one" if kernel.prunes else ""
+        if (resources.spill_bytes or 0) <= _SPILLED_BYTES:
+            resources = _compiled(kernel, variant, config).resources(kernel.target)
+            why += "; with 1 for the last stride of each tensor it does not, and which is 1 is not in the file"
         if (resources.spill_bytes or 0) > _SPILLED_BYTES:
             spills = (
-                f"compiled for {kernel.target.arch} with {in_words(config)} it takes {registers} registers and spills "
-                f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per "
-                "thread"
+                f"compiled for {kernel.target.arch} with {in_words(config)} it takes {resources.registers} registers "
+                f"and spills {resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} "
+                f"elements per thread{why}"
             )
-            why = f"{spills}; a function leaves configs out by the arguments of a call, and may leave out this one"
-            yield why if kernel.prunes else Seen(kernel.line, spills)
+            yield spills if why else Seen(kernel.line, spills)
         return
 
 
@@ -92,13 +86,12 @@ def _configs(kernel: KernelReading) -> list[dict[str, Any]]:
     return configs
 
 
-@contextmanager
-def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, whatever the compiler raises leaves the rule undecided; what no GPU takes is not compiled."""
+def _compiled(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
+    """A variant that is compiled; what no GPU takes and whatever the compiler raises leave the rule undecided."""
     if why := _refusal(kernel, config):
         raise UndecidedError(why)
     try:
-        yield
+        return compile_variant(kernel, variant, config)
     except Exception as error:
         why = f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}"
         raise UndecidedError(why) from error
@@ -142,8 +135,7 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
         yield f"what a multiprocessor of {kernel.target.arch} holds is not known"
         return
     several = (configs[0], {**configs[0], "num_stages": stages - 1})
-    with _compiling(kernel, configs[0]):
-        resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
+    resources = [_compiled(kernel, variant, one).resources(kernel.target) for one in several]
     warps = configs[0]["num_warps"]
     before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
     if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
@@ -199,8 +191,7 @@ def narrow_access(kernel: KernelReading) -> Iterator[Statement]:
     configs = list(known_configs(kernel))
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
-    with _compiling(kernel, config):
-        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
+    widths = PtxText(_compiled(kernel, with_tiles, config).assembly).widths()
     files = {file for _, file, _ in widths}
     for access, cause, gap in _suspects(with_tiles):
         place = kernel.place(access)
@@ -291,34 +282,38 @@ _MEMORY_BYTES = 32  # that global memory moves while the banks take a step, or l
     "binary",
     symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
     "words, and wait for each other",
-    fix="let tiles of 32 bits lie in memory along the axis of the sum, so that they are not transposed on the way; or "
-    "multiply them in 16 bits, which the hardware transposes",
+    fix="let tiles of 32 bits lie in memory along the axis of the sum, so that they are not transposed on the way; "
+    "multiply them in 16 bits, which the hardware transposes; or reduce columns once, after the loop",
 )
 def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
-    """Lower a kernel with tiles of float32 in or beside the products of a loop, to see how these are laid out."""
+    """Compile a kernel whose loop multiplies tiles of float32 or reduces columns, to see which banks it asks for."""
     facts = kernel.variants[0].facts
-    sides = [side.type for one in facts.products if one.loops for side in (one.left, one.right)]
-    tiles = (one.type for one in facts.accesses if one.kind == "load" and len(one.type.shape) > 1)
-    if not sides or all(tile.element != "f32" for tile in (*sides, *tiles)):
+    tiles = [side.type for one in facts.products if one.loops for side in (one.left, one.right)]
+    tiles += [one.type for one in facts.accesses if tiles and one.kind == "load" and len(one.type.shape) > 1]
+    columns = any(one.loops and one.axis < len(one.inputs[0].type.shape) - 1 for one in facts.reductions)
+    if not columns and all(tile.element != "f32" for tile in tiles):
         return
-    if kernel.target.kind != "cuda":
-        raise UndecidedError(f"how {kernel.target.arch} lays tiles out in shared memory is not read")
+    if kernel.target.vendor.assembly != "ptx":
+        raise UndecidedError(f"which banks of shared memory {kernel.target.arch} asks for is not read; PTX is")
     configs = _configs(kernel)
     for config in configs[:1]:
         variant = kernel.with_values(config) or kernel.variants[0]
         kinds = (one.type for one in variant.facts.accesses if one.loops)
         steps = sum(prod(kind.shape) * kind.item_bytes for kind in kinds) // _MEMORY_BYTES
-        with _compiling(kernel, config):
-            conflicts = bank_conflicts_of(kernel, _contiguous(variant), config)
-        for place, more in conflicts.items():
-            what = (
-                f"compiled for {kernel.target.arch} with {in_words(config)}, a tile of 32 bits goes through shared "
-                f"memory in {more:,} further steps of its banks in each iteration; global memory takes {steps:,} of "
-                f"{_MEMORY_BYTES} bytes meanwhile"
-            )
-            if more > steps:
-                many = f"line {place.line}: {what}; of {len(configs)} configs a tune may choose one without"
-                yield many if len(configs) > 1 else Seen(place, what)
+        waits = PtxText(_compiled(kernel, _contiguous(variant), config).assembly).bank_waits()
+        frames = (frame for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
+        files = {frame.file.rpartition("/")[2]: frame.file for frame in frames}
+        for (file, line), more in waits.items():
+            if more is None:
+                yield f"line {line}: which banks of shared memory it asks for is not read from its PTX"
+            elif (more := more * config["num_warps"]) > steps:
+                what = (
+                    f"compiled for {kernel.target.arch} with {in_words(config)}, the banks of shared memory take "
+                    f"{more:,} further steps in each iteration; global memory takes {steps:,} of {_MEMORY_BYTES} bytes "
+                    "meanwhile"
+                )
+                many = f"line {line}: {what}; of {len(configs)} configs a tune may choose one without"
+                yield many if len(configs) > 1 else Seen(SourcePlace(files.get(file, kernel.file), line), what)
 
 
 _WORTH_SAYING = 0.05  # a share of time by which a config must be expected to be ahead of a list

@@ -52,3 +52,33 @@ def weighted_sum_bad(weights, x, y, M, N: tl.constexpr, H: tl.constexpr = 64, B:
 
 def run_weighted_sum_bad(weights, x, y):
     weighted_sum_bad[(triton.cdiv(4096, 64),)](weights, x, y, x.shape[0], 4096, num_warps=4)
+
+
+@triton.jit
+def column_sums_bad(x, y, M, N: tl.constexpr, B: tl.constexpr = 64):
+    j = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros((B,), dtype=tl.float32)
+    for first in range(0, M, B):
+        k = first + tl.arange(0, B)
+        rows = tl.load(x + k[:, None] * N + j[None, :], mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
+        total += tl.sum(rows.to(tl.float32) * total[None, :], 0)  # finds: bank-conflict
+    tl.store(y + j, total, mask=j < N)
+
+
+def run_column_sums_bad(x, y):
+    column_sums_bad[(triton.cdiv(4096, 64),)](x, y, x.shape[0], 4096, num_warps=4)
+
+
+@triton.jit
+def column_sums_good(x, y, M, N: tl.constexpr, B: tl.constexpr = 64):
+    j = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros((B, B), dtype=tl.float32)
+    for first in range(0, M, B):
+        k = first + tl.arange(0, B)
+        rows = tl.load(x + k[:, None] * N + j[None, :], mask=(k < M)[:, None] & (j < N)[None, :], other=0.0)
+        total += rows.to(tl.float32)
+    tl.store(y + j, tl.sum(total, 0), mask=j < N)
+
+
+def run_column_sums_good(x, y):
+    column_sums_good[(triton.cdiv(4096, 64),)](x, y, x.shape[0], 4096, num_warps=4)
