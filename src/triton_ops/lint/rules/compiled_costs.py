@@ -275,6 +275,7 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
 
 
 _MEMORY_BYTES = 32  # that global memory moves while the banks take a step, or less
+_EXCHANGE_STEPS = 100  # that barriers and one access to shared memory take without conflicts, or less
 
 
 @rule(
@@ -306,11 +307,10 @@ def bank_conflict(kernel: KernelReading) -> Iterable[Statement]:
         for (file, line), more in waits.items():
             if more is None:
                 yield f"line {line}: which banks of shared memory it asks for is not read from its PTX"
-            elif (more := more * config["num_warps"]) > steps:
+            elif (more := more * config["num_warps"]) > max(steps, _EXCHANGE_STEPS):
                 what = (
-                    f"compiled for {kernel.target.arch} with {in_words(config)}, the banks of shared memory take "
-                    f"{more:,} further steps in each iteration; global memory takes {steps:,} of {_MEMORY_BYTES} bytes "
-                    "meanwhile"
+                    f"compiled for {kernel.target.arch} with {in_words(config)}, shared memory takes {more:,} further "
+                    f"steps of its banks in each iteration; global memory takes {steps:,} of {_MEMORY_BYTES} bytes"
                 )
                 many = f"line {line}: {what}; of {len(configs)} configs a tune may choose one without"
                 yield many if len(configs) > 1 else Seen(SourcePlace(files.get(file, kernel.file), line), what)
