@@ -178,9 +178,7 @@ class Variants:
     brings: Mapping[str, Any]
     given: Sequence[str]
     runs: list[Any]
-
-    def __post_init__(self) -> None:
-        self.entries: dict[tuple[Any, ...], Any] = {}
+    entries: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def of(self, grid: Any, values: Mapping[str, Any]) -> Any:
         """The entry for these arguments; None if what heuristics compute was not seen."""
