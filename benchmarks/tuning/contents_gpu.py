@@ -5,9 +5,9 @@
 
 `grouped_matmul`, and vLLM's kernel of experts by its own launcher, are tuned on one draw, as a tune does without
 contents, and over the six contents of `AMOUNTS`, in three times the seconds. The finalists of both tunes then run side
-by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others.
-The regret of a config on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the
-largest group, and draw; `over_default` is the largest of its times over the default's.
+by side on draws of the six kinds, first with seeds by which bodies are chosen, then with others. The regret of a config
+on a draw is the share by which it is slower than the fastest of them there, by kind, rows of the largest group, and
+draw; `over_default` is the largest of its times over the default's.
 
 `bodies` are what `Bodies.of` makes of the draws for choosing: at most four configs, and the statistic whose ranges say
 which one to take; `one body` is the same with one config. Nothing here runs them: their regret is that of the measured

@@ -140,8 +140,8 @@ class FastLaunch:
         """Launch calls like this one as Triton's `compiled` kernel from now on, unless `changes` are others by now.
 
         `place` is where the owner's cache shows the decision's config, None if it is the owner's only one, and `shown`
-        stands there: the cache is asked at each launch, unless it is `told`, that is has the launches forgotten when
-        others change it. Heuristics are given `grid`, as it stood in the brackets.
+        stands there: the cache is asked at each launch, unless it is `told`, which means that it has the launches
+        forgotten when others change it. Heuristics are given `grid`, as it stood in the brackets.
         """
         if not self.possible or not hasattr(compiled, "packed_metadata"):
             return

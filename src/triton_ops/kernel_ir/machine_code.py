@@ -208,7 +208,7 @@ class PtxText(str):
             if at in in_loops and (access := _PTX_SHARED.search(line)) is not None:
                 more, before = registers.further_steps(access[1], access[2]), waits.get(here, 0)
                 waits[here] = None if more is None or before is None else before + more
-            registers.follow(line)
+            registers.follow(line, at in in_loops)
         return waits
 
 

@@ -93,11 +93,11 @@ _NUMBER = re.compile(r"-?(?:0x[\da-fA-F]+|\d+)$")
 _WORK: dict[str, Callable[..., int]] = {
     "mov.b32": int, "mov.u32": int, "cvt.u32.u64": int, "cvt.u64.u32": int, "neg.s32": operator.neg,
     "add.s32": operator.add, "sub.s32": operator.sub, "mul.lo.s32": operator.mul,
-    "mad.lo.s32": lambda one, other, more: one * other + more,
-    "and.b32": operator.and_, "or.b32": operator.or_, "xor.b32": operator.xor, "not.b32": operator.invert,
-    "shl.b32": operator.lshift, "shr.s32": operator.rshift, "shr.u32": lambda one, by: one % (1 << 32) >> by,
-    "bfe.u32": lambda one, first, bits: one >> first & ((1 << bits) - 1),
-    "bfe.s32": lambda one, first, bits: _signed(one >> first << 32 - bits) >> 32 - bits,
+    "mad.lo.s32": lambda one, other, more: one * other + more, "and.b32": operator.and_, "or.b32": operator.or_,
+    "xor.b32": operator.xor, "not.b32": operator.invert, "shr.u32": lambda one, by: one % (1 << 32) >> by % 64,
+    "shl.b32": lambda one, by: one << by % 64, "shr.s32": lambda one, by: one >> by % 64,
+    "bfe.u32": lambda one, first, bits: one >> first % 64 & ((1 << bits % 64) - 1),
+    "bfe.s32": lambda one, first, bits: _signed(one >> first % 64 << (32 - bits) % 64) >> (32 - bits) % 64,
     "setp.eq.b32": operator.eq, "setp.ne.b32": operator.ne, "selp.b32": lambda one, other, yes: one if yes else other,
 }  # fmt: skip
 
@@ -111,15 +111,17 @@ class WarpRegisters:
     def __init__(self) -> None:
         self._numbers: dict[str, Sequence[int]] = {"%tid.x": range(_WARP), "%laneid": range(_WARP)}
 
-    def follow(self, line: str) -> None:
+    def follow(self, line: str, in_loop: bool) -> None:
         """Take in what an instruction writes to registers."""
         if (write := _WRITE.match(line)) is None:
             return
         if (work := _WORK.get(write[1])) is None:
             self._numbers.update(dict.fromkeys(_REGISTER.findall(write[2]), ()))
-        elif write[2] not in self._numbers:
+        elif not in_loop or write[2] not in self._numbers:
             operands = [self._lanes(one.strip()) for one in write[3].split(",")]
-            self._numbers[write[2]] = [_signed(work(*lane)) for lane in zip(*operands, strict=False)]
+            numbers = [_signed(work(*lane)) for lane in zip(*operands, strict=False)]
+            alike = self._numbers.get(write[2], numbers) == numbers  # else two branches write it
+            self._numbers[write[2]] = numbers if alike else ()
 
     def _lanes(self, operand: str) -> Sequence[int]:
         if _NUMBER.match(operand) is not None:

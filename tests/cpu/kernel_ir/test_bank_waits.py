@@ -17,7 +17,7 @@ OPERAND_OF_ROWS = """
     .loc 1 44 20 // kernel.py:44:20
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r156, %r157, %r158, %r159}, [%r11];
     @%p2 bra $L__BB0_1;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
 """
 SWIZZLED_OPERAND = """
     mov.u32 %r147, %tid.x;
@@ -34,7 +34,7 @@ SWIZZLED_OPERAND = """
     .loc 1 44 29 // kernel.py:44:29 @[ kernel.py:88:8 ]
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r168, %r169, %r170, %r171}, [%r4];
     @%p10 bra $L__BB0_3;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
 """
 COPY_OF_A_ROW = """
     mov.u32 %r2, %tid.x;
@@ -47,7 +47,7 @@ COPY_OF_A_ROW = """
     .loc 1 44 27 // kernel.py:44:27
     cp.async.ca.shared.global [ %r70 + 0 ], [ %rd422 + 0 ], 0x4, %r1042;
     @%p183 bra $L__BB0_3;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
 """
 MAXIMUM_OF_TWO_WARPS = """
     mov.u32 %r2, %tid.x;
@@ -59,7 +59,7 @@ MAXIMUM_OF_TWO_WARPS = """
     .loc 2 191 40 // standard.py:191:40 @[ kernel.py:44:34 ]
     ld.shared.b32 %r806, [%r30];
     @%p40 bra $L__BB0_3;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
     .file 2 "/lib/python3.11/site-packages/triton/language/standard.py"
 """
 SUM_OF_COLUMNS = """
@@ -75,7 +75,7 @@ SUM_OF_COLUMNS = """
     .loc 2 293 36 // standard.py:293:36 @[ kernel.py:44:26 ]
     @%p18 st.shared.b32 [ %r100 + 0 ], %r101;
     @%p37 bra $L__BB0_1;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
     .file 2 "/lib/python3.11/site-packages/triton/language/standard.py"
 """
 PAIRS = """
@@ -96,7 +96,7 @@ PAIRS = """
     .loc 1 44 28 // kernel.py:44:28
     st.shared.v2.b32 [ %r549 + 0 ], { %r550, %r551 };
     @%p19 bra $L__BB0_3;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
 """
 GATHER = """
     mov.u32 %r9, %tid.x;
@@ -113,7 +113,7 @@ GATHER = """
     add.s32 %r50, %r10, %r49;
     ld.shared.b32 %r51, [%r50];
     @%p2 bra $L__BB0_2;
-    .file 1 "/home/user/kernel.py"
+    .file 1 "/models/kernel.py"
 """
 
 
@@ -149,6 +149,7 @@ def test_a_line_is_the_sum_of_its_accesses_and_not_known_if_one_is_not():
         ("and.b32 %r4, %r2, 15;", "@%p1 and.b32 %r4, %r2, 15;"),  # not of all lanes
         ("and.b32 %r4, %r2, 15;", "ld.param.b32 %r4, [kernel_param_0];"),  # what a kernel is given
         ("mov.u32 %r2, %tid.x;", "mov.u32 %r2, %tid.y;"),
+        ("and.b32 %r4, %r2, 15;", "mov.b32 %r4, 0;\n    and.b32 %r4, %r2, 15;"),  # by two branches
         ("st.shared.b32 [ %r100 + 0 ]", "st.shared.b32 [ %r99 + 0 ]"),  # nowhere written
         ("st.shared.b32", "st.shared::cluster.b32"),
     ],
@@ -165,6 +166,7 @@ def test_what_is_not_read_is_not_known(what, other):
         ("bfe.s32 %r9, %r4, 0, 1; and.b32 %r28, %r9, 256;", 1),
         ("setp.ne.b32 %p1, %r4, 0; selp.b32 %r28, 128, 4, %p1;", 0),
         ("mad.lo.s32 %r28, %r4, 8, -16;", 0),
+        ("shl.b32 %r9, %r4, 27; shl.b32 %r10, 1, %r9; and.b32 %r28, %r10, 0;", 0),  # shifts by 2^27 and less than 0
     ],
 )
 def test_whole_numbers_have_32_bits_and_a_sign(instructions, number):

@@ -14,7 +14,9 @@ from tests.cpu.serving.engines import write_engines
 from tests.cpu.serving.test_tables import ROW, write_table
 from tests.distributions import SERVING
 from triton_ops.cli.app import main
+from triton_ops.compilation import CompilePool
 from triton_ops.dispatch import decision, launches
+from triton_ops.tuner.tuning import Tuning
 from triton_ops_serving import plugins, ranks
 from triton_ops_serving.plugins import DIGEST
 
@@ -159,15 +161,26 @@ def test_an_engine_without_the_look_up_starts(engines, lock, caplog):
     assert "this vLLM has no" in caplog.text
 
 
-def test_a_hundred_thousand_look_ups_while_the_lockfile_changes(engines, lock):
+def test_a_hundred_thousand_look_ups_while_the_lockfile_changes(engines, lock, monkeypatch):
+    work = []
+    monkeypatch.setattr(Tuning, "run", lambda _self: work.append("tune"))
+    monkeypatch.setattr(CompilePool, "__init__", lambda *_args, **_named: work.append("compile"))
     plugins.vllm()
     module = importlib.import_module(VLLM)
     rows = module.get_moe_configs(8, 14336, None, 0, 0)
-    lock.write_text("torn")
-    begun_s = time.process_time()
-    wrong = sum(module.get_moe_configs(8, 14336, None, 0, 0) is not rows for _ in range(100_000))
-    assert wrong == 0
-    assert time.process_time() - begun_s < 10  # 0.05 s on a quiet machine
+    served = {size: rows[min(rows, key=lambda known: abs(known - size))] for size in (1, 8, 16, 24, 48, 64, 256)}
+    texts = [lock.read_text(), "torn", lock.read_text()[:-200], "{}"]
+    begun_s, sizes, wrong = time.process_time(), list(served), 0
+    for number in range(100_000):
+        if number % 1000 == 0:
+            lock.write_text(texts[number // 1000 % len(texts)])
+        now = module.get_moe_configs(8, 14336, None, 0, 0)
+        wrong += now is not rows
+        if number % 10 == 0:
+            size = sizes[number // 10 % len(sizes)]
+            wrong += now[min(now, key=lambda known: abs(known - size))] != served[size]
+    assert (wrong, work) == (0, [])
+    assert time.process_time() - begun_s < 10  # 0.1 s on a quiet machine
     assert ("E=8,N=14336", "lockfile", 100_001) in counted("vllm-moe")
 
 
