@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean, stdev
 
-from triton_ops import Config
+from triton_ops import Config, Contents
 from triton_ops.exceptions import SettingsError
 
 Draw = tuple[Mapping[str, int], Mapping[Config, float]]
@@ -23,7 +23,6 @@ Draw = tuple[Mapping[str, int], Mapping[Config, float]]
 _Cut = tuple[float, tuple[int, ...], tuple[Config, ...]]
 MOST = 4
 _LARGEST = 2**31 - 1  # so that all places are numbers of 32 bits for Triton
-_SLOWER = 0.03  # than the default on any draw of its range, which a body may be
 _NEVER = 1e6  # the regret of a body that is slower than that
 _PARTS = 5  # of the draws, each judged by bodies of the others
 # Standard errors by which several bodies must gain on draws that they were not chosen on. About ten rules are tried, so
@@ -44,7 +43,7 @@ class Bodies:
         """The bodies with the least mean regret on draws that they were not chosen on.
 
         One config for all, under an empty name, is taken unless the regret of more is less by 3.5 standard errors. A
-        config is slower than the default by at most 3 % on every draw of its range; what has no time on a draw is left
+        config is slower than the default by at most 5 % on every draw of its range; what has no time on a draw is left
         out, and so is a statistic that a draw lacks, or that is no whole number from 1 on.
 
         Raises:
@@ -80,7 +79,7 @@ class Bodies:
         """At most so many ranges of a statistic, and the config of each, with the least regret over the draws."""
         draws = sorted(draws, key=lambda draw: draw[0].get(name, 1))
         values = [statistics.get(name, 1) for statistics, _ in draws]
-        limits = [(1 + _SLOWER) * times.get(default, math.inf) for _, times in draws]
+        limits = [(1 + Contents.SLOWER) * times.get(default, math.inf) for _, times in draws]
         sums = {
             config: [*itertools.accumulate(
                 (_regret(times, config) + _NEVER * (times[config] > most_ms)

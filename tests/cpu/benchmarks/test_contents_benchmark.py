@@ -30,7 +30,8 @@ def case(monkeypatch):
         device="cpu",
     )  # fmt: skip
     monkeypatch.setattr(contents_gpu.Case, "named", lambda name: case)
-    monkeypatch.setattr(contents_gpu, "ROUNDS", 2)
+    for rounds in ("ROUNDS", "SHORT_ROUNDS"):
+        monkeypatch.setattr(contents_gpu, rounds, 2)
     return case
 
 

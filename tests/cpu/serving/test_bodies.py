@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import triton_ops
-from triton_ops import Config, operation
+from triton_ops import Config, Contents, operation
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Lockfile, LockPlan, lock_of
 from triton_ops_serving.bodies import Bodies, statistics_of
@@ -47,7 +47,7 @@ def test_no_body_is_slower_than_the_default_on_a_draw_of_its_range():
     some = draws()
     some[3][1][SMALL] = some[3][1][LARGE] = 1.1 * some[3][1][DEFAULT]
     bodies = Bodies.of(some, DEFAULT)
-    assert all(times[bodies.config(known)] <= 1.03 * times[DEFAULT] for known, times in some)
+    assert all(times[bodies.config(known)] <= (1 + Contents.SLOWER) * times[DEFAULT] for known, times in some)
 
 
 def test_statistics_that_a_draw_lacks_and_times_that_are_none_choose_nothing():
