@@ -274,10 +274,7 @@ def _recommendation(report: CompileReport) -> str:
 
 
 def _row(row: ModeResult) -> list[str]:
-    def number(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    calls = row.break_even_calls
+    calls, number = row.break_even_calls, Facts.cell
     return [
         row.name,
         *(number(value, ".3f") for value in (row.steady_ms, row.mean_ms, row.p20_ms, row.p80_ms)),

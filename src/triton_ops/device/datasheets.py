@@ -74,10 +74,6 @@ class UnitLimits:
     parts: int = 4  # parts, each with its own share of registers and warps
     warp_size: int = 32
 
-    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
-        """The number of blocks that fit at a time; 0 if not even one fits."""
-        return self.residents(registers, shared_bytes, warps).blocks
-
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
         """The blocks that fit at a time, with what each limit alone allows."""
         per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule

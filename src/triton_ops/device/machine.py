@@ -182,7 +182,7 @@ class Machine:
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
         """The number of blocks that fit on one multiprocessor at a time, at least 1."""
-        return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
+        return max(1, self.limits.residents(registers, shared_bytes, warps).blocks)
 
     @classmethod
     def known(cls, spec: DeviceSpec, calibration: Calibration | None = None) -> Machine:

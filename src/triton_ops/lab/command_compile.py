@@ -242,17 +242,17 @@ def _add_compiled(
     for config, others in same_programs((one.config, one.launch or "") for one in results):
         result, ms = by_config[config], times.get(config)
         resources = result.resources or Resources()
-        figures = map(_figure, (resources.registers, resources.spill_bytes, resources.shared_bytes))
-        load, expected = _figure(resources.load_bytes), "-" if ms is None else f"{ms:.4g} ms"
-        seconds = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
+        sizes = (resources.registers, resources.spill_bytes, resources.shared_bytes)
+        figures = [
+            *(Facts.cell(size, ",") for size in sizes),
+            resources.mma or "-",
+            Facts.cell(resources.load_bytes, ","),
+        ]
+        figures += [Facts.cell(ms, ".4g", " ms"), Facts.cell(result.compile_s, ".2f")]
         what = f"{config}{others}: {result.reason}" if result.reason else f"{config}{others}"
-        rows.append([result.status.value, *figures, resources.mma or "-", load, expected, seconds, what])
+        rows.append([result.status.value, *figures, what])
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
     return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
-
-
-def _figure(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 def _summary(results: list[Compiled], elapsed_s: float) -> str:
@@ -335,10 +335,10 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
         [
             cure.name,
             cure.verdict_on(step),
-            *map(_figure, (step.registers, step.spill_bytes, step.stack_bytes)),
+            *(Facts.cell(size, ",") for size in (step.registers, step.spill_bytes, step.stack_bytes)),
             "-" if step.local is None else f"{step.local.loads + step.local.stores:,}",
-            _figure(step.shared_bytes),
-            "-" if step.median_ms is None else f"{step.median_ms:.4g}",
+            Facts.cell(step.shared_bytes, ","),
+            Facts.cell(step.median_ms, ".4g"),
             " ".join(f"{name}={value}" for name, value in cure.changed(step).items())
             + (f": {step.reason}" if not step.compiled and step.reason else ""),
         ]

@@ -367,8 +367,8 @@ def _sweep_facts(name: str, whole: tuple[int, ...], spec: DeviceSpec, points: Sw
 
 
 def _point_row(axis: str, point: ShapePoint) -> list[str]:
-    expected = "-" if point.expected_ms is None else f"{point.expected_ms:.4g} ms"
-    return [f"{axis}={point.extent}", str(math.ceil(point.waves.waves)), f"{point.waves.used:.0%}", expected]
+    waves, expected = point.waves, Facts.cell(point.expected_ms, ".4g", " ms")
+    return [f"{axis}={point.extent}", str(math.ceil(waves.waves)), f"{waves.used:.0%}", expected]
 
 
 def _sweep_json(name: str, spec: DeviceSpec, points: Sweep) -> dict[str, Any]:

@@ -353,7 +353,7 @@ def ptxas_command(
     rows = []
     for one in kernels:
         sizes = (one.registers, one.stack_bytes, one.store_bytes, one.load_bytes)
-        figures = ["-" if size is None else f"{size:,}" for size in sizes]
+        figures = [Facts.cell(size, ",") for size in sizes]
         rows.append([one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", *figures, one.verdict])
     facts.table(_ASSEMBLED, rows, _ASSEMBLED[2:6])
     for one in kernels:
@@ -422,14 +422,9 @@ def _label(profile: KernelProfile, names: Mapping[str, int]) -> str:
 
 def _row(label: str, one: ProfiledKernel) -> list[str]:
     profile = one.judgement.profile
-    duration = "-" if profile.duration_s is None else f"{profile.duration_s * 1e6:,.2f}"
-    share = "-" if one.share is None else f"{one.share:.1%}"
-    percents = [_percent(profile.compute), _percent(profile.memory), _percent(profile.occupancy)]
-    return [label, share, str(one.launches), duration, *percents, one.judgement.verdict]
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0f}%"
+    duration = Facts.cell(profile.duration_s and profile.duration_s * 1e6, ",.2f")
+    percents = [Facts.cell(share, ".0f", "%") for share in (profile.compute, profile.memory, profile.occupancy)]
+    return [label, Facts.cell(one.share, ".1%"), str(one.launches), duration, *percents, one.judgement.verdict]
 
 
 def _place_in_words(profile: KernelProfile, about: _About) -> str:

@@ -233,13 +233,9 @@ def _add_space(facts: Facts, space: Sensitivity, jumps: list[Cliff]) -> None:
 
 
 def _jump_row(one: Cliff) -> list[str]:
-    def times(ratio: float | None) -> str:
-        return "-" if ratio is None else f"{ratio:.2f}x"
-
-    step = f"{one.name} {one.before} -> {one.after}"
     return [
-        step, str(one.pairs), times(one.slower), str(one.steep), str(one.spills), times(one.slower_if_spilled),
-        str(one.fails),
+        f"{one.name} {one.before} -> {one.after}", str(one.pairs), Facts.cell(one.slower, ".2f", "x"), str(one.steep),
+        str(one.spills), Facts.cell(one.slower_if_spilled, ".2f", "x"), str(one.fails),
     ]  # fmt: skip
 
 

@@ -415,10 +415,10 @@ def _too_deep(residents: Residents, resources: Resources | None, stages: int, sp
     if limits is None or not shared or resources is None or resources.registers is None:
         return []
     for fewer in range(stages - 1, 0, -1):
-        blocks = limits.blocks_at_once(resources.registers, shared * fewer // stages, residents.warps_per_block)
-        if blocks > residents.blocks:
+        more = limits.residents(resources.registers, shared * fewer // stages, residents.warps_per_block)
+        if more.blocks > residents.blocks:
             return [
                 f"shared memory of {stages} stages keeps the blocks per multiprocessor at {residents.blocks}; "
-                f"with {fewer} there would be room for {blocks}"
+                f"with {fewer} there would be room for {more.blocks}"
             ]
     return []

@@ -11,8 +11,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from triton_ops.compile_modes import Advice
 from triton_ops.device import DeviceSpec, Placed, Roofline
@@ -21,50 +23,15 @@ from triton_ops.lab.profile_reading import NSIGHT, ProfiledLaunch, Quantity, rea
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
-_PERCENT = ("%", "")  # the names say that they are percent
-_FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "duration_s": (("s",), ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration")),
-    "compute": (_PERCENT, (
-        f"sm__throughput.{_ELAPSED}", "Compute (SM) Throughput", "Compute (SM) [%]", "SM Compute Throughput", "SOL SM",
-        "SM Throughput", "SM [%]",
-    )),
-    "memory": (_PERCENT, (
-        f"gpu__compute_memory_throughput.{_ELAPSED}", "Memory Throughput [%]", "Memory [%]", "SOL Memory",
-    )),
-    "dram": (_PERCENT, (
-        f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}", "DRAM Throughput", "SOL DRAM", "SOL FB",
-    )),
-    "l2": (_PERCENT, (f"lts__throughput.{_ELAPSED}", "L2 Cache Throughput", "SOL L2 Cache", "SOL L2", "L2 [%]")),
-    "l1": (_PERCENT, (
-        f"l1tex__throughput.{_ACTIVE}", f"l1tex__throughput.{_ELAPSED}", "L1/TEX Cache Throughput", "SOL L1/TEX Cache",
-        "SOL TEX", "L1/TEX [%]",
-    )),
-    "tensor": (_PERCENT, (
-        f"sm__inst_executed_pipe_tensor.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ACTIVE}",
-        f"sm__pipe_tensor_op_hmma_cycles_active.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ELAPSED}",
-        f"sm__inst_executed_pipe_tensor.{_ELAPSED}", "mfmautil",
-    )),
-    "occupancy": (_PERCENT, (f"sm__warps_active.{_ACTIVE}", "Achieved Occupancy", "occupancypercent")),
-    "most_occupancy": (_PERCENT, ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy")),
-    "no_eligible": (_PERCENT, (f"smsp__issue_inst0.{_ACTIVE}", "No Eligible")),
-    "registers": ((), ("launch__registers_per_thread", "Registers Per Thread")),
-    "waves": ((), ("launch__waves_per_multiprocessor", "Waves Per SM")),
-    "blocks": ((), ("launch__grid_size", "Grid Size")),
-    "threads": ((), ("launch__block_size", "Block Size")),
-    "by_registers": ((), ("launch__occupancy_limit_registers", "Block Limit Registers")),
-    "by_shared": ((), ("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem")),
-    "by_warps": ((), ("launch__occupancy_limit_warps", "Block Limit Warps")),
-    "by_blocks": ((), ("launch__occupancy_limit_blocks", "Block Limit SM")),
-    "dram_bytes_per_s": (("byte/s",), ("dram__bytes.sum.per_second", "Memory Throughput [byte/s]")),
-    "dram_bytes": (("byte",), ("dram__bytes.sum",)),
-    "read_bytes": (("byte",), ("dram__bytes_read.sum", "dram__bytes_op_read.sum")),
-    "written_bytes": (("byte",), ("dram__bytes_write.sum", "dram__bytes_op_write.sum")),
-    "clock_hz": (("hz",), (
-        "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency",
-    )),
-    "units": ((), ("device__attribute_multiprocessor_count", "# SMs")),
-}  # fmt: skip
-"""Each figure with the units that it may have, or any, and its names in the order in which they are looked for."""
+_BYTES = ("byte",)
+
+
+def _figure(*names: str, units: Sequence[str] = ()) -> Any:
+    """A figure with the names in the order in which they are looked for, and the units that it may have, or any."""
+    return field(default=None, metadata={"figure": (units, names)})
+
+
+_percent = partial(_figure, units=("%", ""))  # the names say that they are percent
 _LOCAL = re.compile(
     r"l1tex__t_bytes_pipe_lsu_mem_local(?:_op_(?:ld|st))?\.sum|smsp__(?:sass_)?inst_executed_op_local_(?:ld|st)\.sum|"
     r"(?:sass__inst_executed|smsp__sass_inst_executed)_(?:register_spilling|local_\w+)(?:\.sum)?|"
@@ -92,28 +59,53 @@ class KernelProfile:
     """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None."""
 
     kernel: str
-    duration_s: float | None = None
-    compute: float | None = None  # `Compute (SM) Throughput`
-    memory: float | None = None  # of the busiest part of the memory system: `Memory Throughput`
-    dram: float | None = None
-    l2: float | None = None
-    l1: float | None = None  # with shared memory
-    tensor: float | None = None  # of the matrix units
-    occupancy: float | None = None  # as achieved: warps at a time of the most that fit
-    most_occupancy: float | None = None  # as the launch allows
-    no_eligible: float | None = None  # cycles in which a scheduler had no warp to issue
-    registers: float | None = None
-    waves: float | None = None
-    blocks: float | None = None
-    threads: float | None = None
-    by_registers: float | None = None  # this and the next: blocks per multiprocessor that it allows
-    by_shared: float | None = None
-    by_warps: float | None = None
-    by_blocks: float | None = None
-    dram_bytes_per_s: float | None = None
-    dram_bytes: float | None = None
-    clock_hz: float | None = None
-    units: float | None = None  # multiprocessors
+    duration_s: float | None = _figure(
+        "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration", units=("s",)
+    )
+    compute: float | None = _percent(
+        f"sm__throughput.{_ELAPSED}", "Compute (SM) Throughput", "Compute (SM) [%]", "SM Compute Throughput", "SOL SM",
+        "SM Throughput", "SM [%]",
+    )  # fmt: skip
+    memory: float | None = _percent(  # of the busiest part of the memory system
+        f"gpu__compute_memory_throughput.{_ELAPSED}", "Memory Throughput [%]", "Memory [%]", "SOL Memory"
+    )
+    dram: float | None = _percent(
+        f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}", "DRAM Throughput", "SOL DRAM", "SOL FB"
+    )
+    l2: float | None = _percent(
+        f"lts__throughput.{_ELAPSED}", "L2 Cache Throughput", "SOL L2 Cache", "SOL L2", "L2 [%]"
+    )
+    l1: float | None = _percent(  # with shared memory
+        f"l1tex__throughput.{_ACTIVE}", f"l1tex__throughput.{_ELAPSED}", "L1/TEX Cache Throughput", "SOL L1/TEX Cache",
+        "SOL TEX", "L1/TEX [%]",
+    )  # fmt: skip
+    tensor: float | None = _percent(  # of the matrix units
+        f"sm__inst_executed_pipe_tensor.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ACTIVE}",
+        f"sm__pipe_tensor_op_hmma_cycles_active.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ELAPSED}",
+        f"sm__inst_executed_pipe_tensor.{_ELAPSED}", "mfmautil",
+    )  # fmt: skip
+    # As achieved, warps at a time of the most that fit; and as the launch allows.
+    occupancy: float | None = _percent(f"sm__warps_active.{_ACTIVE}", "Achieved Occupancy", "occupancypercent")
+    most_occupancy: float | None = _percent("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy")
+    # Cycles in which a scheduler had no warp to issue.
+    no_eligible: float | None = _percent(f"smsp__issue_inst0.{_ACTIVE}", "No Eligible")
+    registers: float | None = _figure("launch__registers_per_thread", "Registers Per Thread")
+    waves: float | None = _figure("launch__waves_per_multiprocessor", "Waves Per SM")
+    blocks: float | None = _figure("launch__grid_size", "Grid Size")
+    threads: float | None = _figure("launch__block_size", "Block Size")
+    # Blocks per multiprocessor that each limit allows.
+    by_registers: float | None = _figure("launch__occupancy_limit_registers", "Block Limit Registers")
+    by_shared: float | None = _figure("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem")
+    by_warps: float | None = _figure("launch__occupancy_limit_warps", "Block Limit Warps")
+    by_blocks: float | None = _figure("launch__occupancy_limit_blocks", "Block Limit SM")
+    dram_bytes_per_s: float | None = _figure(
+        "dram__bytes.sum.per_second", "Memory Throughput [byte/s]", units=("byte/s",)
+    )
+    dram_bytes: float | None = _figure("dram__bytes.sum", units=_BYTES)
+    clock_hz: float | None = _figure(
+        "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency", units=("hz",)
+    )
+    units: float | None = _figure("device__attribute_multiprocessor_count", "# SMs")  # multiprocessors
     products: tuple[tuple[str, float], ...] = ()  # operations, as counted, by the dtype of the operands
     products_peak: float | None = None  # the most of them per second at the clock that ran
     conflicts: float | None = None  # percent of the accesses to shared memory, which waited for a bank
@@ -172,6 +164,14 @@ class KernelProfile:
         roof = Roofline.of(spec, flops=by_dtype, bytes_=self.moved_bytes or 0.0)
         place = roof.placed(1e3 * self.duration_s)
         return None if place is None else (roof, place)
+
+
+_FIGURES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    **{one.name: one.metadata["figure"] for one in fields(KernelProfile) if one.metadata},
+    "read_bytes": (_BYTES, ("dram__bytes_read.sum", "dram__bytes_op_read.sum")),
+    "written_bytes": (_BYTES, ("dram__bytes_write.sum", "dram__bytes_op_write.sum")),
+}
+"""Each figure with its units and names, and the two that the bytes of device memory are added up of."""
 
 
 def figures_of(launch: ProfiledLaunch) -> KernelProfile:

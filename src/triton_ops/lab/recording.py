@@ -381,20 +381,19 @@ def _row_work(rows: int, columns: int, dtype: str, tile_rows: str, tile_columns:
     return Work(0.0, 2.0 * rows * columns * ITEM_BYTES[dtype], tiles)
 
 
-def textbook_work(family: str, extents: Sequence[int], dtype: str) -> Work:
-    """The work of a matrix product, of a norm over rows, or of attention with as many keys as queries.
+def product_work(M: int, N: int, K: int, dtype: str) -> Work:  # noqa: N803 - as users name them
+    """The work of a textbook's matrix product."""
+    product = _product_tiles(M, N, K, dtype, "GROUP_M")
+    return replace(_product_work(product), tiles=ProductTiles(product))
 
-    Families `product`, `rows` and `attention`; extents are rows, columns and inner extent; rows and columns; batch,
-    heads, queries and head_dim.
-    """
-    if family == "product":
-        rows, columns, inner = extents
-        product = _product_tiles(rows, columns, inner, dtype, "GROUP_M")
-        return replace(_product_work(product), tiles=ProductTiles(product))
-    if family == "rows":
-        rows, columns = extents
-        return _row_work(rows, columns, dtype, "BM", "BN")
-    batch, heads, queries, head_dim = extents
+
+def row_work(rows: int, columns: int, dtype: str) -> Work:
+    """The work of a textbook's norm over rows."""
+    return _row_work(rows, columns, dtype, "BM", "BN")
+
+
+def attention_work(batch: int, heads: int, queries: int, head_dim: int, dtype: str) -> Work:
+    """The work of a textbook's attention, with as many keys as queries."""
     tiles = AttentionTiles(batch * heads, queries, queries, head_dim, dtype=dtype, tile_queries="BM", tile_keys="BN")
     elements = batch * heads * queries * head_dim
     return Work(4.0 * elements * queries, 4.0 * elements * ITEM_BYTES[dtype], tiles)

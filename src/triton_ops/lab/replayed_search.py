@@ -34,9 +34,8 @@ from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
-from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
+from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
-from triton_ops.timing import RacePolicy
 from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
@@ -68,11 +67,10 @@ class LiveRun:
 
 
 def live_replay(
-    recording: Recording, searcher: Searcher, effort: Effort, *, seed: int = 0,
-    conditions: LiveConditions | None = None, texts_read: int = 0,
+    recording: Recording, searcher: Searcher, effort: Effort, conditions: LiveConditions, *, seed: int = 0,
+    texts_read: int = 0,
 ) -> LiveRun:  # fmt: skip
     """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
-    conditions = conditions or LiveConditions()
     start_s = conditions.compilers_s + _READ_S * texts_read / conditions.compilers
     compilers = SimulatedCompilers(recording, start_s, conditions.compilers)
     machine = Machine.of(DeviceSpec.named(recording.device))
@@ -225,7 +223,6 @@ class ReplayRun:
     fractions: tuple[float, ...]  # the best time of all over the best so far, by evaluation; 0 until one ran
     overhead_s: tuple[float, ...]  # of the search itself for each evaluation, in `ask` and `tell`
     _: KW_ONLY
-    ended: int | None = None  # evaluations until it expected to gain less than the noise; None if never
     previews: int = 0
 
     def at(self, budget: int) -> float:
@@ -258,11 +255,8 @@ def replay(
     best, evaluated = 0.0, set[Config]()
     fractions: list[float] = []
     overhead: list[float] = []
-    ended: int | None = None
     preview_count = 0
     while len(fractions) < budget:
-        if ended is None and Search.expected_gain(searcher) < RacePolicy.zone:
-            ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:
             previews_now = previewing.wanted_previews(allowance.each * batch if fractions else allowance.first)
@@ -281,7 +275,7 @@ def replay(
             best = max(best, recording.best_ms / trial.median_ms if trial.ok else 0.0)
             fractions.append(best)
         overhead += [seconds / len(configs)] * len(trials)
-    return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=preview_count)
+    return ReplayRun(tuple(fractions), tuple(overhead), previews=preview_count)
 
 
 _NEAR = 0.01
@@ -402,18 +396,12 @@ class ReplayPlan:
     undeclared: bool = False  # a declared work is passed over, for what was read of the kernel
     previews: PreviewAllowance = field(default_factory=PreviewAllowance)
 
-    def replayed(self, jobs: int = 1, follow: Follow = lambda runs, *_: runs) -> Iterator[SpaceSummary]:
+    def replayed(self, jobs: int, follow: Follow) -> Iterator[SpaceSummary]:
         """The summary of each recording and search, once its last seed has run; all files are read before any run."""
         for path, search, runs in self._runs(_replay, jobs, follow):
             yield summarise(path.name, search, runs, self.budgets)
 
-    def tuned(
-        self,
-        effort: Effort,
-        conditions: LiveConditions | None = None,
-        jobs: int = 1,
-        follow: Follow = lambda runs, *_: runs,
-    ) -> Iterator[LiveSummary]:
+    def tuned(self, effort: Effort, conditions: LiveConditions, jobs: int, follow: Follow) -> Iterator[LiveSummary]:
         """The summary of simulated tunes as of `replayed`; the numbers of evaluations do not count."""
         run = partial(_tune, effort=effort, conditions=conditions)
         for path, search, runs in self._runs(run, jobs, follow):
@@ -476,12 +464,12 @@ def _replay(job: _Job) -> ReplayRun:
     return replay(target, searcher, max(job.plan.budgets), batch=job.plan.batch, previews=job.plan.previews)
 
 
-def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
+def _tune(job: _Job, effort: Effort, conditions: LiveConditions) -> LiveRun:
     target, searcher = _searcher(job)
     reads = job.plan.model and (job.plan.undeclared or recorded_model(target.head) is None)
     readings = recorded_readings(target) if reads else None
     texts = 0 if readings is None else len(readings.works)
-    return live_replay(target, searcher, effort, seed=job.seed, conditions=conditions, texts_read=texts)
+    return live_replay(target, searcher, effort, conditions, seed=job.seed, texts_read=texts)
 
 
 def _searcher(job: _Job) -> tuple[Recording, Searcher]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any
 
 from triton_ops.backend import Operation
@@ -18,12 +18,12 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
-from triton_ops.lab.recording import textbook_work
+from triton_ops.lab.recording import attention_work, product_work, row_work
 from triton_ops.lab.sensitivities import in_order
 from triton_ops.lab.simulated_ranking import NO_KERNEL, PlacedConfig, advice, ranking_of, table_name
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace, Value
-from triton_ops.values import ITEM_BYTES, Problem, Work, dtype_name, is_power_of_two, warps_and_stages
+from triton_ops.values import ITEM_BYTES, Work, dtype_name, is_power_of_two, warps_and_stages
 
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6)
@@ -278,7 +278,6 @@ def simulate(
         DeviceError: The model does not know the device.
         TargetError: The model can say nothing of any config; the error says why.
         UnknownTunableError, SpaceError, ConfigValueError: The configs are none of the workload, none or too many.
-        SettingsError: `jitter` is out of range.
 
     Cost: 0.1 ms per config; of a TARGET as `rank`.
     """
@@ -291,8 +290,6 @@ def simulate(
     if workload.least:
         workload.check(candidates)
     Machine.known(spec)
-    if not 0 <= jitter <= 1:
-        raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
         workload=workload, spec=spec, shape=whole, configs=candidates, calibration=calibration,
@@ -332,26 +329,18 @@ def _is_count(value: Any, least: int = 1) -> bool:
 
 
 def _textbook(
-    name: str, family: str, extents: str, space: Mapping[str, Sequence[int]], sizes: Mapping[str, tuple[int, ...]],
+    name: str, work: Callable[..., Work], space: Mapping[str, Sequence[int]], sizes: Mapping[str, tuple[int, ...]],
     **words: Any,
 ) -> Workload:  # fmt: skip
     """A workload that is known by its work alone: there is no kernel of it that could be launched."""
-    names = extents.split()
 
+    @wraps(work)
     def arguments(*shape: int, dtype: str) -> dict[str, Any]:
-        return {**dict(zip(names, shape, strict=True)), "dtype": dtype}
-
-    arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in (*names, "dtype")]
-    )
-
-    def work(problem: Problem) -> Work:
-        *shape, dtype = dict(problem.arguments).values()
-        return textbook_work(family, shape, dtype)  # type: ignore[arg-type]
+        return inspect.signature(work).bind(*shape, dtype).arguments
 
     operation = Operation(
-        name, NO_KERNEL, ConfigSpace.from_user(space), arguments, work=work, dtypes=tuple({_DTYPE: 2, **ITEM_BYTES}),
-        problems={size: (shape, _DTYPE) for size, shape in sizes.items()},
+        name, NO_KERNEL, ConfigSpace.from_user(space), arguments, work=lambda problem: work(**dict(problem.arguments)),
+        dtypes=tuple({_DTYPE: 2, **ITEM_BYTES}), problems={size: (shape, _DTYPE) for size, shape in sizes.items()},
     )  # fmt: skip
     return Workload(operation=operation, **words)
 
@@ -359,8 +348,7 @@ def _textbook(
 _DTYPE = "bfloat16"
 _gemm = partial(
     _textbook,
-    family="product",
-    extents="M N K",
+    work=product_work,
     space={
         "BM": (16, 32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (32, 64, 128), "num_warps": (4, 8),
         "num_stages": (2, 3, 4, 5),
@@ -393,8 +381,7 @@ WORKLOADS = {
         ),
         _textbook(
             "rmsnorm",
-            family="rows",
-            extents="rows columns",
+            work=row_work,
             title="RMSNorm, memory-bound",
             sizes={"small": (512, 1024), "medium": (8192, 4096), "large": (65536, 8192), "ragged": (3000, 5000)},
             sides="BM rows per program, one after another, each read in chunks of BN columns; BK is not used",
@@ -408,8 +395,7 @@ WORKLOADS = {
         ),
         _textbook(
             "attention",
-            family="attention",
-            extents="batch heads queries head_dim",
+            work=attention_work,
             title="Flash attention",
             sizes={
                 "small": (1, 8, 1024, 64), "medium": (2, 16, 4096, 64), "large": (4, 32, 16384, 128),

@@ -22,7 +22,7 @@ from triton_ops.lab.expectation import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import ModelQuestion
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune
-from triton_ops.values import Compiled, Resources, Status, warps_and_stages
+from triton_ops.values import Resources, Status, warps_and_stages
 
 SIZE = Callable[[Config], "int | None"]
 """Elements of a config's accumulator, or of its largest tile; None if that is not known."""
@@ -135,22 +135,16 @@ class Examiner:
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
         compiled = compiling.result()
-        resources, target = compiled.resources, self._target
+        resources, target, residents = compiled.resources or Resources(), self._target, None
         warps, _ = warps_and_stages(config)
-        evidence = SpillEvidence(
-            config=config, status=compiled.status, reason=compiled.reason,
-            most_registers=target.vendor.registers_per_thread,
-            accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
-            shared_bytes=resources.shared_bytes if resources else None,
-        )  # fmt: skip
-        if resources is None or resources.registers is None:
-            return evidence
-        limits = target.limits
-        return replace(
-            evidence, registers=resources.registers, stack_bytes=resources.stack_bytes,
-            spill_bytes=resources.spill_bytes,
-            residents=limits.residents(resources.registers, resources.shared_bytes or 0, warps) if limits else None,
-            local=self._local(compiled),
+        if target.limits is not None and resources.registers is not None:
+            residents = target.limits.residents(resources.registers, resources.shared_bytes or 0, warps)
+        return SpillEvidence(
+            config=config, status=compiled.status, reason=compiled.reason, registers=resources.registers,
+            most_registers=target.vendor.registers_per_thread, stack_bytes=resources.stack_bytes,
+            spill_bytes=resources.spill_bytes, shared_bytes=resources.shared_bytes, accumulator=tile,
+            accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
+            local=self._local(config, resources) if compiled.launchable else None, residents=residents,
         )  # fmt: skip
 
     def tile(self, config: Config) -> int | None:
@@ -160,14 +154,13 @@ class Examiner:
             return prod(work.accumulator)
         return max((access.tile for launch in work.launches for access in launch.accesses), default=None)
 
-    def _local(self, compiled: Compiled) -> LocalTraffic | None:
+    def _local(self, config: Config, resources: Resources) -> LocalTraffic | None:
         """The local traffic, which a config that spills nothing does not have."""
-        resources = compiled.resources
-        if resources is None or not compiled.launchable:
+        if resources.registers is None:
             return None
         if not resources.stack_bytes and not resources.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
-        texts = self._compiler.machine_code(compiled.config)
+        texts = self._compiler.machine_code(config)
         parts = [astuple(LocalTraffic.of(text)) for text in texts if text is not None]
         return None if None in texts else LocalTraffic(*map(sum, zip((0,) * 5, *parts, strict=True)))
 

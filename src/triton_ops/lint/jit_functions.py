@@ -75,8 +75,7 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     helpers |= {id(one.kernel.function) for one in kernels if one.kernel is not None and one.name in names}
     calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
     launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
-    returning = (one for one in sources if any(isinstance(x, ast.Return) and x.value for x in ast.walk(one.node)))
-    helpers |= {id(one.function) for one in returning}
+    helpers |= {id(one.function) for one in sources if one.results}
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or id(one.kernel.function) not in helpers
     ]

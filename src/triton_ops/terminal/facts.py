@@ -158,6 +158,11 @@ class Facts:
         return None if value is None else {name: getattr(value, attribute) for name, attribute in every.items()}
 
     @staticmethod
+    def cell(number: float | None, form: str, unit: str = "") -> str:
+        """A number in a table; `-` where it is not known."""
+        return "-" if number is None else f"{number:{form}}{unit}"
+
+    @staticmethod
     def save(path: Path, content: str | Sequence[str], hint: str) -> None:
         """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
         text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)

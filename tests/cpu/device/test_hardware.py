@@ -157,7 +157,6 @@ def test_occupancy_follows_from_what_a_block_takes(arch, registers, shared_bytes
     limits = LIMITS[arch]
     found = limits.residents(registers, shared_bytes, warps)
     assert (found.blocks, list(found.limited_by)) == (blocks, limited_by)
-    assert found.blocks == limits.blocks_at_once(registers, shared_bytes, warps)
     assert found.occupancy == blocks * warps / limits.warps
 
 

@@ -53,7 +53,7 @@ def file(tmp_path):
 
 def tune(recording, seed=0, effort=QUICK, search="auto", priors=(), **conditions):
     searcher = make_searcher(search, recording.space, seed, list(priors))
-    return live_replay(recording, searcher, effort, seed=seed, conditions=LiveConditions(**conditions))
+    return live_replay(recording, searcher, effort, LiveConditions(**conditions), seed=seed)
 
 
 def test_a_simulated_tune_ends_as_a_tune_does(file):
