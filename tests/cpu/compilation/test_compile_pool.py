@@ -463,8 +463,7 @@ def test_the_end_of_the_block_does_not_wait_for_compilers_that_end(own_fork_serv
 
     monkeypatch.setattr(process, "close", late)
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
-        pool.submit(config("hang"))
-        eventually(started)
+        pool.submit(config("good", 256)).result()
         left = started()
         pool.end()
     assert not closed
