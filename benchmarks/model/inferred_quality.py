@@ -23,13 +23,13 @@ import triton
 
 from benchmarks.document import headed, save
 from benchmarks.model import fresh_spaces, plain_kernels, recorded_kernels, unseen_spaces
-from benchmarks.model.model_quality import figures, read, resources_of, show, time_ms
+from benchmarks.model.model_quality import figures, read, recorded_model, resources_of, show, time_ms
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels import load
-from triton_ops.lab.recording import recorded_model, write_recording
+from triton_ops.lab.recording import write_recording
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.values import Resources, TensorSpec, dtype_name

@@ -19,9 +19,8 @@ from typing import Any
 
 from benchmarks.document import save
 from benchmarks.model.inferred_quality import inferred, readings_of
-from benchmarks.model.model_quality import figures, read, resources_of, time_ms
+from benchmarks.model.model_quality import figures, read, recorded_model, resources_of, time_ms
 from triton_ops.cost_model import Model, Readings
-from triton_ops.lab.recording import recorded_model
 from triton_ops.values import Resources
 
 FITTED = {

@@ -17,7 +17,8 @@ from typing import Any
 
 from benchmarks.document import save
 from triton_ops.cost_model import Model
-from triton_ops.lab.recording import recorded_model
+from triton_ops.device import Calibration, DeviceSpec, Machine
+from triton_ops.lab.recording import recorded_work
 from triton_ops.values import Resources
 
 FIRST = (1, 5, 10, 25)
@@ -44,6 +45,13 @@ def resources_of(row: dict[str, Any], recording: Mapping[str, Any]) -> Resources
     unit = 1 if "python" in recording else _WORD_BYTES
     spilled = (row.get("spills") or 0) * unit
     return Resources(row.get("regs"), spilled, row.get("shared"), serialised=row.get("serialised"))
+
+
+def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
+    """The model of a recording's space on the device that it names; None if the model would make no forecast."""
+    work = recorded_work(recording)
+    machine = Machine.of(DeviceSpec.named(str(recording.get("gpu", ""))), calibration)
+    return None if work is None or work.tiles is None or machine is None else Model(work, machine)
 
 
 def quality(recording: dict[str, Any], calibration: Any = None) -> dict[str, dict[str, float]] | None:

@@ -63,7 +63,8 @@ LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
     "num_key_value_heads": 8, "torch_dtype": "bfloat16",
 }  # fmt: skip
-FP8 = {**QWEN, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+_BLOCKS = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+FP8, MIXTRAL_FP8 = {**QWEN, **_BLOCKS}, {**MIXTRAL, **_BLOCKS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +89,13 @@ class Case:
 
 CASES = {
     "Mixtral-8x7B, experts": Case(engine="vllm", values=MIXTRAL, only="vllm-moe"),
+    "Mixtral-8x7B-FP8, experts": Case(engine="vllm", values=MIXTRAL_FP8, only="vllm-moe"),
+    "Mixtral-8x7B-FP8, qkv_proj": Case(engine="vllm", values=MIXTRAL_FP8, only="vllm-linear N=6144"),
+    "Mixtral-8x7B-FP8, o_proj": Case(engine="vllm", values=MIXTRAL_FP8, only="vllm-linear N=4096"),
     "Qwen3-30B-A3B, experts": Case(engine="vllm", values=QWEN, only="vllm-moe"),
     "Qwen3-30B-A3B-FP8, experts": Case(engine="vllm", values=FP8, only="vllm-moe"),
     "Qwen3-30B-A3B-FP8, qkv_proj": Case(engine="vllm", values=FP8, only="vllm-linear N=5120"),
+    "Qwen3-30B-A3B-FP8, o_proj": Case(engine="vllm", values=FP8, only="vllm-linear N=2048"),
     "Qwen3-30B-A3B, experts, SGLang": Case(engine="sglang", values=QWEN, only="sglang-moe"),
     "Qwen3-30B-A3B-FP8, qkv_proj, SGLang": Case(engine="sglang", values=FP8, only="sglang-linear N=5120"),
     "Nemotron-Nano-9B-v2, state space": Case(engine="vllm", values=NEMOTRON, only="vllm-mamba"),
@@ -100,6 +105,7 @@ CASES = {
         engine="sglang", values=LLAMA, only="sglang-lora", adapters=(16, 4)
     ),
 }
+WHOLE = list(CASES)[:8]  # all tables that vLLM has for two models, in two dtypes
 _NAMES = ("row", "was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds", "status", "verdict")
 
 
@@ -254,7 +260,7 @@ def _replayed_ms(torch: Any, run: Any) -> float:
 def main() -> int:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="*", default=list(CASES)[:4], choices=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=WHOLE, choices=list(CASES))
     parser.add_argument("--sizes", type=int, nargs="*", default=[], help="rows; all of the engine's by default")
     parser.add_argument("--seconds", type=float, default=180.0, help="of all tunes")
     parser.add_argument("--beside-s", type=float, default=20.0)
@@ -262,7 +268,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    words = [f"--cases {' '.join(map(repr, options.cases))}"] if options.cases != list(CASES)[:4] else []
+    words = [f"--cases {' '.join(map(repr, options.cases))}"] if options.cases != WHOLE else []
     words += [f"--sizes {' '.join(map(str, options.sizes))}"] if options.sizes else []
     command = " ".join(["python -m benchmarks.tuning.serving_gpu", *words, f"--seconds {options.seconds:g}"])
     by_engine: dict[str, list[str]] = {}

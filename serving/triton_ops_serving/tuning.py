@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
-from triton_ops import Operation, TuneProblem, tune_many
+from triton_ops import ConfigSpace, Operation, Status, TuneProblem, TuningResult, tune_many
 from triton_ops.base import installed_version
 from triton_ops.many import ProblemOutcome
 from triton_ops.records import Lockfile, LockPlan
@@ -25,6 +27,7 @@ OPERATIONS: dict[str, Callable[[EngineProblem, Served], Operation]] = {
     "vllm-lora": lora.operation_of, "sglang-moe": sglang_experts.operation_of, "sglang-linear": linear.operation_of,
     "sglang-lora": sglang_lora.operation_of,
 }  # fmt: skip
+_Job: TypeAlias = tuple[EngineProblem, int, TuneProblem]
 LIMITS = ("effort", "trials", "budget_s", "seed", "force", "cache_dir")
 _LEAST_S = 1.0  # of all that is left
 _OF_TUNED = ("was", "was_ms", "config", "ms", "gain", "interval", "tried", "seconds")
@@ -71,13 +74,41 @@ class TunedTables:
             share_s = max(limits["budget_s"] - self.elapsed_s, _LEAST_S) / remaining
             limits["budget_s"] = share_s * len(jobs)
             each_s = each_s or share_s  # else the first rows would leave the last ones nothing
-        result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
-        rows = [_tuned(job, end) for job, end in zip(jobs, result.outcomes, strict=True)]
+        until_s = self.elapsed_s + (limits["budget_s"] or math.inf)
+        outcomes = self._run(jobs, limits, each_s)
+        rows = [_tuned(job, end) for job, end in zip(jobs, outcomes, strict=True)]
+        left_s = until_s - self.elapsed_s
+        if left_s > _LEAST_S and not self.interrupted:
+            limits["budget_s"] = limits["budget_s"] and left_s
+            self._race_neighbours(jobs, outcomes, rows, limits, each_s)
         for problem in problems:
             self._pin(problem, rows)
         self.rows += rows
+
+    def _run(self, jobs: Sequence[_Job], limits: Mapping[str, Any], each_s: float | None) -> Sequence[ProblemOutcome]:
+        result = tune_many([job for *_, job in jobs], each_s=each_s, **limits)
         self.elapsed_s += result.elapsed_s
         self.interrupted = result.stopped == "interrupted"
+        return result.outcomes
+
+    def _race_neighbours(
+        self, jobs: Sequence[_Job], outcomes: Sequence[ProblemOutcome], rows: list[dict[str, Any]],
+        limits: Mapping[str, Any], each_s: float | None,
+    ) -> None:  # fmt: skip
+        """Race each row with the winners of the sizes beside it that were not tried, and replace rows that lose.
+
+        A search that had little time, or that began before those of its neighbours had ended, may lack what they found.
+        """
+        again = {at: job for at, job in enumerate(_beside_neighbours(jobs, outcomes)) if job}
+        if not again:
+            return
+        with tempfile.TemporaryDirectory() as folder:  # a record of few configs must not take the place of the search's
+            ends = self._run([*again.values()], {**limits, "cache_dir": folder, "force": True}, each_s)
+        for (at, job), end in zip(again.items(), ends, strict=True):
+            row, before = _tuned(job, end), rows[at]
+            if row["tried"]:
+                spent = {name: before[name] + row[name] for name in ("tried", "seconds")}
+                rows[at] = {**(row if row["interval"] and row["config"] != before["config"] else before), **spent}
 
     def _operations(self, problems: Sequence[EngineProblem]) -> Iterator[tuple[EngineProblem, Operation]]:
         """The operation of each problem; what cannot be tuned is a remark."""
@@ -120,7 +151,32 @@ class TunedTables:
             Lockfile.merged([new, Lockfile.read(self._lockfile, or_empty=True)]).write(self._lockfile)
 
 
-def _tuned(job: tuple[EngineProblem, int, TuneProblem], outcome: ProblemOutcome) -> dict[str, Any]:
+def _beside_neighbours(jobs: Sequence[_Job], outcomes: Sequence[ProblemOutcome]) -> Iterator[_Job | None]:
+    """Each row's race of its default, its winner, and those of the sizes beside it; None where all were tried."""
+    winners = [_winner(end.result) for end in outcomes]
+    for (problem, size, job), end, winner in zip(jobs, outcomes, winners, strict=True):
+        if winner is None or end.result is None or end.result.default is None or end.result.from_cache:
+            yield None
+            continue
+        others = {other: each for (of, other, _), each in zip(jobs, winners, strict=True) if of is problem and each}
+        smaller, larger = sorted(each for each in others if each < size), sorted(each for each in others if each > size)
+        beside, operation = [others[each] for each in (*smaller[-1:], *larger[:1])], cast(Any, job.target)
+        space = operation.space(operation.problem((size,)))
+        tried = {each.config for each in end.result.trials if each.status is not Status.DEFERRED}
+        new = [each for each in beside if each not in tried and space.why_not(each) is None]
+        default = end.result.default.config
+        few = ConfigSpace.from_configs([default, winner, *new], default=default)
+        yield (problem, size, replace(job, space=few)) if new else None
+
+
+def _winner(result: TuningResult | None) -> Config | None:
+    """The winner of a tune, or the default where none is proven; None where the default failed."""
+    if result is None or result.default is None:
+        return None
+    return Config(result.best_config) if result.gain and not result.unproven else result.default.config
+
+
+def _tuned(job: _Job, outcome: ProblemOutcome) -> dict[str, Any]:
     """What a tune of one row has found: a winner that is not proven gives way to the row that the engine takes.
 
     So does what was not tuned where tables of several layers are one file, which ends the engine if one is missing.
@@ -128,15 +184,15 @@ def _tuned(job: tuple[EngineProblem, int, TuneProblem], outcome: ProblemOutcome)
     (problem, size, tuned), result = job, outcome.result
     row = {"form": problem.form, "problem": problem.label, "row": size, "status": outcome.status}
     row |= dict.fromkeys(_OF_TUNED)
-    if result is None or result.default is None:
+    config = _winner(result)
+    if result is None or result.default is None or config is None:
         if problem.form == "vllm-lora":
-            operation: Any = tuned.target
+            operation = cast(Any, tuned.target)
             row["config"] = row_of(operation.space(operation.problem((size,))).default)
         return {**row, "verdict": str(outcome.error or "it was not begun")}
-    now, interval = result.default, result.gain_interval
-    config = now.config if result.unproven else Config(result.best_config)
-    if stays := config == now.config or not result.gain:
-        config, interval = now.config, None
+    now = result.default
+    stays = config == now.config
+    interval = None if stays else result.gain_interval
     between = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
     return {
         **row, "was": row_of(now.config), "was_ms": now.median_ms, "config": row_of(config),

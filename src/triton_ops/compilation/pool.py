@@ -379,7 +379,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self._lock = threading.Lock()
         self.closed = False
         self._launch_due = launches
-        self._reuse, self._ending = reuse, threading.Lock()
+        self._reuse, self._ending, self._ends_apart = reuse, threading.Lock(), False
         self._part_with: Callable[[ForkServer], None] = fork_servers.give_back if reuse else lambda it: it.close()
         self._shared_cpus = shared_cpus or SharedCpus(self.workers)
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
@@ -436,13 +436,15 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 self._part_with(server)
 
     def end(self) -> None:
-        """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
+        """Kill all processes as `stop` does; a thread waits for their end, and the end of the block does not."""
         self.stop()
-        with suppress(RuntimeError):  # the system has no thread left: `close` does it
+        with suppress(RuntimeError):  # the system has no thread left: the end of the block waits
             threading.Thread(target=self.close, name="triton-ops end of compilers").start()
+            self._ends_apart = True
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._ends_apart:  # which may take seconds, in which the next problem can be measured
+            self.close()
 
     def go_first(self) -> None:
         """From now on this pool's configs go before those of other pools on its shared CPUs."""

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,14 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     for header, rows in tables:
         # A row of a metric may end before the columns of rules.
         length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
-        whole = [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
+        fitting = [row for row in rows if length <= len(row) <= len(header)]
+        whole = [dict(zip_longest(header, row, fillvalue="")) for row in fitting]
         strange += len(rows) - len(whole)
         if _KERNEL not in header:
-            table_launches, left_out = _of_rocprof(header, whole)
+            table_launches, left_out = _of_rocprof(whole)
             strange += left_out
         else:
-            table_launches, remarks = (_by_metric if _METRIC in header else _by_launch)(header, whole)
+            table_launches, remarks = (_by_metric if _METRIC in header else _by_launch)(whole)
             notes += remarks
         launches += table_launches
     if strange:
@@ -233,50 +235,44 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], list[str]]:
+def _by_launch(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], list[str]]:
     """The launches of the page `raw`: a row with units and no kernel, wherever it is, and a row for each launch."""
-    at = header.index(_KERNEL)
-    units = next((row for row in rows if not row[at]), [""] * len(header))
-    launched = [row for row in rows if row[at]]
-    printed = [place for place, name in enumerate(header) if name not in _FACTS]  # by the locale, unlike `CC`
-    comma, notes = _read_marks(row[place] for row in launched for place in printed)
+    units = next((row for row in rows if not row[_KERNEL]), {})
+    launched = (row for row in rows if row[_KERNEL])  # numbers are printed by the locale, unlike `CC`
+    comma, notes = _read_marks(text for row in launched for name, text in row.items() if name not in _FACTS)
     launches = []
     for row in rows:
-        if not row[at]:
+        if not row[_KERNEL]:
             units = row
             continue
         metrics = {
-            name: quantity(text, unit, comma)
-            for name, unit, text in zip(header, units, row, strict=True)
-            if name not in _FACTS or unit
+            name: quantity(text, units.get(name, ""), comma)
+            for name, text in row.items()
+            if name not in _FACTS or units.get(name)
         }
-        launches.append(ProfiledLaunch(row[at], _facts(header, row), metrics, _count(header, row)))
+        launches.append(ProfiledLaunch(row[_KERNEL], _facts(row), metrics, _count(row)))
     return launches, notes
 
 
-def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], list[str]]:
+def _by_metric(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], list[str]]:
     """The launches of the page `details` and of summaries: a row for each metric."""
-    value = next((header.index(name) for name in _VALUES if name in header), None)
+    value = next((name for name in _VALUES if rows and name in rows[0]), None)
     if value is None:
         return [], []
-    kernel, metric = header.index(_KERNEL), header.index(_METRIC)
-    unit = header.index(_UNIT) if _UNIT in header else None
-    identity = [header.index(name) for name in _IDENTITY if name in header]
     comma, notes = _read_marks(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
-    section = header.index("Section Name") if "Section Name" in header else metric
     turns: Counter[tuple[str, ...]] = Counter()  # without an `ID`, a metric that comes again is of the next launch
     for row in rows:
-        own = tuple(row[at] for at in identity)
-        number = quantity(row[value], row[unit] if unit is not None else "", comma)
-        again = (*own, row[section], row[metric], number.unit)
-        key = (*own, "" if "ID" in header or not row[metric] else str(turns[again]))
+        own, metric = tuple(row.get(name, "") for name in _IDENTITY), row[_METRIC]
+        number = quantity(row[value], row.get(_UNIT, ""), comma)
+        again = (*own, row.get("Section Name", ""), metric, number.unit)
+        key = (*own, "" if "ID" in row or not metric else str(turns[again]))
         turns[again] += 1
         if key not in launches:
-            launches[key] = ProfiledLaunch(row[kernel], _facts(header, row), {}, _count(header, row))
-        if row[metric]:  # rows of rules have none
-            launches[key].metrics.setdefault(row[metric], number)
-            launches[key].metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
+            launches[key] = ProfiledLaunch(row[_KERNEL], _facts(row), {}, _count(row))
+        if metric:  # rows of rules have none
+            launches[key].metrics.setdefault(metric, number)
+            launches[key].metrics.setdefault(f"{metric} [{number.unit}]", number)
     return [launch for launch in launches.values() if launch.metrics], notes
 
 
@@ -289,12 +285,12 @@ def _read_marks(texts: Iterable[str]) -> tuple[bool, list[str]]:
     return marks[","] > marks["."], [doubt] if unknown else []
 
 
-def _facts(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:
-    return {name: text for name, text in zip(header, row, strict=True) if name in _FACTS and text}
+def _facts(row: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in row.items() if name in _FACTS and text}
 
 
-def _count(header: Sequence[str], row: Sequence[str]) -> int:
-    number = quantity(row[header.index("Invocations")], "").value if "Invocations" in header else None
+def _count(row: Mapping[str, str]) -> int:
+    number = quantity(row.get("Invocations", ""), "").value
     return int(number) if number and number >= 1 else 1
 
 
@@ -303,13 +299,12 @@ _KIB_COUNTERS = {"fetchsize": "dram__bytes_read.sum", "writesize": "dram__bytes_
 _CALLS_OF_HOST = re.compile(r"(?:__)?(?:hip|hsa_?|cu)[A-Z_a-z]*$")
 
 
-def _of_rocprof(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], int]:
+def _of_rocprof(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], int]:
     """The dispatches of rocprof, with the counters of each, and the number of rows that are of none."""
-    names = [_plain(field) for field in header]
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
     left_out = 0
     for at, row in enumerate(rows):
-        cells = dict(zip(names, row, strict=True))
+        cells = {_plain(name): text for name, text in row.items()}
         kernel = re.sub(r"( \[clone)?\s*[( ]?\.kd[\])]?$", "", cells.get("kernelname") or cells.get("name", ""))
         if not kernel or ("calls" in cells and _CALLS_OF_HOST.match(kernel)):
             left_out += 1

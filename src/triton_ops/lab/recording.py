@@ -26,8 +26,8 @@ import msgspec
 from triton_ops.backend import Operation
 from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
-from triton_ops.device import Calibration, DeviceSpec, Machine
+from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, ProductTiles, Readings, RowTiles
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import UNHURRIED, ModelQuestion
 from triton_ops.records import Run
@@ -187,6 +187,17 @@ class Recording:
     def title(self) -> str:
         """The kernel, its problem and its dtype, as far as the file tells."""
         return " ".join(filter(None, (self.kernel, "x".join(map(str, self.problem)), self.dtype)))
+
+    def work(self, *, undeclared: bool) -> Work | Readings | None:
+        """The work of the kernel, declared unless that is passed over, or read; None if the file does not tell.
+
+        `SpaceError`: it cannot be read.
+        """
+        declared = None if undeclared else recorded_work(self.head)
+        if declared is not None and declared.tiles is not None:
+            return declared
+        plain = self.head.get("inferred")
+        return Readings.from_json(plain) if isinstance(plain, Mapping) else None
 
     @cached_property
     def best_ms(self) -> float:
@@ -417,10 +428,3 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
         weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
         return _row_work(rows, columns, "bfloat16", "ROWS", "BLOCK", weight)
     return None
-
-
-def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
-    """The model of a recording's space on the device that it names; None if the model would make no forecast."""
-    work = recorded_work(recording)
-    machine = Machine.of(DeviceSpec.named(str(recording.get("gpu", ""))), calibration)
-    return None if work is None or work.tiles is None or machine is None else Model(work, machine)

@@ -15,7 +15,7 @@ import signal
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
@@ -27,17 +27,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import Queue
-from triton_ops.cost_model import Readings
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recording import Recording, read_recording, recorded_model
+from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
-from triton_ops.values import Compiled, Measurement, Status, Trial
+from triton_ops.values import Compiled, Measurement, Status, Trial, Work
 
 _LAUNCHES = 20  # of a screening
 _USUAL_COMPILE_S = 0.3  # where the recording has no time
@@ -166,23 +166,19 @@ _log = logging.getLogger("triton_ops")
 
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
-    model = None if undeclared else recorded_model(target.head)
-    if model is not None:
-        return [model.prior]
-    readings, machine = recorded_readings(target), Machine.of(DeviceSpec.named(target.device))
-    if readings is None or machine is None:
+    work, machine = _work_of(target, undeclared), Machine.of(DeviceSpec.named(target.device))
+    if work is None or machine is None:
         return []
-    prior = readings.prior(machine, list(target.space))
+    if isinstance(work, Work):
+        return [Model(work, machine).prior]
+    prior = work.prior(machine, list(target.space))
     return [] if prior.silent else [prior]
 
 
-def recorded_readings(target: Recording) -> Readings | None:
-    """The readings of the recorded kernel; None, with a warning, if they have another version's form."""
-    plain = target.head.get("inferred")
-    if not isinstance(plain, Mapping):
-        return None
+def _work_of(target: Recording, undeclared: bool) -> Work | Readings | None:
+    """The work of the recorded kernel; None, with a warning, if it has another version's form."""
     try:
-        return Readings.from_json(plain)
+        return target.work(undeclared=undeclared)
     except SpaceError as error:
         _log.warning("%s is searched without a model: %s", target.file, error.message)
         return None
@@ -466,9 +462,8 @@ def _replay(job: _Job) -> ReplayRun:
 
 def _tune(job: _Job, effort: Effort, conditions: LiveConditions) -> LiveRun:
     target, searcher = _searcher(job)
-    reads = job.plan.model and (job.plan.undeclared or recorded_model(target.head) is None)
-    readings = recorded_readings(target) if reads else None
-    texts = 0 if readings is None else len(readings.works)
+    work = _work_of(target, job.plan.undeclared) if job.plan.model else None
+    texts = len(work.works) if isinstance(work, Readings) else 0
     return live_replay(target, searcher, effort, conditions, seed=job.seed, texts_read=texts)
 
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import islice, pairwise
 from math import ceil
-from operator import mul
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -76,7 +75,7 @@ def sweep(
     """Follow a config while the extent `axis` of the shape takes rising values, on a device that need not be here.
 
     Raises:
-        SettingsError: There is no such extent, or there are too many values or none.
+        SettingsError: There is no such extent, or there are too many values for a grid that must be read.
         TargetError: Neither the blocks nor what they take can be told.
         ShapeMismatchError, UnsupportedDtypeError: The kernel cannot take a shape.
 
@@ -117,11 +116,6 @@ def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequ
     names = operation.extents
     if axis not in names:
         raise SettingsError(f"{operation.name} has no extent {axis}", hint=f"it has {', '.join(names)}")
-    if not 2 <= len(extents) <= MOST_POINTS or any(b <= a for a, b in pairwise(extents)) or min(extents) < 1:
-        raise SettingsError(
-            f"{len(extents)} values of {axis} are no series; it takes 2 to {MOST_POINTS} that rise from 1 or more",
-            hint=f"such as --vary {axis}=1024:8192:256",
-        )
     place = names.index(axis)
     whole = operation.full_shape(tuple(shape) or None)
     return [(*whole[:place], extent, *whole[place + 1 :]) for extent in extents]
@@ -217,18 +211,14 @@ def cliffs(recording: Recording) -> list[Cliff]:
     """
     space = measured_space(recording)
     trials = list(recording.trials.values())
-    widths = {name: int(codes.max()) + 1 for name, codes in space.codes.items()}
-    places = dict(zip(space.codes, accumulate(widths.values(), mul, initial=1), strict=False))
-    numbers = [0] * len(trials)  # of the configs; the value of each tunable is a digit
-    for name, column in space.codes.items():
-        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
+    codes = np.stack([*space.codes.values()], axis=1)
     jumps: list[Cliff] = []
-    for name, values in space.values.items():
+    for place, (name, values) in enumerate(space.values.items()):
         if name not in space.ordered:
             continue
-        by_value: dict[int, dict[int, Trial]] = {}
-        for number, code, trial in zip(numbers, space.codes[name].tolist(), trials, strict=True):
-            by_value.setdefault(code, {})[number - code * places[name]] = trial
+        by_value: dict[int, dict[bytes, Trial]] = {}
+        for others, code, trial in zip(np.delete(codes, place, axis=1), codes[:, place], trials, strict=True):
+            by_value.setdefault(int(code), {})[others.tobytes()] = trial
         for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
                 others = by_value.get(after, {})

@@ -17,7 +17,7 @@ from triton_ops.exceptions import RecordingError, SpaceError, TargetError
 from triton_ops.lab.command_expectation import explained_rows
 from triton_ops.lab.expectation import Portrait, portrait
 from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion
-from triton_ops.lab.recording import Recording, read_recording, recorded_work
+from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.space import Config
 from triton_ops.values import Work
 
@@ -283,14 +283,9 @@ class Overlay:
 
 def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings:
     with RecordingError.when(f"{path} is no recording", "", SpaceError):
-        declared_work = None if undeclared else recorded_work(recording.head)
-        if declared_work is not None and declared_work.tiles is not None:
-            return declared_work
-        if "inferred" in recording.head:
-            return Readings.from_json(recording.head["inferred"])
-        shipped = None if undeclared else _shipped_work(recording)
-        if shipped is not None and shipped.tiles is not None:
-            return shipped
+        work = recording.work(undeclared=undeclared) or (None if undeclared else _shipped_work(recording))
+    if isinstance(work, Readings) or (work is not None and work.tiles is not None):
+        return work
     raise RecordingError(
         f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
         hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",

@@ -339,18 +339,14 @@ def _readings_named(text: str) -> tuple[list[KernelReading], list[tuple[str, str
     if os.path.lexists(path) and not path.is_dir():
         return _readings_in(path)
     place, colon, name = text.rpartition(":")
-    if colon and place and name:
-        return _readings_in(_file_of(place), name)
-    if text.endswith(".py") or os.sep in text:
-        raise TargetError(f"there is no file {text}", hint=_FORMS)
-    return _readings_in(_file_of(text))
+    return _readings_in(_file_of(place), name) if colon and place and name else _readings_in(_file_of(text))
 
 
 def _file_of(place: str) -> Path:
     """The file of a module or path; packages are looked up without being imported."""
-    if place.endswith(".py"):
-        if Path(place).is_file():
-            return Path(place)
+    if place.endswith(".py") and Path(place).is_file():
+        return Path(place)
+    if place.endswith(".py") or os.sep in place:
         raise TargetError(f"there is no file {place}", hint=_FORMS)
     parts = place.split(".")
     for folder in dict.fromkeys([settings.current_folder() or "", *sys.path]):

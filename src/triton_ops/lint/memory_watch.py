@@ -329,36 +329,32 @@ class _Native:
 
     def __init__(self, native: Any) -> None:
         self.native = native
-        self.launch: _WatchedLaunch | None = None
+        self.launch: _WatchedLaunch  # that runs: nothing is loaded or stored outside of launches
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        if self.launch is not None:
-            pointers, mask = self.launch.allowed("reads", pointers, mask, np.dtype(dtype).itemsize)
+        pointers, mask = self.launch.allowed("reads", pointers, mask, np.dtype(dtype).itemsize)
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
-        if self.launch is not None:
-            changed = partial(self._differences, value)
-            pointers, mask = self.launch.allowed("writes", pointers, mask, value.dtype.itemsize, changed)
+        changed = partial(self._differences, value)
+        pointers, mask = self.launch.allowed("writes", pointers, mask, value.dtype.itemsize, changed)
         return self.native.store(pointers, value, mask)
 
     def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
-        if self.launch is not None:
-            if value.dtype.kind != "f":
-                self.launch.watch.locked.add(self.launch.kernel)
-            pointers, mask = self.launch.allowed("adds to", pointers, mask, value.dtype.itemsize)
+        if value.dtype.kind != "f":
+            self.launch.watch.locked.add(self.launch.kernel)
+        pointers, mask = self.launch.allowed("adds to", pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
-        if self.launch is not None:
-            self.launch.watch.locked.add(self.launch.kernel)
-            whole = np.ones(np.asarray(pointers).shape, dtype=bool)
-            pointers, allowed = self.launch.allowed("adds to", pointers, whole, value.dtype.itemsize)
-            if not allowed.all():
-                return np.zeros_like(value)  # it cannot be left out for some elements
+        self.launch.watch.locked.add(self.launch.kernel)
+        whole = np.ones(np.asarray(pointers).shape, dtype=bool)
+        pointers, allowed = self.launch.allowed("adds to", pointers, whole, value.dtype.itemsize)
+        if not allowed.all():
+            return np.zeros_like(value)  # it cannot be left out for some elements
         return self.native.atomic_cas(pointers, expected, value, order)
 
     def _differences(self, value: Any, pointers: Any, allowed: Any) -> Any:
@@ -392,17 +388,13 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
             watch, kernel.fn.__name__, regions, interpreter.interpreter_builder,
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
-        try:
-            result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
-        finally:
-            native.launch = None
+        result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
         watch.keep_stores(kernel.fn.__name__, regions)
         _copy_back(before, after, regions)
         return result
 
     def converted(argument: Any) -> Any:
-        value = convert(argument)
-        return value if native.launch is None else native.launch.shifted(argument, value)
+        return native.launch.shifted(argument, convert(argument))
 
     interpreter._interpreter, function.run, interpreter._implicit_cvt = native, run_watched, converted
     tuner.run = _run_first

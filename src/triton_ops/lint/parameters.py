@@ -34,9 +34,11 @@ _OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
     **dict.fromkeys(("rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"), (("number", 0, "seed"),)),
 }  # fmt: skip
 """The operands of Triton's language, by what they say of parameters, with their places and names."""
-_ALIKE = {"reshape": ("tile", 1), "view": ("tile", 1), "static_range": ("range", 0)}
+_ALIKE = {
+    "reshape": ("tile", 1), "view": ("tile", 1), "static_range": ("range", 0),
+    **dict.fromkeys(("range", "cdiv", "program_id"), ("number", 0)),
+}  # fmt: skip
 """Functions of which all operands from a place on say the same."""
-_COUNTED = ("range", "cdiv", "program_id")
 _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier": "", "eviction_policy": "",
           "sem": "relaxed"}  # fmt: skip
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
@@ -112,7 +114,7 @@ class _UsageReader:
         if self._function.is_language(node):
             for kind, at, word in _OPERANDS.get(name, ()):
                 self._take(kind, KernelSource.argument(node, at, word, "ptr"), name)
-        kind, first = _ALIKE.get(name, ("number", 0 if name in _COUNTED else len(node.args)))
+        kind, first = _ALIKE.get(name, ("number", len(node.args)))
         for one in node.args[first:]:
             self._take(kind, one, name)
         for keyword in node.keywords:

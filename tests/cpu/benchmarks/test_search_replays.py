@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from benchmarks.model.model_quality import recorded_model
 from benchmarks.search import recorded
 from benchmarks.search.helion_mapping import key_of, kind_of, kinds_of
 from benchmarks.search.recorded import Enough, Table
@@ -11,8 +12,6 @@ from benchmarks.search.table import OWN, PUBLIC, groups, means, read, table
 from benchmarks.search.tunables_only import stripped
 from hypothesis import given
 from hypothesis import strategies as st
-
-from triton_ops.lab.recording import recorded_model
 
 INFINITE = float("inf")
 CACHE = {

@@ -452,6 +452,27 @@ def test_closing_ends_what_hangs_and_cancels_the_rest(own_fork_server, started):
         pool.submit(config("good", 512))
 
 
+def test_the_end_of_the_block_does_not_wait_for_compilers_that_end(own_fork_server, started, monkeypatch):
+    process = compile_pool.ForkedProcess
+    close, ends, closed = process.close, threading.Event(), []
+
+    def late(process):
+        ends.wait(60)
+        close(process)
+        closed.append(process)
+
+    monkeypatch.setattr(process, "close", late)
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
+        pool.submit(config("good", 256)).result()
+        left = started()
+        pool.end()
+    assert not closed
+    ends.set()
+    gone(left)
+    pool.close()
+    assert closed
+
+
 # What a script begins with that compiles, and then looks whether it finds in the cache what the pool has compiled. Its
 # pools share a fork server, and it needs no torch: importing it takes longer than all else.
 COMPILES = """

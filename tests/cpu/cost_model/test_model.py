@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from benchmarks.model.model_quality import figures
+from benchmarks.model.model_quality import figures, recorded_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from triton_ops.cost_model.blocks import overlap_ns as overlapped
 from triton_ops.cost_model.product_tiles import operand_bytes, warp_grid
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recording import recorded_model, recorded_work, work_json, work_of
+from triton_ops.lab.recording import recorded_work, work_json, work_of
 from triton_ops.search import make_searcher
 from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
 

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,12 +11,11 @@ from tests.cpu.serving.test_plugins import _counts_of_its_own, counted, engines
 from tests.cpu.serving.test_tables import model_file
 from triton_ops.records import Lockfile, LockPlan
 from triton_ops.ship import Names, Table, TableRow
-from triton_ops.space import Config, ConfigSpace
-from triton_ops_serving import plugins, tuning
+from triton_ops.space import Config
+from triton_ops_serving import plugins
 from triton_ops_serving.kernels import Served
 from triton_ops_serving.model import EngineProblem, Model
 from triton_ops_serving.state_space import operation_of
-from triton_ops_serving.tables import Place
 
 __all__ = ["_counts_of_its_own", "engines"]
 PLAIN = {name: value for name, value in LLAMA.items() if name != "quantization_config"}
@@ -158,40 +156,6 @@ def test_rows_of_vllms_own_file_serve_where_none_is_pinned(engines, tmp_path, mo
     assert [look_up(batch=size, **QKV) for size in (1, 1024)] == [pinned, own]
     look_up.cache_clear()
     assert look_up(batch=1, **QKV) == pinned
-
-
-def tuned_without_time(monkeypatch, engines, tmp_path, problems, budget_s):
-    """What `TunedTables` asks for, and its rows, where no row is begun and each run takes 24 s."""
-    asked, space = [], ConfigSpace({"block_m": [16, 32]}, default=Config({"block_m": 32}))
-    operation = SimpleNamespace(problem=lambda shape: shape, space=lambda _problem: space)
-
-    def tune_many(jobs, *, each_s, budget_s, **_limits):
-        asked.append((len(jobs), each_s, budget_s))
-        outcome = SimpleNamespace(result=None, status="not begun", error=None)
-        return SimpleNamespace(outcomes=[outcome] * len(jobs), elapsed_s=24.0, stopped="")
-
-    monkeypatch.setattr(tuning, "tune_many", tune_many)
-    monkeypatch.setattr(tuning, "OPERATIONS", dict.fromkeys(tuning.OPERATIONS, lambda *_of: operation))
-    place = Place(device="NVIDIA H200", triton="3.8.0")
-    limits = {**dict.fromkeys(tuning.LIMITS), "budget_s": budget_s}
-    tables = tuning.TunedTables(place, tmp_path / "lock.json", Model(PLAIN), "uniform", (1, 16, 256), limits, None)
-    tables.tune(problems)
-    return asked, tables.rows
-
-
-def test_each_table_has_its_share_of_the_seconds_that_are_left(engines, tmp_path, monkeypatch):
-    problems = Model({**MIXTRAL, "torch_dtype": "float16"}).problems("sglang")
-    asked, rows = tuned_without_time(monkeypatch, engines, tmp_path, problems, 36.0)
-    assert asked == [(3, 6.0, 18.0), (3, 4.0, 12.0)]  # the first took more than its share
-    assert [row["config"] for row in rows] == [None] * 6
-    assert tuned_without_time(monkeypatch, engines, tmp_path, problems[:1] * 2, None)[0] == [(6, None, None)]
-
-
-def test_rows_of_adapters_that_were_not_begun_are_the_engines_own(engines, tmp_path, monkeypatch):
-    problems = Model(PLAIN, adapters=(16, 4)).problems("vllm")[:1]
-    _, (row, *_) = tuned_without_time(monkeypatch, engines, tmp_path, problems, 9.0)
-    assert (row["config"], row["ms"], row["verdict"]) == ({"block_m": 32}, None, "it was not begun")
-    assert {entry.problem["M"] for entry in Lockfile.read(tmp_path / "lock.json").entries} == {1, 16, 256}
 
 
 @pytest.mark.parametrize(("facts", "extents", "batch"), [
