@@ -16,6 +16,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -124,54 +125,47 @@ def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
     if "problem" in fields and ({"shape", "dtype"} & fields.keys()):
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
-    return ProblemLine(where=where, **{name: _FIELDS[name](value, name, where) for name, value in fields.items()})
+    values = {}
+    for name, value in fields.items():
+        convert, rule = _FIELDS[name]
+        with suppress(TypeError, ValueError, OverflowError):
+            values[name] = convert(value)
+        if values.get(name) is None:
+            raise SettingsError(f"{where}: {name} {rule.format(value)}", hint=_FORM)
+    return ProblemLine(where=where, **values)
 
 
-def _text(value: Any, name: str, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise SettingsError(f"{where}: {name} is {value!r}; it must be a word", hint=_FORM)
-    return value
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _shape(value: Any, name: str, where: str) -> tuple[int, ...]:
+def _shape(value: Any) -> tuple[int, ...] | None:
     parts = value.lower().split("x") if isinstance(value, str) else value
-    try:
-        extents = [int(part) for part in parts] if all(type(part) in (int, str) for part in parts) else []
-    except (TypeError, ValueError):
-        extents = []
-    if not extents or min(extents) < 1:
-        raise SettingsError(f"{where}: {name} {value!r} is not made of whole numbers of 1 or more", hint=_FORM)
-    return tuple(extents)
+    extents = tuple(map(int, parts)) if all(type(part) in (int, str) for part in parts) else ()
+    return extents if extents and min(extents) >= 1 else None
 
 
-def _space(value: Any, name: str, where: str) -> dict[str, list[Any]]:
-    if not isinstance(value, dict) or not value or not all(isinstance(values, list) for values in value.values()):
-        raise SettingsError(f"{where}: {name} is {value!r}; it must be an object of lists", hint=_FORM)
-    return value
+def _space(value: Any) -> dict[str, list[Any]] | None:
+    lists = isinstance(value, dict) and all(isinstance(values, list) for values in value.values())
+    return value if lists and value else None
 
 
-def _flag(value: Any, name: str, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in ("true", "false"):
-        return bool(value == "true")
-    raise SettingsError(f"{where}: {name} is {value!r}; it must be true or false", hint=_FORM)
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else {"true": True, "false": False}.get(value)
 
 
-def _weight(value: Any, name: str, where: str) -> float:
-    try:
-        weight = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        weight = math.nan
-    if not 0 < weight < math.inf:
-        raise SettingsError(f"{where}: {name} is {value!r}; it must be a positive number", hint=_FORM)
-    return weight
+def _weight(value: Any) -> float | None:
+    weight = math.nan if isinstance(value, bool) else float(value)
+    return weight if 0 < weight < math.inf else None
 
 
-_FIELDS: Mapping[str, Callable[[Any, str, str], Any]] = {
-    "target": _text, "shape": _shape, "dtype": _text, "problem": _text, "device": _text, "space": _space,
-    "warm": _flag, "weight": _weight,
+_WORD = _text, "is {!r}; it must be a word"
+_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
+    "target": _WORD, "shape": (_shape, "{!r} is not made of whole numbers of 1 or more"), "dtype": _WORD,
+    "problem": _WORD, "device": _WORD, "space": (_space, "is {!r}; it must be an object of lists"),
+    "warm": (_flag, "is {!r}; it must be true or false"), "weight": (_weight, "is {!r}; it must be a positive number"),
 }  # fmt: skip
+"""How the value of each field is read, None where it does not fit, and what is said then."""
 
 
 @dataclass(frozen=True, kw_only=True)

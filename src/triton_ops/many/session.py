@@ -230,11 +230,11 @@ class ManyRun:
 
 
 @contextmanager
-def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator[Follows]:
+def display(problems: int) -> Iterator[Follows]:
     """A display of a run, on a terminal only: a line for each problem that has ended, and below them a bar."""
     console = bar_console()
     if console is None:
-        yield Follows(tell)
+        yield Follows()
         return
     bars = require("rich.progress", "a progress bar")
     columns = (
@@ -242,14 +242,13 @@ def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator
         bars.TextColumn("{task.fields[best]}", markup=False), bars.TimeElapsedColumn(),
     )  # fmt: skip
     with bars.Progress(*columns, console=console, transient=True) as progress:
-        yield Display(progress, problems, tell)
+        yield Display(progress, problems)
 
 
 class Display(Follows):
-    """Draws a run of many problems in a terminal; `tell` is called with each job that has ended."""
+    """Draws a run of many problems in a terminal."""
 
-    def __init__(self, progress: Any, problems: int, tell: Callable[[ProblemOutcome], object]) -> None:
-        super().__init__(tell)
+    def __init__(self, progress: Any, problems: int) -> None:
         self._progress, self._problems = progress, problems
         self._ended = self._failed = 0
         self._whole = progress.add_task("", total=problems, said=self._text(), best="")
@@ -264,7 +263,6 @@ class Display(Follows):
         self._failed += outcome.status == "failed"
         self._progress.console.print(_text_of(outcome), markup=False, highlight=False)
         self._progress.update(self._whole, completed=self._ended, said=self._text())
-        super().ended(outcome)
 
     def lost(self, device: str, why: BaseException) -> None:
         """Write that a device is gone."""
@@ -422,13 +420,12 @@ def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
 
 def run_jobs(
     jobs: Sequence[Job], options: RunOptions, *, told: Callable[[ProblemOutcome], None] | None = None,
-    observer: Callable[[ProblemOutcome], None] | None = None, start: float | None = None,
-    executors_of: ExecutorsOf | None = None,
+    start: float | None = None, executors_of: ExecutorsOf | None = None,
 ) -> ManyResult:  # fmt: skip
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `executors_of`
-    makes what measures, by the names of the devices, if anything is to be measured.
+    `told` is called with each problem that has ended, in place of a display. `executors_of` makes what measures, by the
+    names of the devices, if anything is to be measured.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
@@ -438,8 +435,7 @@ def run_jobs(
     if new:
         Folder(cache_folder(options.each.cache_dir)).ensure()  # without it each problem would fail, one after the other
     stopped = "complete"
-    tell = told or observer or (lambda _: None)
-    with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
+    with display(len(distinct)) if told is None else nullcontext(Follows(told)) as view:
         for each in ended.values():
             view.ended(each)
         if new:

@@ -257,12 +257,11 @@ def tune_misses(
             devices=frozenset(options.devices if device == "cuda" else ("cpu",)) if options.devices else None,
         )  # fmt: skip
 
-    def note(outcome: ProblemOutcome) -> None:
-        outcomes[outcome.problem.key.id] = _outcome(outcome, options)
-
-    run = run_jobs(list(jobs.values()), options, observer=note)
+    run = run_jobs(list(jobs.values()), options)
     unbegun = "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
-    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=unbegun)) for miss in misses], run
+    for each in run.outcomes:
+        outcomes[each.problem.key.id] = _outcome(each, options, unbegun)
+    return [outcomes[miss.key.id] for miss in misses], run
 
 
 def _tune(
@@ -276,7 +275,7 @@ def _tune(
     if miss.call is not None:
         each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
         # Its name imports Triton, as the kernel's own module has.
-        call = dispatch.NotedOperation.made_again(target, miss.call, device)
+        call = dispatch.NotedOperation.at(target, miss.call).at_call(device)
         return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
     problem = TuneProblem(
         target=target, kwargs=TensorSpec.with_tensors(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),
@@ -285,12 +284,11 @@ def _tune(
     return options.tuned(problem, replace(place, device=None))
 
 
-def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
+def _outcome(outcome: ProblemOutcome, options: RunOptions, unbegun: str) -> MissOutcome:
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
-        return MissOutcome(
-            miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted"
-        )
+        why = unbegun if outcome.status == "not begun" else "it was interrupted"
+        return MissOutcome(miss=miss, result=result, reason=str(outcome.error) if outcome.error else why)
     record = store_in(str(options.each.cache_dir)).get(result.record) if result.record else None
     if record is None:
         return MissOutcome(miss=miss, result=result, reason="its winner was not stored")

@@ -65,13 +65,13 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
     weights, all positive, are what each row counts in the mean. Where the seconds do not suffice, the best cover so far
     counts.
     """
-    greedy = _Exchange(regrets, weights, k, worst_first=True)
-    columns = greedy.improve(())
+    until = time.monotonic() + seconds
+    total = _Total(regrets, weights, k)
+    columns = total.exchanged()
     value = worst(regrets, columns)
     levels = sorted({cell for row in regrets for cell in row if cell < value})
     levels.append(value)
     low, high, proven = 0, len(levels) - 1, 0  # no k columns reach a level before `proven`
-    until = time.monotonic() + seconds
     while low < high:
         middle = (low + high) // 2
         cover, impossible = _cover(np.array(regrets) <= levels[middle], k, until - time.monotonic())
@@ -80,18 +80,19 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
             continue
         low = middle + 1
         proven = low if impossible else proven
-    columns = greedy.improve(columns)
+    allowed = [[cell if cell <= levels[high] else math.inf for cell in row] for row in regrets]
+    rivals = columns, least_mean(allowed, weights, k, until - time.monotonic()).columns
+    columns = min(rivals, key=lambda each: (worst(regrets, each), total(each)))
     value = worst(regrets, columns)
     return Choice(_order(regrets, columns), value, min(value, levels[proven]))
 
 
 def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
     """At most k columns with the least weighted mean regret over all rows, as far as the seconds suffice."""
-    exchange = _Exchange(regrets, weights, k)
-    start = exchange.improve(())
-    columns, least = _median(exchange, start, seconds)
+    total = _Total(regrets, weights, k)
+    columns, least = _median(total, total.exchanged(), seconds)
     value = mean(regrets, weights, columns)
-    bound = math.inf if least > exchange.most_served else least / math.fsum(weights)
+    bound = math.inf if least > total.most_served else least / math.fsum(weights)
     return Choice(_order(regrets, columns), value, min(value, bound))
 
 
@@ -121,50 +122,35 @@ def _order(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted((column for column in columns if counts[column]), key=lambda column: (-counts[column], column)))
 
 
-class _Exchange:
-    """Additions and exchanges of single columns."""
+class _Total:
+    """The total regret of at most k columns; a row that none of them serves outweighs all others."""
 
-    def __init__(self, regrets: Matrix, weights: Sequence[float], k: int, *, worst_first: bool = False) -> None:
+    def __init__(self, regrets: Matrix, weights: Sequence[float], k: int) -> None:
         cells = np.array(regrets, dtype=np.float64)
-        self.weights, self.k, self._worst_first = np.array(weights, dtype=np.float64), k, worst_first
+        self.weights, self.k = np.array(weights, dtype=np.float64), k
         largest = cells.max(initial=0.0, where=np.isfinite(cells))
         self.most_served = float(self.weights.sum() * largest)  # no choice that serves all rows has a larger total
         self.unserved = 1.0 + 2.0 * self.most_served / float(self.weights.min(initial=1.0))
-        self.cells = np.minimum(cells, self.unserved)  # where there is none, one that outweighs all others
+        self.cells = np.minimum(cells, self.unserved)
 
-    def cost(self, columns: Sequence[int]) -> tuple[float, float]:
-        """The worst regret, 0 unless it comes first, and the total.
+    def __call__(self, columns: Sequence[int]) -> float:
+        """The total; sums in another order differ in their last digits, and two choices could each seem better."""
+        return math.fsum(self.weights * self.cells[:, list(columns)].min(axis=1, initial=self.unserved))
 
-        Choices are compared as this function gives their totals, so that each step lowers it and the steps end: sums
-        of the same numbers in another order differ in their last digits, and two choices could each seem better than
-        the other.
-        """
-        minima = self._row_minima(columns)
-        return float(minima.max()) if self._worst_first else 0.0, math.fsum(self.weights * minima)
-
-    def improve(self, columns: tuple[int, ...]) -> tuple[int, ...]:
-        """Columns whose cost no addition and no exchange of one column lowers."""
+    def exchanged(self, columns: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Columns whose total no addition and no exchange of one column lowers."""
         while self.cells.size:
             smaller = [(*columns[:at], *columns[at + 1 :]) for at in range(len(columns))]
             smaller += [columns] if len(columns) < self.k else []
-            better = min(map(self._with_one_more, smaller), key=self.cost)
-            (level, total), (now, least) = self.cost(better), self.cost(columns)
-            if (level, total) >= (now, least - _EPSILON):
+            better = min(map(self._with_one_more, smaller), key=self)
+            if self(better) >= self(columns) - _EPSILON:
                 break
             columns = better
         return columns
 
     def _with_one_more(self, columns: tuple[int, ...]) -> tuple[int, ...]:
-        minima = np.minimum(self.cells, self._row_minima(columns)[:, None])
-        totals = self.weights @ minima
-        levels = minima.max(axis=0) if self._worst_first else np.zeros_like(totals)
-        return *columns, int(np.lexsort((totals, levels))[0])
-
-    def _row_minima(self, columns: Sequence[int]) -> Cells:
-        if not columns:
-            return np.full(len(self.cells), self.unserved)
-        minima: Cells = self.cells[:, list(columns)].min(axis=1)
-        return minima
+        minima = self.cells[:, list(columns)].min(axis=1, initial=self.unserved)
+        return *columns, int(np.argmin(self.weights @ np.minimum(self.cells, minima[:, None])))
 
 
 def _cover(covers: NDArray[np.bool_], k: int, seconds: float) -> tuple[tuple[int, ...] | None, bool]:
@@ -175,21 +161,21 @@ def _cover(covers: NDArray[np.bool_], k: int, seconds: float) -> tuple[tuple[int
     return None if answer.x is None else _columns_of(answer.x, count), answer.status == _INFEASIBLE
 
 
-def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tuple[tuple[int, ...], float]:
+def _median(total_of: _Total, start: tuple[int, ...], seconds: float) -> tuple[tuple[int, ...], float]:
     """The columns of the least total that were met in time, `start` if none are better, and a bound of the total.
 
     Beside a variable for each column the program has one for each cell but the largest of a row: 1 if no chosen column
     serves the row with as little. These are whole numbers by themselves where the columns are. A choice that serves a
     row with so much that its total is no less than that of `start` is not looked for: cells are capped there.
     """
-    total, minima = exchange.cost(start)[1], exchange.cells.min(axis=1, initial=exchange.unserved)
-    floor = math.fsum(exchange.weights * minima)
+    total, minima = total_of(start), total_of.cells.min(axis=1, initial=total_of.unserved)
+    floor = math.fsum(total_of.weights * minima)
     if total <= floor + _EPSILON:
         return start, total
-    count = exchange.cells.shape[1]
-    costs, least = [0.0] * count, [-float(exchange.k)]
+    count = total_of.cells.shape[1]
+    costs, least = [0.0] * count, [-float(total_of.k)]
     entries = [(-1.0, 0, column) for column in range(count)]
-    for row, weight, minimum in zip(exchange.cells, exchange.weights, minima, strict=True):
+    for row, weight, minimum in zip(total_of.cells, total_of.weights, minima, strict=True):
         cap = minimum + (total - floor) / weight
         levels = [*np.unique(row[row < cap]), cap]
         for at, (level, following) in enumerate(itertools.pairwise(levels)):
@@ -200,9 +186,9 @@ def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tupl
     numbers, *places = zip(*entries, strict=True)
     matrix = require("scipy.sparse", _PURPOSE).coo_array((numbers, places), shape=(len(least), len(costs)))
     answer = _answer(np.array(costs), count, matrix, np.array(least), seconds)
-    columns = start if answer.x is None else min(start, _columns_of(answer.x, count), key=exchange.cost)
+    columns = start if answer.x is None else min(start, _columns_of(answer.x, count), key=total_of)
     if answer.status == _OPTIMAL:
-        return columns, exchange.cost(columns)[1]
+        return columns, total_of(columns)
     return columns, floor + max(0.0, answer.mip_dual_bound or 0.0)
 
 
