@@ -69,7 +69,7 @@ class Planned:
     """One problem of a run; those of one kernel guide each other's search.
 
     A tune is expected to save `gain`, a share of its time, and to take `seconds`. The defaults are for a kernel of
-    which nothing is known.
+    which nothing is known. `devices` None are all.
     """
 
     name: str
