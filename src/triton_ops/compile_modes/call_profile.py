@@ -18,10 +18,10 @@ import contextlib
 import re
 import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
@@ -166,25 +166,22 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
         for _ in range(_CALLS):
             call()
         wait()
-    times_us: dict[str, float] = defaultdict(float)
-    counts: dict[str, int] = defaultdict(int)
-    flops = 0.0
-    for event in recorded.key_averages():
-        name = event.key.removeprefix("aten::")
-        own_us = getattr(event, "self_device_time_total", 0.0) if gpu else event.self_cpu_time_total
-        if "::" in event.key and own_us > 0 and event.device_type == torch.autograd.DeviceType.CPU:
-            times_us[name] += own_us
-            counts[name] += event.count
-            flops += event.flops or 0
-    busy_us = sum(times_us.values()) or 1.0
-    ops = sorted(times_us, key=lambda name: -times_us[name])
-    product_us = sum(time_us for name, time_us in times_us.items() if kind_of(name) == "product")
+    own_us = attrgetter("self_device_time_total" if gpu else "self_cpu_time_total")
+    host = [each for each in recorded.key_averages() if each.device_type == torch.autograd.DeviceType.CPU]
+    events = sorted((each for each in host if "::" in each.key and own_us(each) > 0), key=own_us, reverse=True)
+    busy_us = sum(map(own_us, events)) or 1.0
+    ops = tuple(
+        OpShare(name, own_us(each) / busy_us, -(-each.count // _CALLS), kind_of(name))
+        for each in events for name in [each.key.removeprefix("aten::")]
+    )  # fmt: skip
+    flops = sum(each.flops or 0 for each in events)
+    product_us = busy_us * sum(op.share for op in ops if op.kind == "product")
     device = probe(device_name)
     peak = 1e12 * device.tflops.get(dtype, 0.0)
     return CallProfile(
         call_ms=call_ms,
         idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
-        ops=tuple(OpShare(n, times_us[n] / busy_us, -(-counts[n] // _CALLS), kind_of(n)) for n in ops),
+        ops=ops,
         of_peak=flops / (product_us / 1e6) / peak if flops and product_us and peak else None,
         arch=device.arch,
     )

@@ -19,6 +19,7 @@ from triton_ops.backend import Packed
 from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
+    CUDAGRAPHS,
     EAGER,
     MODES,
     READ,
@@ -26,11 +27,11 @@ from triton_ops.compile_modes.compile_mode import (
     as_mode,
     check_mode,
     checked_logs,
+    effective_options,
     log_switches,
     refusal,
     same_without_gpu,
     switched_off,
-    uses_cudagraphs,
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
@@ -149,8 +150,8 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
 
 def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
     """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
-    recorded = [mode.name for mode in ways if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
-    if recorded:
+    few = warmup < LEAST_CALLS
+    if recorded := [mode.name for mode in ways if few and not mode.eager and effective_options(mode).get(CUDAGRAPHS)]:
         raise SettingsError(
             f"{warmup} warm-up {'call is' if warmup == 1 else 'calls are'} too few where CUDA graphs are used: call 1 "
             f"runs as usual, call 2 records, and call {LEAST_CALLS} is the first that replays ({', '.join(recorded)})",

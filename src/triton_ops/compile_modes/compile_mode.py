@@ -346,22 +346,12 @@ def effective_options(way: CompileMode) -> dict[str, Any]:
     return dict(way.options if way.mode is None else mode_options().get(way.mode, {}))
 
 
-def uses_cudagraphs(way: CompileMode) -> bool:
-    """Tell whether calls are recorded as CUDA graphs, where there is a GPU."""
-    return bool(effective_options(way).get(CUDAGRAPHS, False))
-
-
-def settings_of_process(way: CompileMode) -> dict[str, Any]:
-    """The options that do nothing for one `torch.compile`, and must be settings of the process, with their values."""
-    return {name: value for name, value in effective_options(way).items() if name == FREEZING and value}
-
-
 def compiled(model: Any, way: CompileMode) -> Any:
     """A model compiled in this way, for which settings of this process may be changed; the model itself for eager."""
     if way.eager:
         return model
-    for name, value in settings_of_process(way).items():
-        setattr(_config(), name, value)
+    if effective_options(way).get(FREEZING):  # as an option of one `torch.compile` it does nothing
+        _config().freezing = True
     if way.ungated:
         open_gate()
     return require("torch", "compiling a model").compile(model, **way.arguments())

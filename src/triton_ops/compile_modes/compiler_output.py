@@ -118,8 +118,8 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:(?:::|\.)\w+)*(?:\([^()]*\))?) "
-        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:(?:::|\.)\w+)*(?:\([^()]*\))?) +"
+        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) +"
         r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
@@ -161,7 +161,7 @@ _MOST_DETAILS = 3  # guards of an event that are named
 
 _SOURCE = re.compile(  # names of templates end with a number, those of calls of a library do not
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
-    r"|(?P<cutedsl>\w*cutedsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
+    r"|(?P<cutedsl>\w*cutedsl)|(?P<flydsl>\w*flydsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
     r"|(?P<aten>(?:externkernelcaller\(extern_kernels\.)?"
     r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu|_for_cpu|_with_\w+)?"
     r"|\w*convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
@@ -308,7 +308,6 @@ class CompilerLog:
         reader = _LogReader()
         for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
-        kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
         pasted = all(table.rows and not table.end for table in reader.tables)  # without the ends
         for table in reader.tables:
             table.mixed = table.mixed or (table.overlaps and not pasted)
@@ -319,7 +318,7 @@ class CompilerLog:
             recordings=len(reader.events["recordings"]),
             lines=reader.lines,
             unread=tuple(reader.unread),
-            **{kind: reader.texts(kind) for kind in kinds},
+            **{kind: reader.texts(kind) for kind in ("rerecorded", "skipped", "recompiled", "limits", "hints")},
         )
 
     @property
@@ -448,7 +447,7 @@ class PrintedTune:
 
 _OWN = r"(?:(?!utotuning ).)*?"  # a text in which no other tune begins
 _PIECES = (  # of a tune, each on a line of its own or all on one
-    r"(?P<key>(?:with key as|key info:) (?P<key_text>\(.*?\)|[^(].*?),(?=\s*$| finished after| best config))"
+    r"(?P<key>(?:with key as|key info:|config key:) (?P<key_text>\(.*?\)|[^(].*?),(?=\s*$| (?:finish|best|bench)))"
     r"|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s[;,])"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN})(?: with benchmark time [^;]*)?;)"
 )
@@ -456,7 +455,7 @@ _PIECE = re.compile(_PIECES)
 _PRINTED = re.compile(
     rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN})"
     r"(?: \(median = .*\))?\s*$)"
-    r"|(?P<kernel>(?:Triton autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?(?P<name>[^\s,()]+)\)?"
+    r"|(?P<kernel>(?:\w+ autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?(?P<name>[^\s,()]+)\)?"
     rf"(?:,\s*$|,?(?= (?:with key as|finished after) )(?!.*best config selected: [^;]*$)))|{_PIECES}"
 )
 _PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")

@@ -24,21 +24,6 @@ from triton_ops.terminal import tell
 from triton_ops.values import Mapper, TensorSpec
 
 
-def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
-    """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
-
-    Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or without
-    heuristics around it, and KernelTypeError if the kernel has other parameters now.
-    """
-    kernel = launches_of(decorated)
-    if strange := [name for name in noted.arguments if name not in kernel.autotuner.arg_names]:
-        raise KernelTypeError(
-            f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
-            hint="call the kernel as it is now, so that its call is noted anew",
-        )
-    return kernel.call_of(_grid(noted), (), TensorSpec.with_tensors(noted.values, device))
-
-
 def _grid(noted: NotedCall) -> GridByConfig:
     names = tuple(noted.configs[0])
     pairs = zip(noted.configs, noted.grids, strict=False)
@@ -65,8 +50,6 @@ class NotedOperation(Operation):
     launched: bool = False
     author_grid: Any = None
 
-    made_again = staticmethod(made_again)
-
     @classmethod
     def of(cls, decorated: Any, cache_dir: str | Path | None) -> NotedOperation | None:
         """The operation at the call that costs most among misses, else at that of the newest record.
@@ -84,8 +67,18 @@ class NotedOperation(Operation):
 
     @classmethod
     def at(cls, decorated: Any, call: NotedCall) -> NotedOperation:
-        """The operation of a decorated kernel at a call that was noted; the errors are those of `made_again`."""
-        return cls._at(launches_of(decorated).operation, _grid(call), call.values, decorated)
+        """The operation of a decorated kernel at a call that was noted.
+
+        Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or
+        without heuristics around it, and KernelTypeError if the kernel has other parameters now.
+        """
+        kernel = launches_of(decorated)
+        if strange := [name for name in call.arguments if name not in kernel.autotuner.arg_names]:
+            raise KernelTypeError(
+                f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
+                hint="call the kernel as it is now, so that its call is noted anew",
+            )
+        return cls._at(kernel.operation, _grid(call), call.values, decorated)
 
     @classmethod
     def _at(

@@ -420,9 +420,8 @@ def _launch_steps(profile: KernelProfile) -> list[NextStep]:
 
 
 def _undecided_steps(profile: KernelProfile) -> list[NextStep]:
-    again = "profile again: triton-ops explain profile command -- PROGRAM"
-    where = again if profile.source == NSIGHT else "profile it with Nsight Compute, or give --gpu for its rates"
-    return [NextStep(where, "what decides is not in this profile")]
+    again, rates = "profile again: triton-ops explain profile command -- PROGRAM", "give --gpu for the device's rates"
+    return [NextStep(again if profile.source == NSIGHT else rates, "what decides is not in this profile")]
 
 
 _NEXT = {

@@ -189,9 +189,8 @@ def _is_cut(lines: Sequence[str], text: str) -> bool:
     last = lines[-1]
     if text.endswith("\n") or not last.startswith('"') or len(lines) == 1:
         return False
-    if not last.endswith('"') or last.count('"') % 2 == 1:
-        return True
-    return len(next(csv.reader([last]))) < len(next(csv.reader([lines[-2]])))
+    is_within = not last.endswith('"') or last.count('"') % 2 == 1
+    return is_within or len(_split(last, ",")) < len(_split(lines[-2], ","))
 
 
 def _what_it_is(text: str) -> str:
@@ -296,7 +295,10 @@ def _count(row: Mapping[str, str]) -> int:
 
 _OF_ROCPROF = frozenset({"gpuid", "dispatchid", "agentid", "durationns", "endns", "endtimestamp"})
 _KIB_COUNTERS = {"fetchsize": "dram__bytes_read.sum", "writesize": "dram__bytes_write.sum"}
-_CALLS_OF_HOST = re.compile(r"(?:__)?(?:hip|hsa_?|cu)[A-Z_a-z]*$")
+_NO_KERNELS = re.compile(  # calls of the host, and what a table of domains or of copies has for names
+    r"(?:(?:__)?hip[A-Z]|hsa_|nccl(?!Dev|Kernel)[A-Z])\w*$"
+    r"|(?:HIP|HSA|MARKER|RCCL|ROC\w+|OMPT|KERNEL|MEMORY|SCRATCH)_[A-Z_]+$"
+)
 
 
 def _of_rocprof(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], int]:
@@ -306,7 +308,7 @@ def _of_rocprof(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch]
     for at, row in enumerate(rows):
         cells = {_plain(name): text for name, text in row.items()}
         kernel = re.sub(r"( \[clone)?\s*[( ]?\.kd[\])]?$", "", cells.get("kernelname") or cells.get("name", ""))
-        if not kernel or ("calls" in cells and _CALLS_OF_HOST.match(kernel)):
+        if not kernel or ("calls" in cells and _NO_KERNELS.match(kernel)):
             left_out += 1
             continue
         dispatch = cells.get("dispatchid") if "countername" in cells else None
@@ -382,7 +384,7 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
             raise TypeError("it has no list of trees")
         *trees, devices = content
         launches: list[ProfiledLaunch] = []
-        without_time = without_kernel = 0
+        left_out: Counter[str] = Counter()
         nodes = list(trees)
         while nodes:
             node = nodes.pop(0)
@@ -391,14 +393,10 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
             if metrics.get("count", 0) and "time (ns)" in metrics:
                 launches.append(_proton_kernel(frame, metrics, devices))
             elif metrics.get("count", 0):
-                without_time += 1
+                left_out["{} entries have no time in nanoseconds, and are left out"] += 1
             elif any(isinstance(value, (int, float)) and value for value in metrics.values()):
-                without_kernel += 1
-    notes = [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
-    notes += (
-        [f"the metrics of {without_kernel} scopes are of no single kernel, and are left out"] if without_kernel else []
-    )
-    return launches, notes
+                left_out["the metrics of {} scopes are of no single kernel, and are left out"] += 1
+    return launches, [text.format(number) for text, number in left_out.items()]
 
 
 def _proton_kernel(kernel: str, metrics: Mapping[str, Any], devices: Mapping[str, Any]) -> ProfiledLaunch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,12 +25,13 @@ _BUILD = re.compile(  # MSVC numbers the projects that it builds beside each oth
 )
 _END = re.compile(r"[\r\n]+|\\n(?=\s|ptxas |`|$)")  # also as the representation of an exception has it
 _SAYS = re.compile(
-    r"ptxas\s+(?:(?P<file>\S.*?), line (?P<line>\d+)\s*;\s*)?(?P<kind>info|warning|error|fatal)\s*:\s*"
+    r"ptxas\s+(?:(?P<file>(?!\w+\s+:)\S(?:(?!ptxas ).)*?), line (?P<line>\d+)\s*;\s*)?"
+    r"(?P<kind>info|warning|error|fatal)\s*:\s*"
     r"(?P<what>.*?)(?=\s+ptxas|$)"
 )
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'(?: for '([^']+)')?")
-_OF = re.compile(r"Function properties for '?([^'\s]+)'?")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_OF = re.compile(r"Function properties for '?([\w$]+)")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (-?\d+) bytes spill stores, (-?\d+) bytes spill loads")
 _SPILLED = re.compile(
     r"spilled to local memory in function '([^']+)', (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
@@ -39,7 +39,7 @@ _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
 _LOCAL = re.compile(r"(\d+)(?:\+(\d+))? bytes lmem")  # CUDA 3 says no more of spills
 _SERIALISED = re.compile(r"wgmma\.mma_async instructions are serialized.*'([^']+)'")
-_NAMED_IN = re.compile(r"(?:[Ff]unction|in) '([^']+)'|in function ([\w$]+)")
+_NAMED_IN = re.compile(r"(?:[Ff]unction|in) '([^']+)'|(?:in function|for entry) ([\w$]+)")
 _ABORTED = "aborted due to errors"
 _FOR = re.compile(r"--gpu-name[= ](\w+)")
 _WITHOUT_FIGURES = re.compile(
@@ -71,7 +71,7 @@ class Assembled:
         """`refused`, `spills`, `frame` (local memory without spilled registers), `fits`, or `unknown`."""
         if self.refused:
             return REFUSED
-        spilled = (self.store_bytes or 0) + (self.load_bytes or 0)
+        spilled = (self.store_bytes or 0) + (self.load_bytes or 0) > 0  # what shared memory takes is subtracted
         if self.stack_bytes is None:
             return SPILLS if spilled else UNKNOWN
         if self.stack_bytes <= Resources.WASTEFUL_SPILL_BYTES:
@@ -94,7 +94,7 @@ class Assembled:
         if self.verdict == FRAME and self.store_bytes is None:
             return "a local array or spilled registers lie there: this version of ptxas does not tell which"
         if self.verdict == FRAME:
-            return "a local array with an index that is known at run time alone lies there; nothing is spilled"
+            return "a local array with an index that is known at run time alone lies there; its own code spills nothing"
         if self.verdict == UNKNOWN:
             return "its figures are missing: the text is cut, or two compilations are mixed"
         return "fewer registers: a smaller tile or more warps, so that products run beside each other" * self.serialised
@@ -102,7 +102,7 @@ class Assembled:
 
 @dataclass(frozen=True)
 class PtxasLog:
-    """The kernels of a log in their order, each with its result for every config, and notes for who reads it."""
+    """The kernels of a log in their order, with called functions that spill, and notes for who reads it."""
 
     kernels: tuple[Assembled, ...]
     notes: tuple[str, ...]
@@ -181,16 +181,21 @@ class _Reader:
         frame, usage = _FRAME.search(line), _USED.search(line)
         under_way = [at for at in self._open.get(build, []) if self._kernels[at].kernel == self._of.get(build)]
         if frame is not None:
-            if under_way:  # else the frame of a function that kernels call
-                stack, stores, loads = map(int, frame.groups())
-                self._change(under_way[-1], stack_bytes=stack, store_bytes=stores, load_bytes=loads)
+            stack, stores, loads = map(int, frame.groups())
+            if not under_way and stores + loads > 0:  # a function that kernels call
+                under_way = [len(self._kernels)]
+                self._kernels.append(Assembled(kernel=self._of.get(build, "")))
+            for at in under_way[-1:]:
+                self._change(at, stack_bytes=stack, store_bytes=stores, load_bytes=loads)
             return True
         if usage is not None:
-            under_way = under_way or self._open.get(build, [])
-            if under_way:
-                self._use(under_way[-1], int(usage[1]), line)
-                self._open[build].remove(under_way[-1])
-            return bool(under_way)
+            opened = self._open.pop(build, [])
+            if sum(self._kernels[at].stack_bytes is not None for at in opened) > 1:
+                return False  # compilations are mixed, and nothing tells whose registers these are
+            for at in (under_way or opened)[-1:]:
+                self._use(at, int(usage[1]), line)
+                self._open[build] = [other for other in opened if other != at]
+            return bool(opened)
         if self._kernels and self._kernels[-1].refused and (target := _FOR.search(line)):  # in Triton's own line
             self._change(len(self._kernels) - 1, arch=target[1])
         return False
@@ -232,5 +237,4 @@ class _Reader:
 
 def _bytes_in(match: re.Match[str] | None) -> int:
     """The bytes of a match, whose parts ptxas counts by themselves; 0 without one."""
-    parts: Iterable[str | None] = match.groups() if match is not None else ()
-    return sum(int(part or 0) for part in parts)
+    return sum(int(part or 0) for part in (match.groups() if match else ()))

@@ -150,8 +150,6 @@ class Schedule:
         self._problems: dict[str, Planned] = {}
         self._groups: dict[str, _KernelGroup] = {}
         for each in problems:
-            if each.name in self._problems:
-                raise ValueError(f"two problems are called {each.name}")
             self._problems[each.name] = each
             self._groups.setdefault(each.group, _KernelGroup()).waiting.append(each)
         for group in self._groups.values():
@@ -172,8 +170,6 @@ class Schedule:
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
         """Devices are there, and free; those in `telling` tell what is `ready`. `now_s` counts from the run's start."""
         for device in devices:
-            if device in self._devices:
-                raise ValueError(f"there is a device {device} already")
             self._devices[device] = _Device(tells=device in telling and self._ahead > 0, free_s=now_s)
         self._most = max(self._most, len(self._devices))
         return list(self._orders(now_s))
@@ -197,18 +193,14 @@ class Schedule:
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
         """A device has measured a problem, which saved `gain` of its time; None if it failed, or compared nothing."""
-        state, planned = self._devices.get(device), self._problems.get(name)
-        if state is None or planned is None or state.measuring != name:
-            raise ValueError(f"{device} does not measure {name}")
+        state, planned = self._devices[device], self._problems[name]
         state.measuring, state.free_s = None, now_s
         if gain is not None:
             self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
         return list(self._orders(now_s))
 
     def gone(self, device: str, now_s: float) -> list[Order]:
-        """A device is gone: what it measured and prepared goes on elsewhere; a `ValueError` if there is none."""
-        if device not in self._devices:
-            raise ValueError(f"there is no device {device}")
+        """A device is gone: what it measured and prepared goes on elsewhere."""
         state = self._devices.pop(device)
         for name in reversed(state.ahead):
             self._wait_again(name)

@@ -275,7 +275,7 @@ def _tune(
     if miss.call is not None:
         each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
         # Its name imports Triton, as the kernel's own module has.
-        call = dispatch.NotedOperation.made_again(target, miss.call, device)
+        call = dispatch.NotedOperation.at(target, miss.call).at_call(device)
         return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
     problem = TuneProblem(
         target=target, kwargs=TensorSpec.with_tensors(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),

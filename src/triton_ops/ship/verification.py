@@ -237,7 +237,7 @@ class Measuring:
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `_why_not_measured` has looked
         # The names of `dispatch` import Triton, as the kernel's own module has.
-        call = dispatch.NotedOperation.made_again(self.targets.decorated(entry.kernel), noted_call, device)
+        call = dispatch.NotedOperation.at(self.targets.decorated(entry.kernel), noted_call).at_call(device)
         if (other := entry.why_not(call.asked)) is not None:
             raise SpaceError(
                 f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"

@@ -18,14 +18,13 @@ from triton_ops.compile_modes.compile_mode import (
     autotune_options,
     check_mode,
     checked_logs,
+    compiled,
     effective_options,
     is_read,
     log_switches,
     mode_options,
     refusal,
     same_without_gpu,
-    settings_of_process,
-    uses_cudagraphs,
     variables,
     wrong_names,
 )
@@ -116,7 +115,7 @@ def test_graphs_make_no_difference_without_a_gpu():
     assert same_without_gpu(modes, by_name["reduce-overhead"]) is by_name["default"]
     assert same_without_gpu(modes, by_name["max-autotune"]) is by_name["max-autotune-no-cudagraphs"]
     assert same_without_gpu(modes, by_name["default"]) is None
-    assert [uses_cudagraphs(mode) for mode in modes] == [False, False, True, False, True]
+    assert [effective_options(mode).get(CUDAGRAPHS, False) for mode in modes] == [False, False, True, False, True]
 
 
 def test_a_log_is_read_between_the_lines_of_other_programs():
@@ -151,10 +150,14 @@ def test_the_log_of_a_tuned_model_on_a_cpu_is_read():
         assert table.stats["best_kernel"] == min(table.choices, key=lambda choice: choice.ms).name
 
 
-def test_frozen_weights_are_a_setting_of_the_process():
-    assert settings_of_process(as_mode("gemm-cpp")) == {"freezing": True}
-    assert not settings_of_process(as_mode("max-autotune"))
-    assert not settings_of_process(as_mode({"freezing": False}))
+@pytest.mark.parametrize(("way", "frozen"), [("gemm-cpp", True), ("max-autotune", False), ({"freezing": False}, False)])
+def test_frozen_weights_are_a_setting_of_the_process(way, frozen, monkeypatch):
+    from torch._inductor import config
+
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    with config.patch(freezing=False):
+        compiled(torch.nn.Identity(), as_mode(way))
+        assert config.freezing is frozen
     assert any("TORCHINDUCTOR_FREEZING" in option.variables for option in autotune_options(("freezing",)))
 
 

@@ -123,6 +123,11 @@ def test_rows_without_their_indentation_are_read(prefix):
     assert content(read([prefix + line.strip() for line in TABLE]).tables[0]) == RIGHT
 
 
+def test_a_table_whose_columns_somebody_has_aligned_is_read():
+    wide = [line.replace(" ms ", " ms   ").replace("  mm ", "  mm          ") for line in TABLE]
+    assert content(read(wide).tables[0]) == RIGHT
+
+
 def test_what_a_program_says_long_after_a_table_that_was_cut_is_no_part_of_it():
     log = read([*TABLE[:7], *["step"] * 20, "memory 31.5 GiB 45%"])
     assert (len(log.tables[0].choices), log.unread) == (2, ())
@@ -262,6 +267,7 @@ def test_a_path_of_windows_is_not_cut_where_it_has_the_sign_of_a_line_end():
         ("subgraph", "decompose_k_mm_32_split_4 contiguous_mm_0 contiguous_addmm_1"),
         ("nvgemm", "nv_universal_gemm_7"),
         ("cutedsl", "cutedsl_grouped_gemm_0 grouped_gemm_cutedsl_3"),
+        ("flydsl", "flydsl_mm_0"),
         ("other", "mylib_op_fallback fancy_choice_3"),
     ],
 )  # fmt: skip

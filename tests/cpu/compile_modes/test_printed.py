@@ -135,6 +135,10 @@ def test_other_wordings_are_read():
     assert parse_printed(f"[2024-11-05 10:00:01] {timed}")[0].best == parse_printed(ONE)[0].best
     (found,) = parse_printed(ONE.replace("; best", "; key info: (64, 'fp16'), best"))
     assert (found.key, found.best["maxnreg"]) == ("(64, 'fp16')", None)
+    (found,) = parse_printed(ONE.replace("; best", "; config key: (64, 'fp16'), benchmark key: (64,), best"))
+    assert (found.key, found.best["maxnreg"]) == ("(64, 'fp16')", None)
+    (found,) = parse_printed(ONE.replace("Triton autotuning", "triton_dist autotuning"))
+    assert found.best == parse_printed(ONE)[0].best
     head, best = ONE.split(" best config")
     (found,) = parse_printed(f"{head}\nbest config{best}".replace(", num_warps: ", ", num_warps:"))
     assert (found.best, found.mixed) == (parse_printed(ONE)[0].best, False)

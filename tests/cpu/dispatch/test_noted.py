@@ -306,17 +306,17 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
 def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     import msgspec
 
-    from triton_ops.dispatch.noted import made_again
+    from triton_ops.dispatch import NotedOperation
 
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
     with pytest.raises(TritonKernelError, match=said):
-        made_again(TypedTarget("tests.decorated_kernels:add").object(), changed, "cpu")
+        NotedOperation.at(TypedTarget("tests.decorated_kernels:add").object(), changed).at_call("cpu")
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
-    from triton_ops.dispatch.noted import made_again
+    from triton_ops.dispatch import NotedOperation
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):
-        made_again(TypedTarget("tests.tuned_kernels:add").object(), call, "cpu")
+        NotedOperation.at(TypedTarget("tests.tuned_kernels:add").object(), call)

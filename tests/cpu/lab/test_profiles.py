@@ -636,10 +636,20 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     given.write_text('"Dispatch_Id","Kernel_Name","Counter_Name","Grid_Size"\n1,"copy","SQ_WAVES",5\n')
     assert read_profile(given).kernels[0].judgement.verdict == UNDECIDED
     statistics = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm.kd",84,840000,10000,95.0\n'
-    given.write_text(statistics + '"hipMemcpy",2,4000,2000,5.0\n')
+    others = [
+        "hipMemcpy",
+        "hipMemcpy2DAsync",
+        "hsa_queue_create",
+        "HIP_API",
+        "MEMORY_COPY_HOST_TO_DEVICE",
+        "ncclAllReduce",
+    ]
+    given.write_text(
+        statistics + '"cumsum",1,4000,4000,4.0\n' + "".join(f'"{name}",2,4000,2000,5.0\n' for name in others)
+    )
     report = read_profile(given)
-    assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("gemm", 84)]
-    assert "1 lines between the rows are no rows of the table" in report.notes[0]
+    assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("gemm", 84), ("cumsum", 1)]
+    assert "6 lines between the rows are no rows of the table" in report.notes[0]
 
 
 def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
@@ -660,8 +670,8 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     assert (found.kernel, one.launches, found.arch, found.source) == ("gemm", 10, "sm_90", "Proton")
     assert (found.duration_s, found.products) == (pytest.approx(2e-4), (("float16", 1e11),))
     assert report.notes == (
-        "1 entries have no time in nanoseconds, and are left out",
         "the metrics of 1 scopes are of no single kernel, and are left out",
+        "1 entries have no time in nanoseconds, and are left out",
     )
     ran = cli("profile", "read", str(given), "--gpu", "H100", columns=200)
     assert "500 TFLOP/s (51% of the peak)" in ran.out

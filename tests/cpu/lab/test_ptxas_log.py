@@ -33,12 +33,13 @@ ptxas error   : Entry function 'wide' uses too much shared data (0x19000 bytes, 
 
 
 def test_each_kernel_has_its_figures_and_a_verdict():
-    mm, add, lookup, wide = parse_ptxas(TRITONS).kernels
+    mm, add, helper, lookup, wide = parse_ptxas(TRITONS).kernels
     assert (mm.kernel, mm.arch, mm.registers, mm.stack_bytes) == ("mm", "sm_90a", 255, 672)
     assert (mm.store_bytes, mm.load_bytes, mm.serialised, mm.verdict) == (1768, 1256, True, "spills")
     assert "all that there are" in mm.next
     assert (add.registers, add.stack_bytes, add.shared_bytes, add.verdict, add.next) == (16, 0, 1024, "fits", "")
     assert (lookup.arch, lookup.verdict) == ("sm_80", "frame")
+    assert (helper.kernel, helper.registers, helper.store_bytes, helper.verdict) == ("helper", None, 400, "spills")
     assert (wide.kernel, wide.registers, wide.verdict) == ("wide", None, "refused")
     assert "too much shared data" in wide.refused
 
@@ -86,6 +87,7 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
     assert [one["verdict"] for one in json.loads(capsys.readouterr().out)["items"]] == [
         "spills",
         "fits",
+        "spills",
         "frame",
         "refused",
     ]
@@ -120,10 +122,51 @@ def test_the_driver_and_an_error_without_a_kernel_are_told():
         "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; current is '8.5'"
     ).kernels
     assert (one.kernel, one.refused) == ("application ptx input", "line 9: Unsupported .version 8.7; current is '8.5'")
+    of_jax = "INTERNAL: ptxas exited with non-zero error code 65280, output: "
+    (one,) = parse_ptxas(f"{of_jax}ptxas /tmp/x-1, line 10; fatal   : Unsupported .version 7.8").kernels
+    assert (one.kernel, one.refused) == ("/tmp/x-1", "line 10: Unsupported .version 7.8")
     register = "ptxas fatal   : (C7600) Register allocation failed with register count of '64'. Compile with more\n"
     add = TRITONS[TRITONS.index("ptxas info    : Compiling entry function 'add'") :].partition("ptxas error")[0]
-    assert [one.kernel for one in parse_ptxas(add + register).kernels] == ["add", "lookup", ""]
+    assert [one.kernel for one in parse_ptxas(add + register).kernels] == ["add", "helper", "lookup", ""]
     assert "fewer warps" in parse_ptxas(register).kernels[0].next
+
+
+def test_what_is_spilled_to_shared_memory_is_no_local_memory():
+    text = TRITONS.replace("1768 bytes spill stores, 1256 bytes", "-56 bytes spill stores, -60 bytes")
+    mm = parse_ptxas(text).kernels[0]
+    assert (mm.stack_bytes, mm.store_bytes, mm.load_bytes, mm.verdict) == (672, -56, -60, "frame")
+
+
+def test_errors_of_two_entries_are_of_two_kernels():
+    text = "ptxas error   : Value of threads per SM for entry _Z{}v is out of range. .minnctapersm will be ignored"
+    log = parse_ptxas(f"{text.format('1a')}\n{text.format('1b')}\nptxas fatal   : Ptx assembly aborted due to errors\n")
+    assert ([one.kernel for one in log.kernels], log.notes) == (["_Z1av", "_Z1bv"], ())
+
+
+def test_of_compilations_that_are_mixed_no_registers_are_made_up():
+    def parts(name, registers):
+        properties = (
+            f"Function properties for {name}\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+        )
+        return [f"Compiling entry function '{name}' for 'sm_60'", properties, f"Used {registers} registers"]
+
+    mixed = [line for pair in zip(parts("one", 80), parts("two", 51), strict=True) for line in pair]
+    log = parse_ptxas("".join(f"ptxas info    : {line}\n" for line in mixed))
+    assert [(one.kernel, one.registers, one.stack_bytes) for one in log.kernels] == [("one", None, 0), ("two", None, 0)]
+    assert log.notes == ("2 lines of ptxas are not understood: Used 80 registers; Used 51 registers",)
+
+
+def test_registers_of_a_kernel_without_a_frame_are_read():
+    text = "ptxas info    : Compiling entry function 'one' for 'sm_60'\nptxas info    : Function properties for other\n"
+    log = parse_ptxas(f"{text}ptxas info    : Used 80 registers\n")
+    assert ([one.registers for one in log.kernels], log.notes) == ([80], ())
+
+
+def test_the_cell_of_a_notebook_is_read():
+    (one,) = parse_ptxas(
+        json.dumps({"text": TRITONS.partition("ptxas info    : Compile time")[0].splitlines(keepends=True)}, indent=1)
+    ).kernels
+    assert (one.kernel, one.registers, one.stack_bytes) == ("mm", 255, 672)
 
 
 def test_a_warning_of_xla_tells_the_spills():

@@ -121,19 +121,6 @@ def test_nothing_is_begun_when_the_budget_is_spent_and_it_is_shared_among_what_i
     assert Schedule(plans(2), budget_s=0.5).joined("a", 0.0) == []
 
 
-def test_two_problems_of_one_name_and_reports_of_what_is_not_measured_are_refused():
-    with pytest.raises(ValueError, match="two problems"):
-        Schedule([*plans(1), *plans(1)])
-    schedule = Schedule(plans(2))
-    schedule.joined("a", 0.0)
-    with pytest.raises(ValueError, match="already"):
-        schedule.joined("a", 0.0)
-    with pytest.raises(ValueError, match="does not measure"):
-        schedule.ended("a", "p1", 0.0, seconds=0.0)
-    with pytest.raises(ValueError, match="no device"):
-        schedule.gone("b", 0.0)
-
-
 @given(
     st.integers(0, 60), st.integers(1, 6), st.integers(1, 8), st.randoms(use_true_random=False),
     st.one_of(st.none(), st.floats(0.1, 50.0)),
