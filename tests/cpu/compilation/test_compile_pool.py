@@ -477,10 +477,9 @@ def test_the_end_of_the_block_does_not_wait_for_compilers_that_end(own_fork_serv
 def test_the_next_pool_begins_and_processes_are_released_while_compilers_still_end(
     own_fork_server, started, monkeypatch
 ):
-    close, ends, asked = compile_pool.ForkedProcess.close, threading.Event(), []
+    close, ends = compile_pool.ForkedProcess.close, threading.Event()
 
     def late(process):
-        asked.append(process)
         assert ends.wait(60)
         close(process)
 
@@ -494,7 +493,6 @@ def test_the_next_pool_begins_and_processes_are_released_while_compilers_still_e
         assert second.submit(config("good", 8192)).result().status is Status.OK
         server, left = second._fork_server, started()
         second.end()
-    eventually(asked.__len__)
     assert fork_servers.holds(server)
     release_processes()
     gone(left)
@@ -506,18 +504,22 @@ def test_the_next_pool_begins_and_processes_are_released_while_compilers_still_e
 
 
 def test_a_fork_server_keeps_no_process_that_has_ended(own_fork_server):
-    for block in (32, 64, 128):
-        with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=2, reuse=True) as pool:
-            both = [pool.submit(config("good", block, num_warps=warps)) for warps in (1, 2)]
-            assert [each.result().status for each in both] == [Status.OK] * 2
-            server = pool._fork_server
-            forked = [process._pid for process in pool._processes]
-            pool.end()
-    me = str(server._process.pid)
-    everyone = lambda: [stat(path.name) for path in Path("/proc").glob("[0-9]*")]  # noqa: E731
-    eventually(lambda: ["Z", me] not in everyone())  # the guards of its processes end after these
-    assert [stat(pid)[0] for pid in forked] == ["X"] * len(forked)
-    assert server.alive
+    def compiled(pool, block):
+        both = [pool.submit(config("good", block, num_warps=warps)) for warps in (1, 2)]
+        return [each.result().status for each in both]
+
+    pools = [CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=2, reuse=True) for _ in range(4)]
+    for pool, block in zip(pools, (16, 32, 64, 256), strict=True):
+        assert compiled(pool, block) == [Status.OK] * 2
+    last = pools.pop()
+    me = str(last._fork_server._process.pid)
+    assert all(pool._fork_server is last._fork_server for pool in pools)
+    for pool in pools:
+        pool.end()
+        pool.close()
+    own = len(last._processes) + 1  # the guard of the server
+    eventually(lambda: [stat(path.name)[1] for path in Path("/proc").glob("[0-9]*")].count(me) == own)
+    last.close()
     fork_servers.drop_idle()
 
 
