@@ -82,7 +82,7 @@ def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
     schedule.joined("ab", 0.0)
     schedule.ready("a", "p0", 0.5)
     assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0", "p1"))]
-    fleet = Fleet(Schedule(plans(20)), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
+    fleet = Fleet(Schedule(plans(20), ahead=1), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
     assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
 
 
