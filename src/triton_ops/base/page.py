@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from triton_ops.base.texts import storable
+
 _OWN = "triton_ops.base"
+_DIGITS = 5  # of numbers that are not whole
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class Page:
 
     @staticmethod
     def json(content: Any) -> str:
-        """Plain JSON values as a text without spaces, of ASCII alone; ValueError if a number is not finite."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":"))
+        """What `storable` takes as JSON of ASCII without spaces, with as many digits as a drawing can tell."""
+        return json.dumps(storable(content, _DIGITS), separators=(",", ":"))
 
 
 def _digest(text: str) -> str:

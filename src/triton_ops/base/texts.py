@@ -9,18 +9,21 @@ from functools import lru_cache
 from typing import Any
 
 
-def storable(value: Any) -> Any:
-    """The value as JSON can hold it: a struct is an object, a lone surrogate `?`, a number not finite null."""
+def storable(value: Any, digits: int = 17) -> Any:
+    """The value as JSON can hold it: a struct is an object, a lone surrogate `?`, a number not finite null.
+
+    Numbers that are not whole have so many significant digits: 17 change none.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {storable(name): storable(item) for name, item in value.items()}
+        return {storable(name): storable(item, digits) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [storable(item) for item in value]
+        return [storable(item, digits) for item in value]
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
-    return {name: storable(getattr(value, name)) for name in names} if names else value
+    return {name: storable(getattr(value, name), digits) for name in names} if names else value
 
 
 _CONTROLS = "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"

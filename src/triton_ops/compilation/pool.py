@@ -420,8 +420,8 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
             server = self._fork_server
-            if server is not None and not self._processes and not fork_servers.is_shared(server):
-                server.kill()  # it may still be at its imports
+            if server is not None and not self._processes:
+                fork_servers.kill_unshared(server)  # it may still be at its imports
         self._shared_cpus.look()
 
     def close(self) -> None:
@@ -431,19 +431,22 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             self._threads.shutdown(wait=True)
             while self._processes:
                 self._processes.pop().close()
-            server, self._fork_server = self._fork_server, None
-            if server is not None:
-                self._part_with(server)
+            self._leave_server()
 
     def end(self) -> None:
-        """Kill all processes as `stop` does; a thread waits for their end, and the end of the block does not."""
+        """Kill all processes as `stop` does; a thread waits for their end, and the end of the block does not.
+
+        A fork server for reuse is left at once: the next problem takes it, and `release_processes` ends it.
+        """
         self.stop()
+        if self._reuse:
+            self._leave_server()
         with suppress(RuntimeError):  # the system has no thread left: the end of the block waits
             threading.Thread(target=self.close, name="triton-ops end of compilers").start()
             self._ends_apart = True
 
     def __exit__(self, *_: object) -> None:
-        if not self._ends_apart:  # which may take seconds, in which the next problem can be measured
+        if not self._ends_apart:  # their end may take seconds, in which the next problem can be measured
             self.close()
 
     def go_first(self) -> None:
@@ -566,6 +569,12 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 make = partial(compiler_server, needs)
                 self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
+
+    def _leave_server(self) -> None:
+        with self._lock:
+            server, self._fork_server = self._fork_server, None
+        if server is not None:
+            self._part_with(server)
 
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""

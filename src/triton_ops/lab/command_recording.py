@@ -103,7 +103,7 @@ def _replay(
     if live:
         level, conditions = Effort.named(effort), LiveConditions(noise=noise, compilers=compilers)
         tunes = list(_announce(plan.tuned(level, conditions, processes, followed)))
-        facts = Facts("replay", {"effort": level.name, "spaces": [summary.as_json() for summary in tunes]})
+        facts = Facts("replay", {"effort": level.name, "spaces": tunes})
         header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
         rows = []
         for one in tunes:
@@ -113,7 +113,7 @@ def _replay(
             rows.append([one.search, *figures, ends, one.file])
         return facts.table(header, rows, header[1:-2])
     summaries = list(_announce(plan.replayed(processes, followed)))
-    facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
+    facts = Facts("replay", {"spaces": summaries})
     return facts.table(*_replay_table(summaries, plan))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     extents = simulation.workload.operation.extents if simulation.question.declared else ()  # others would be read anew
     return {
         **_shown(standings, subject, most), "note": simulation.note,
-        "advice": simulation.advice, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
+        "advice": simulation.advice, "knobs": simulation.dials_of(subject),
         "compared": list(map(str, simulation.compared)),
         "shapes": {extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(extents)},
     }  # fmt: skip
@@ -62,7 +62,7 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
             str(len(overlay.measured)), f"{overlay.spearman:.3f}", str(FLOORS[overlay.kind]), overlay.verdict,
             f"{overlay.first_share:.0%}",
         ],
-        "knobs": [], "points": _brief([pair for pair in overlay.pairs if math.isfinite(pair[0])]), "shapes": {},
+        "knobs": [], "points": [pair for pair in overlay.pairs if math.isfinite(pair[0])], "shapes": {},
     }  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def _row(one: PlacedConfig) -> dict[str, Any]:
     forecast = one.expectation.forecast
     terms = [] if forecast is None or one.why_not else forecast.terms[:_TERMS]
     return {
-        "place": one.place, "config": str(one.config), "cells": one.cells, "score": _brief(one.score),
-        "reasons": list(one.reasons.items()), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
+        "place": one.place, "config": str(one.config), "cells": one.cells, "score": one.score,
+        "reasons": list(one.reasons.items()), "terms": [[term.name, term.alone_ms] for term in terms],
     }  # fmt: skip
 
 
@@ -93,15 +93,6 @@ def _shapes(points: Sequence[SizePoint], axis: int) -> dict[str, Any]:
         "winners": [point.winner for point in points],
         "slower": [[round(slower, 2) for slower in point.slower] for point in points],
     }
-
-
-def _brief(value: Any) -> Any:
-    """Numbers with five significant digits, as long as a drawing can tell, also those within dicts and lists."""
-    if isinstance(value, dict):
-        return {name: _brief(content) for name, content in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_brief(content) for content in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]

@@ -53,16 +53,15 @@ class Habit:
 
 _ASYNCHRONOUS = "asynchronous copies hide the memory's latency with two to three tiles ahead"
 _STAGES = {
-    "sm_70": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
-    "sm_75": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
+    **dict.fromkeys(
+        ("sm_70", "sm_75"),
+        (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
+    ),
     "sm_80": (3, 4, _ASYNCHRONOUS),
-    "sm_86": (2, 3, "99 KiB of shared memory per block hold few tiles"),
-    "sm_89": (2, 3, "99 KiB of shared memory per block hold few tiles"),
+    **dict.fromkeys(("sm_86", "sm_89", "sm_120"), (2, 3, "99 KiB of shared memory per block hold few tiles")),
     "sm_90": (3, 5, "warp-group products are fast, so that more tiles must be under way; 227 KiB hold them"),
     "sm_100": (3, 5, "products run in tensor memory, so that shared memory is left for tiles under way"),
-    "sm_120": (2, 3, "99 KiB of shared memory per block hold few tiles"),
-    "gfx90a": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
-    "gfx942": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
+    **dict.fromkeys(("gfx90a", "gfx942"), (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them")),
     "gfx950": (2, 3, "160 KiB of LDS hold more tiles, and loads may go to LDS directly"),
 }
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice, product
 from multiprocessing import get_context
@@ -305,17 +305,7 @@ class SpaceSummary:
     to_1pct: Reach
     overhead_ms: float  # of the search itself per evaluation: the median
     overhead_mean_ms: float  # the mean, since a few evaluations take much longer
-    previews: float = 0.0  # mean number per run
-
-    def as_json(self) -> dict[str, Any]:
-        """The summary as plain JSON values, with fractions rounded to four digits."""
-        plain = asdict(self)
-        budgets = {
-            str(budget): {name: round(value, 4) for name, value in share.items()}
-            for budget, share in plain["budgets"].items()
-        }
-        overheads = {name: round(plain[name], 3) for name in ("overhead_ms", "overhead_mean_ms")}
-        return {**plain, "budgets": budgets, **overheads, "previews": round(self.previews, 1)}
+    previews: float  # mean number per run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,26 +315,20 @@ class LiveSummary:
     file: str
     search: str
     within_1pct: float  # share of the tunes that chose a config within 1 % of the optimum
-    regret_mean: float  # how much slower the chosen config is than the best
+    regret_mean: float  # how much slower the chosen config is than the best; infinite where no config ran
     regret_worst: float  # of a tune
     trials: float
     seconds: float
     stopped: dict[str, int]  # how many tunes ended for each reason
-
-    def as_json(self) -> dict[str, Any]:
-        """The summary as plain JSON values; a tune in which no config ran has no regret, which is null."""
-        rounded = {name: round(value, 4) for name, value in asdict(self).items() if isinstance(value, float)}
-        return {**asdict(self), **{name: v if math.isfinite(v) else None for name, v in rounded.items()}}
 
 
 def summarise_live(file: str, search: str, runs: Sequence[LiveRun]) -> LiveSummary:
     """The summary of simulated tunes, at least one, that differ in their seed."""
     regrets = [run.regret for run in runs]
     return LiveSummary(
-        file=file, search=search, within_1pct=statistics.fmean(regret <= _NEAR for regret in regrets),
-        regret_mean=statistics.fmean(regrets), regret_worst=max(regrets),
-        trials=statistics.fmean(run.trials for run in runs), seconds=statistics.fmean(run.seconds for run in runs),
-        stopped=dict(Counter(run.stopped for run in runs)),
+        file=file, search=search, within_1pct=_mean(regret <= _NEAR for regret in regrets), regret_mean=_mean(regrets),
+        regret_worst=round(max(regrets), 4), trials=_mean(run.trials for run in runs),
+        seconds=_mean(run.seconds for run in runs), stopped=dict(Counter(run.stopped for run in runs)),
     )  # fmt: skip
 
 
@@ -357,15 +341,19 @@ def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequen
         budgets={budget: _share([run.at(budget) for run in runs]) for budget in budgets},
         to_5pct=_reach([run.first_within(0.05) for run in runs]),
         to_1pct=_reach([run.first_within(0.01) for run in runs]),
-        overhead_ms=statistics.median(overhead) if overhead else 0.0,
-        overhead_mean_ms=statistics.fmean(overhead) if overhead else 0.0,
-        previews=statistics.fmean(run.previews for run in runs),
+        overhead_ms=round(statistics.median(overhead), 3) if overhead else 0.0,
+        overhead_mean_ms=_mean(overhead, 3) if overhead else 0.0,
+        previews=_mean((run.previews for run in runs), 1),
     )
+
+
+def _mean(values: Iterable[float], digits: int = 4) -> float:
+    return round(statistics.fmean(values), digits)
 
 
 def _share(fractions: list[float]) -> Share:
     lowest, *_ = statistics.quantiles(fractions, n=10, method="inclusive") if len(fractions) > 1 else fractions
-    return Share(statistics.fmean(fractions), statistics.median(fractions), lowest)
+    return Share(_mean(fractions), round(statistics.median(fractions), 4), round(lowest, 4))
 
 
 def _reach(counts: list[int | None]) -> Reach:

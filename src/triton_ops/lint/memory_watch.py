@@ -206,24 +206,20 @@ class MemoryWatch:
         locked: Kernels with atomic operations by which programs may wait for each other.
         stores: For the address of each storage that was stored to, which bytes were: bool [bytes].
         last_stores: For the address of each storage the kernel, file and line of the last store.
+        notes: For each kind, kernel, file and line what first happened to elements, in words, and how many there were.
     """
 
     kernels: set[str] = field(default_factory=set)
     locked: set[str] = field(default_factory=set)
     stores: dict[int, Any] = field(default_factory=dict)
     last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    _notes: dict[tuple[str, str, str, int], tuple[str, int]] = field(default_factory=dict)
-
-    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
-        """Note what happened to some elements in a line; the first time is told in words."""
-        first, before = self._notes.get((kind, kernel, *line), (words, 0))
-        self._notes[(kind, kernel, *line)] = first, before + count
+    notes: dict[tuple[str, str, str, int], tuple[str, int]] = field(default_factory=dict)
 
     def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
             Observation(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{words}; {count} elements in all")
-            for (kind, kernel, file, line), (words, count) in self._notes.items()
+            for (kind, kernel, file, line), (words, count) in self.notes.items()
             if kind != CONFLICT or kernel not in self.locked
         ]
 
@@ -297,7 +293,8 @@ class _WatchedLaunch:
 
     def _note(self, kind: str, line: tuple[str, int], count: int, words: str) -> None:
         program = tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES])
-        self.watch.note(kind, self.kernel, line, count, f"program {program} {words}")
+        first, before = self.watch.notes.get((kind, self.kernel, *line), (f"program {program} {words}", 0))
+        self.watch.notes[(kind, self.kernel, *line)] = first, before + count
 
     def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
         if not self.regions:

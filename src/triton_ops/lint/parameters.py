@@ -13,12 +13,13 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import KernelSource, last_name
 from triton_ops.base import require
-from triton_ops.lint.jit_functions import SourceLaunch
+
+if TYPE_CHECKING:
+    from triton_ops.lint.reading import KernelReading
 
 _MASKED = ("store", *(f"atomic_{how}" for how in ("add", "max", "min", "and", "or", "xor", "xchg", "cas")), "advance")
 _READING = ("load", *_MASKED[1:-1])
@@ -322,53 +323,33 @@ class Guess:
         return types, {**self.constants, **dict.fromkeys(self.ones, 1)}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SourceValues:
-    """The sources of values of parameters in a file.
-
-    Attributes:
-        configs: Tunables and launch options of each config of a decorator.
-        heuristics: Functions from arguments to a value.
-    """
-
-    configs: tuple[Mapping[str, Any], ...] = ()
-    heuristics: Mapping[str, Any] = field(default_factory=dict)
-    launches: tuple[SourceLaunch, ...] = ()
-
-    @cached_property
-    def ones(self) -> frozenset[str]:
-        """The parameters that all launches give the stride of a tensor's last axis, which is 1 for contiguous ones."""
-        several = [launch.inner_strides for launch in self.launches]
-        return frozenset.intersection(*several) if several else frozenset()
-
-
-def guesses(kernel: KernelSource, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
+def guesses(kernel: KernelReading, extra: frozenset[str]) -> Iterator[Guess]:
     """Guesses in the order in which they should be tried, with the parameters in `extra` as constants too."""
-    uses = uses_of(kernel)
-    constant = kernel.constants | extra
-    values = {name: value for name, value in _constant_values(kernel, source).items() if name in constant}
+    uses, parameters = kernel.uses, kernel.function.parameters
+    constant = kernel.function.constants | extra
+    values = {name: value for name, value in _constant_values(kernel).items() if name in constant}
     if uses.descriptors:  # their blocks are not known: with tiles of one size, each fits
         values = {name: value for name, value in values.items() if name not in uses.tiles}
-    whole = _whole_literals(kernel, source)
+    whole = _whole_literals(kernel)
     for (apart, tiles), element in itertools.product(_tile_guesses(uses), FLOATS):
         block = next(iter(tiles.values()), _TILES[0])
         constants: dict[str, Any] = {}
-        for name in (one for one in kernel.parameters if one in constant):
+        for name in (one for one in parameters if one in constant):
             extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
             constants[name] = values[name] if name in values else _constant(name, uses, tiles, (element, extent))
-        constants.update(_rounded_up(source, uses, constants, values))
-        constants.update(_heuristics(source, constants, constant))
+        constants.update(_rounded_up(kernel, constants, values))
+        constants.update(_heuristics(kernel, constants, constant))
         types = {
-            name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
-            for name in kernel.parameters
+            name: "constexpr" if name in constant else _type(name, kernel, (element, block), whole)
+            for name in parameters
         }
-        ones = frozenset(name for name in source.ones if types.get(name) in ("i32", "i64"))
+        ones = frozenset(name for name in kernel.ones if types.get(name) in ("i32", "i64"))
         yield Guess(types, constants, frozenset(values), element, ones=ones)
 
 
-def switches(kernel: KernelSource, guess: Guess) -> Iterator[Guess]:
+def switches(kernel: KernelReading, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
-    texts = uses_of(kernel).texts
+    texts = kernel.uses.texts
     free = {name: value for name, value in guess.constants.items() if name not in guess.known_names}
     changes: list[dict[str, Any]] = []
     for name, value in free.items():
@@ -380,20 +361,18 @@ def switches(kernel: KernelSource, guess: Guess) -> Iterator[Guess]:
     yield from (replace(guess, constants={**guess.constants, **change}) for change in changes)
 
 
-def _rounded_up(
-    source: SourceValues, uses: Uses, constants: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, int]:
+def _rounded_up(kernel: KernelReading, constants: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, int]:
     """Blocks that launches make the next power of two of a size that is a constant too: one block holds all of it."""
     blocks: dict[str, int] = {}
-    for launch in source.launches:
+    for launch in kernel.launches:
         sizes = {
             launch.text(name): constants[name]
             for name in launch.arguments
-            if type(constants.get(name)) is int and name not in uses.tiles
+            if type(constants.get(name)) is int and name not in kernel.uses.tiles
         }
         for name, node in launch.arguments.items():
             size = sizes.get(launch.rounded(node), 0)
-            if size > 0 and name in uses.tiles and name not in values:
+            if size > 0 and name in kernel.uses.tiles and name not in values:
                 least = _TILES[-1] if launch.text(name).startswith("max(") else 1  # `max(16, next_power_of_2(n))`
                 blocks.setdefault(name, max(least, 1 << (size - 1).bit_length()))
     return blocks
@@ -409,25 +388,26 @@ def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
     yield False, dict.fromkeys(names, 64)
 
 
-def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, Any]:
-    values = {name: getattr(value, "value", value) for name, value in kernel.defaults.items()}
-    for launch in source.launches:
+def _constant_values(kernel: KernelReading) -> dict[str, Any]:
+    values = {name: getattr(value, "value", value) for name, value in kernel.function.defaults.items()}
+    for launch in kernel.launches:
         for name, node in launch.arguments.items():
             value = launch.literal(node)
             if value is not None or (isinstance(node, ast.Constant) and node.value is None):
                 values[name] = value
-    for config in source.configs[:1]:
+    for config in kernel.configs[:1]:
         values.update(config)
     return values
 
 
-def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str]:
+def _whole_literals(kernel: KernelReading) -> dict[str, str]:
     """The types of the plain parameters whose values launches and defaults show, and of tensors that they make."""
-    types = {name: _TYPES.get(type(value), "") for name, value in kernel.defaults.items()}
-    for launch in source.launches:
+    types = {name: _TYPES.get(type(value), "") for name, value in kernel.function.defaults.items()}
+    for launch in kernel.launches:
         kinds = {name: _TYPES.get(type(launch.literal(node)), "") for name, node in launch.arguments.items()}
         types.update({name: kind for name, kind in kinds.items() if kind})
-    several = ((name, {launch.element(name) for launch in source.launches} - {""}) for name in kernel.parameters)
+    parameters = kernel.function.parameters
+    several = ((name, {launch.element(name) for launch in kernel.launches} - {""}) for name in parameters)
     types.update({name: f"*{min(elements)}" for name, elements in several if len(elements) == 1})
     return {name: kind for name, kind in types.items() if kind}
 
@@ -454,9 +434,9 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     return extent
 
 
-def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
-    element, block = sizes
-    annotated = next((one.annotation_type for one in kernel.function.params if one.name == name), "")
+def _type(name: str, kernel: KernelReading, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
+    (element, block), uses = sizes, kernel.uses
+    annotated = next((one.annotation_type for one in kernel.function.function.params if one.name == name), "")
     if annotated:
         return str(annotated)
     if name in uses.descriptors:
@@ -470,10 +450,10 @@ def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], w
     return "i32" if name in uses.numbers or name in uses.tiles or name in uses.switches else "fp32"
 
 
-def _heuristics(source: SourceValues, constants: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def _heuristics(kernel: KernelReading, constants: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     """Values of heuristics that need only constants; False for the rest, which is what most of them ask."""
     values: dict[str, Any] = {}
-    for name, function in source.heuristics.items():
+    for name, function in kernel.heuristics.items():
         if name not in names:
             continue
         try:

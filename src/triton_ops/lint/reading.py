@@ -24,8 +24,9 @@ from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
 from triton_ops.lint.island import COMPILED_FOR
+from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
-from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
+from triton_ops.lint.parameters import FLOATS, Guess, Uses, guesses, switches, uses_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
@@ -149,13 +150,16 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelReading(SourceValues):
+class KernelReading:
     """A kernel with all that can be read of it."""
 
     name: str
     file: str
     function: KernelSource
     tree: ast.Module
+    configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
+    heuristics: Mapping[str, Any] = field(default_factory=dict)  # functions from arguments to a value
+    launches: tuple[SourceLaunch, ...] = ()
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
@@ -170,6 +174,12 @@ class KernelReading(SourceValues):
     def line(self) -> int:
         """The line in which the kernel begins."""
         return self.function.node.lineno
+
+    @cached_property
+    def ones(self) -> frozenset[str]:
+        """The parameters that all launches give the stride of a tensor's last axis, which is 1 for contiguous ones."""
+        several = [launch.inner_strides for launch in self.launches]
+        return frozenset.intersection(*several) if several else frozenset()
 
     @cached_property
     def uses(self) -> Uses:
@@ -191,14 +201,14 @@ class KernelReading(SourceValues):
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
         complaints: list[str] = []
-        several = list(guesses(self.function, self, extra))
-        for guess in (*several, *switches(self.function, several[0])):
+        several = list(guesses(self, extra))
+        for guess in (*several, *switches(self, several[0])):
             if guess.element != FLOATS[0] and len(complaints) > len(FLOATS) and len({*complaints}) == 1:
                 continue  # other elements changed nothing with the first blocks, nor did these blocks
             variant = self._variant(guess)
             if isinstance(variant, Variant):
                 variant = self._with_counts(variant)
-                others = [self._read(one) for one in switches(self.function, variant.guess)][:most]
+                others = [self._read(one) for one in switches(self, variant.guess)][:most]
                 return (variant, *filter(None, others)), ""
             why = why or variant
             complaints.append(variant)
@@ -266,7 +276,7 @@ class KernelReading(SourceValues):
         """The first variant with tensors of this element; None if there is none that can be read."""
         first = self.variants[0].guess
         types = {name: kind.replace(first.element, element) for name, kind in first.types.items()}
-        candidates = (*guesses(self.function, self, self._deciders), replace(first, types=types, element=element))
+        candidates = (*guesses(self, self._deciders), replace(first, types=types, element=element))
         return next(filter(None, (self._read(one) for one in candidates if one.element == element)), None)
 
     @cached_property

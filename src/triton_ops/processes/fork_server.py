@@ -198,6 +198,7 @@ _QUESTION, _ANSWER = struct.Struct("<cq"), struct.Struct("<q")
 _RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
 _START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
+_KILLED_S = 30.0  # a process that was killed frees its memory first, and is not reaped before that
 _EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process that is about to end
 _PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
 
@@ -366,15 +367,18 @@ class ForkedProcess:
         return self._code
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process and to everything that it has started; to nothing once its end is known."""
-        if self._code is None and not self._lost:
+        """Send a signal to the process and to everything that it has started; to nothing once its end is known.
+
+        It ends with its fork server, after which its number may be another's.
+        """
+        if self._code is None and not self._lost and self._fork_server.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
 
     def kill(self) -> None:
         """Kill the process with everything that it has started, and wait for its end."""
         self.signal(signal.SIGKILL)
-        self.wait(_EXIT_S)
+        self.wait(_KILLED_S)
 
     def close(self) -> None:
         """Kill the process, and close its connection and its file here."""
@@ -396,6 +400,7 @@ class ForkRequests:
 
     def __init__(self) -> None:
         self._questions, self.parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
+        self._forked: set[int] = set()  # those whose end nobody has asked for yet
         guarded(Leftovers.own())
 
     def answer(self, run: Callable[[ChildsEnd], None]) -> None:
@@ -406,6 +411,15 @@ class ForkRequests:
         while os.getppid() == self.parent:
             if select.select([self._questions], [], [], _PARENT_CHECK_S)[0] and not self._answer_one(run):
                 return
+            self._reap_adopted()
+
+    def _reap_adopted(self) -> None:
+        """Reap what forked processes have left, as their guards, which count as processes of the user until then."""
+        with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before 3.13, which adopts none; no child
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in self._forked:  # it keeps its number until it is asked for, and may be signalled
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _answer_one(self, run: Callable[[ChildsEnd], None]) -> bool:
         content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, 2)
@@ -418,11 +432,13 @@ class ForkRequests:
             if not answer:
                 self._questions.close()
                 _begin(fork_server, *descriptors, run=run)
+            self._forked.add(answer)
             for descriptor in descriptors:
                 os.close(descriptor)
         else:
             ended_pid, status = os.waitpid(pid, os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if ended_pid else _RUNNING
+            self._forked.discard(ended_pid)
         self._questions.sendall(_ANSWER.pack(answer))
         return True
 
@@ -483,9 +499,11 @@ class SharedForkServers:
         else:
             server.close()
 
-    def is_shared(self, server: ForkServer) -> bool:
-        """Tell whether several use a server now."""
-        return self._users[server] > 1
+    def kill_unshared(self, server: ForkServer) -> None:
+        """Kill a server unless others use it too; who borrows one meanwhile waits, and gets another."""
+        with self._guard:
+            if self._users[server] <= 1:
+                server.kill()
 
     def _forget(self) -> None:
         """Forget the servers, in a forked child, whose parent's they are."""

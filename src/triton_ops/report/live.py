@@ -22,7 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Page, StoredFile, gain_text, storable
+from triton_ops.base import Page, StoredFile, gain_text
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.lab import Sensitivity
 from triton_ops.processes import Child
@@ -51,10 +51,10 @@ def page_of(reports: Sequence[Report]) -> str:
     return _page({
         "runs": [run_data(report) for report in reports],
         "comparisons": list(map(_comparison, comparisons_of(reports))),
-        "map": None if not problems else storable({
+        "map": None if not problems else {
             "configs": [str(config) for config in problems[0].slower],
             "rows": [[*row.cells[:4], list(row.slower.values())] for row in problems],
-        }),
+        },
     })  # fmt: skip
 
 
@@ -67,12 +67,12 @@ def _page(data: dict[str, Any], *further: str) -> str:
     ).html  # fmt: skip
 
 
-def run_data(report: Report) -> Any:
-    """The data of a run for the page, as plain JSON values."""
+def run_data(report: Report) -> dict[str, Any]:
+    """The data of a run for the page."""
     knobs = report.sensitivity
     rows = report.fastest_first[:MOST_ROWS]
     table = _TrialRows(report, rows)
-    return storable({
+    return {
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": report.headline, "paste": report.paste, "environment": report.environment,
         "verdict": report.verdict, "limits": report.limits,
@@ -94,7 +94,7 @@ def run_data(report: Report) -> Any:
              "values": [[str(one.value), one.configs, one.failed, one.slower, one.best_ms] for one in knob.effects]}
             for knob in knobs.knobs
         ],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _roof(report: Report) -> dict[str, Any] | None:
@@ -142,11 +142,11 @@ class _TrialRows:
         gain, interval = self._report.gain_of(trial)
         error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
         return [
-            row.number, _brief(row.at_s), _place(self._fates, row.fate), _place(self._errors, error),
-            _brief(trial.median_ms) if trial.ok else None,
-            _brief(1 / gain if gain else None),
-            _brief(trial.best_measurement.spread) if trial.ok else None,
-            _brief(trial.compile_s),
+            row.number, row.at_s, _place(self._fates, row.fate), _place(self._errors, error),
+            trial.median_ms if trial.ok else None,
+            1 / gain if gain else None,
+            trial.best_measurement.spread if trial.ok else None,
+            trial.compile_s,
             *(None if resources is None else getattr(resources, name) for name in _RESOURCES),
             interval and gain_text(gain, interval),
         ]  # fmt: skip
@@ -156,17 +156,12 @@ def _place(places: dict[str, int], text: str) -> int:
     return places.setdefault(text, len(places))
 
 
-def _brief(value: float | None) -> float | None:
-    """A number with five significant digits, as long as a chart can tell."""
-    return None if value is None else float(f"{value:.5g}")
-
-
 def _comparison(comparison: RunComparison) -> Any:
-    return storable({
+    return {
         "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
         "common": comparison.text,
         "differences": [[name, *both] for name, both in comparison.differences.items()],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 PAUSE_S = 1.0  # between two readings of the file, at least

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ triton = pytest.importorskip("triton")
 from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
-from triton_ops import compare, time_ms, tune  # noqa: E402
+from triton_ops import compare, release_processes, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, Operation, TritonCompiler, TritonKernel  # noqa: E402  # noqa: E402
 from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host  # noqa: E402
@@ -471,6 +472,88 @@ def test_the_end_of_the_block_does_not_wait_for_compilers_that_end(own_fork_serv
     gone(left)
     pool.close()
     assert closed
+
+
+def test_the_next_pool_begins_and_processes_are_released_while_compilers_still_end(
+    own_fork_server, started, monkeypatch
+):
+    close, ends = compile_pool.ForkedProcess.close, threading.Event()
+
+    def late(process):
+        assert ends.wait(60)
+        close(process)
+
+    monkeypatch.setattr(compile_pool.ForkedProcess, "close", late)
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, reuse=True) as first:
+        first.submit(config("good", 2048)).result()
+        hangs = first.submit(config("hang", 2048))
+        eventually(hangs.running)
+        first.end()
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, reuse=True) as second:
+        assert second.submit(config("good", 8192)).result().status is Status.OK
+        server, left = second._fork_server, started()
+        second.end()
+    assert fork_servers.holds(server)
+    release_processes()
+    gone(left)
+    assert not server.alive
+    ends.set()
+    first.close()
+    second.close()
+    assert hangs.result().status is Status.CRASH
+
+
+def test_a_fork_server_keeps_no_process_that_has_ended(own_fork_server):
+    def compiled(pool, block):
+        both = [pool.submit(config("good", block, num_warps=warps)) for warps in (1, 2)]
+        return [each.result().status for each in both]
+
+    pools = [CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=2, reuse=True) for _ in range(4)]
+    for pool, block in zip(pools, (16, 32, 64, 256), strict=True):
+        assert compiled(pool, block) == [Status.OK] * 2
+    last = pools.pop()
+    me = str(last._fork_server._process.pid)
+    assert all(pool._fork_server is last._fork_server for pool in pools)
+    for pool in pools:
+        pool.end()
+        pool.close()
+    own = len(last._processes) + 1  # the guard of the server
+    eventually(lambda: [stat(path.name)[1] for path in Path("/proc").glob("[0-9]*")].count(me) == own)
+    last.close()
+    fork_servers.drop_idle()
+
+
+def test_no_signal_is_sent_to_the_number_of_a_process_that_has_ended_with_its_fork_server(own_fork_server, monkeypatch):
+    pool = CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1)
+    pool.submit(config("good", 32, num_warps=8)).result()
+    (process,) = pool._processes
+    pool._fork_server.kill()
+    gone([process._pid])
+    numbers, send = [], os.killpg
+    monkeypatch.setattr(os, "killpg", lambda pid, number: (numbers.append(pid), send(pid, number)))
+    pool.close()
+    assert process._pid not in numbers
+
+
+def test_nobody_borrows_a_fork_server_that_is_about_to_be_killed():
+    class Server:
+        alive, borrowing = True, None
+
+        def kill(self):
+            self.borrowing = threads.submit(servers.borrow, "triton", Server)
+            with pytest.raises(TimeoutError):
+                self.borrowing.result(0.2)
+            self.alive = False
+
+    servers = type(fork_servers)()
+    with ThreadPoolExecutor(1) as threads:
+        server = servers.borrow("triton", Server)
+        servers.kill_unshared(server)
+        other = server.borrowing.result()
+        assert other is not server
+        assert servers.borrow("triton", Server) is other
+        servers.kill_unshared(other)
+    assert other.alive
 
 
 # What a script begins with that compiles, and then looks whether it finds in the cache what the pool has compiled. Its

@@ -120,8 +120,8 @@ def test_a_summary_of_several_tunes(file):
     recording = read_recording(file())
     runs = [tune(recording, seed) for seed in range(3)]
     found = summarise_live("own.json.gz", "auto", runs)
-    assert found.trials == pytest.approx(sum(run.trials for run in runs) / 3)
-    assert found.regret_worst == max(run.regret for run in runs)
+    assert found.trials == round(sum(run.trials for run in runs) / 3, 4)
+    assert found.regret_worst == round(max(run.regret for run in runs), 4)
     assert sum(found.stopped.values()) == 3
 
 

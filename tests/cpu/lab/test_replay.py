@@ -10,7 +10,16 @@ import pytest
 from tests.runs import ID, begun
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replayed_search import PreviewAllowance, ReplayRun, priors_for, replay, summarise, transfers_for
+from triton_ops.lab.replayed_search import (
+    PreviewAllowance,
+    Reach,
+    ReplayRun,
+    Share,
+    priors_for,
+    replay,
+    summarise,
+    transfers_for,
+)
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.search import make_searcher
@@ -171,11 +180,10 @@ class TestRuns:
 
     def test_summary(self):
         runs = [ReplayRun((0.5, 1.0), (0.001, 0.003)), ReplayRun((0.5, 0.6), (0.001, 0.002))]
-        found = summarise("f", "s", runs, [1, 2]).as_json()
-        assert found["budgets"]["2"] == {"mean": 0.8, "median": 0.8, "p10": pytest.approx(0.64)}
-        assert found["to_5pct"] == {"median": 2, "p90": None}
-        assert found["overhead_ms"] == 1.5
-        assert set(found) >= {"file", "search", "budgets", "to_5pct", "to_1pct", "overhead_ms"}
+        found = summarise("f", "s", runs, [1, 2])
+        assert found.budgets[2] == Share(0.8, 0.8, 0.64)
+        assert found.to_5pct == Reach(2, None)
+        assert found.overhead_ms == 1.5
 
 
 class TestKnowledge:
