@@ -409,7 +409,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
     def stop(self) -> None:
-        """Kill all processes without waiting for their end.
+        """Kill all processes without waiting for their end, and leave the fork server, which the next problem may take.
 
         Compilations that have not begun are cancelled; the others end with the status `crash`.
         """
@@ -419,10 +419,12 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             self.closed = True
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
-            server = self._fork_server
+            server, self._fork_server = self._fork_server, None
             if server is not None and not self._processes:
                 fork_servers.kill_unshared(server)  # it may still be at its imports
         self._shared_cpus.look()
+        if server is not None:
+            self._part_with(server)
 
     def close(self) -> None:
         """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
@@ -431,16 +433,10 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             self._threads.shutdown(wait=True)
             while self._processes:
                 self._processes.pop().close()
-            self._leave_server()
 
     def end(self) -> None:
-        """Kill all processes as `stop` does; a thread waits for their end, and the end of the block does not.
-
-        A fork server for reuse is left at once: the next problem takes it, and `release_processes` ends it.
-        """
+        """Kill all processes as `stop` does; a thread waits for their end, and the end of the block does not."""
         self.stop()
-        if self._reuse:
-            self._leave_server()
         with suppress(RuntimeError):  # the system has no thread left: the end of the block waits
             threading.Thread(target=self.close, name="triton-ops end of compilers").start()
             self._ends_apart = True
@@ -569,12 +565,6 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 make = partial(compiler_server, needs)
                 self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
-
-    def _leave_server(self) -> None:
-        with self._lock:
-            server, self._fork_server = self._fork_server, None
-        if server is not None:
-            self._part_with(server)
 
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
