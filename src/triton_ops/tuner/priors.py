@@ -266,17 +266,12 @@ class Survey:
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
     def read(
-        self,
-        configs: Sequence[Config],
-        ask: Ask,
-        contents: Callable[[], Contents] = dict,
-        expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
+        self, configs: Sequence[Config], machine: Machine | None, ask: Ask, contents: Callable[[], Contents] = dict
     ) -> Readings:
-        """The work of the configs, as far as it can be read in time.
+        """The work of the configs, at least one, as far as it can be read in time; promising ones for a machine.
 
         `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked
-        if the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs;
-        None reads no promising ones.
+        if the kernel's loops depend on data.
         """
         reader = _SurveyReader(ask, self.seconds)
         readings = reader.begun(configs, contents)
@@ -286,18 +281,12 @@ class Survey:
         capped = len(todo) > self.texts
         spread = random.Random(0).sample(todo, self.texts) if capped else todo
         reader.read(readings, spread, _SPREAD_SHARE if capped and self.promising else 1.0)
-        if capped and expected is not None and not readings.silent:
+        if capped and machine is not None and not readings.silent:
             rest = [config for config in todo if readings.key(config) not in readings.works]
-            times = expected(readings)(rest)
+            times = readings.prior(machine, configs).score(rest)
             best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
             reader.read(readings, [rest[at] for at in best])
         return readings
-
-    def readings(
-        self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
-    ) -> Readings:
-        """The work of the configs, at least one, that a pool reads, and of the promising ones on this machine."""
-        return self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
 
 
 class _SurveyReader:
@@ -397,7 +386,7 @@ def coming_priors(
     contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> list[Prior]:
-        prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+        prior = (survey or Survey()).read(configs, machine, pool.read, lambda: contents).prior(machine, configs)
         if prior.silent:
             _log.info("the search begins without a model: %s", prior.silent)
         return [] if prior.silent else [prior]
