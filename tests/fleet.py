@@ -103,7 +103,7 @@ class Fleet:
 
 def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:
     """So many problems of so many kernels, in turn."""
-    return [Planned(name=f"p{at}", group=f"k{at % kernels}", **more) for at in range(count)]
+    return [Planned(name=f"p{at}", kernel=f"k{at % kernels}", **more) for at in range(count)]
 
 
 def over(schedule):

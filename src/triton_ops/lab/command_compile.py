@@ -204,10 +204,8 @@ def _expectations(
     question: ModelQuestion, target: Target, spec: DeviceSpec | None, jobs: int | None, timeout_s: float
 ) -> list[Expectation]:
     """Every config, compiled, with what the model expects of it on a device that it knows."""
-    compiler = Compiler.of(question.kernel, question.arguments, target, question.space.members)
-    assert compiler is not None  # of its kind, as `_operation` has seen
     configs = list(question.space)
-    with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
+    with CompilePool(question.compiler(target), workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in configs]
         compiled = (future.result() for future in followed(futures, len(futures), "configs"))
         results = {one.config: one for one in compiled}
@@ -242,13 +240,9 @@ def _add_compiled(
     for config, others in same_programs((one.config, one.launch or "") for one in results):
         result, ms = by_config[config], times.get(config)
         resources = result.resources or Resources()
-        sizes = (resources.registers, resources.spill_bytes, resources.shared_bytes)
-        figures = [
-            *(Facts.cell(size, ",") for size in sizes),
-            resources.mma or "-",
-            Facts.cell(resources.load_bytes, ","),
-        ]
-        figures += [Facts.cell(ms, ".4g", " ms"), Facts.cell(result.compile_s, ".2f")]
+        sizes = (resources.registers, resources.spill_bytes, resources.shared_bytes, resources.load_bytes)
+        *figures, load = (Facts.cell(size, ",") for size in sizes)
+        figures += [resources.mma or "-", load, Facts.cell(ms, ".4g", " ms"), Facts.cell(result.compile_s, ".2f")]
         what = f"{config}{others}: {result.reason}" if result.reason else f"{config}{others}"
         rows.append([result.status.value, *figures, what])
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")

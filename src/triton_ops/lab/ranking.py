@@ -25,6 +25,7 @@ from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Status, Work, warps_and_stages
 
 DECLARED, INFERRED = "declared", "inferred"
+NO_FORECAST = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
 GUESSED_TOO_LARGE = "shared memory of a block, as guessed"
 UNHURRIED = Survey.unhurried()
 _WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled
@@ -108,12 +109,14 @@ class ModelQuestion:
             return (survey or UNHURRIED).read(configs, pool.read)
         return (survey or UNHURRIED).readings(configs, machine, pool)
 
-    def compiler(self, spec: DeviceSpec) -> Compiler:
-        """The compiler of the kernel's configs; `TargetError` has the reason why there is none."""
-        target = None if spec.is_cpu else Target.of(spec)
+    def compiler(
+        self, device: DeviceSpec | Target, lack: str = "and declares no tiles", hint: str = NO_FORECAST
+    ) -> Compiler:
+        """The compiler of the kernel's configs; `TargetError`, with what it lacks therefore, where there is none."""
+        target = device if isinstance(device, Target) else None if device.is_cpu else Target.of(device)
         compiler = Compiler.of(self.kernel, self.arguments, target, self.space.members)
         if compiler is None:
-            raise TargetError(f"{self.name} is no kernel that Triton compiles, and declares no tiles", hint=NO_FORECAST)
+            raise TargetError(f"{self.name} is no kernel that Triton compiles, {lack}", hint=hint)
         return compiler
 
 
@@ -427,6 +430,3 @@ def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, 
         changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
         rows.append((first, f" (the same program with {', '.join(changes)})" if changes else ""))
     return rows
-
-
-NO_FORECAST = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

@@ -16,7 +16,7 @@ from typing import Any
 from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, probe
-from triton_ops.exceptions import ConfigValueError, TargetError
+from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import ModelQuestion
@@ -307,12 +307,8 @@ def cure_spills(
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
     expected = ModelQuestion.of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
-    compiler = Compiler.of(expected.kernel, expected.arguments, goal, expected.space.members)
-    if compiler is None:
-        raise TargetError(
-            f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
-            hint="name an Operation with a TritonKernel, or give the kernel itself",
-        )
+    hint = "name an Operation with a TritonKernel, or give the kernel itself"
+    compiler = expected.compiler(goal, "so it spills nothing that can be seen", hint)
     subject = _full_config(expected.space, expected.name, config or {})
     with CompilePool(compiler) as pool:
         report = _examine(Examiner(compiler, pool, goal), subject, expected.space, goal)

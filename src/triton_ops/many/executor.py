@@ -25,6 +25,7 @@ from triton_ops.backend import CandidateError, Packed, ScratchAllocator
 from triton_ops.compilation import SharedCpus
 from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.many.schedule import Planned
 from triton_ops.processes import Child, Surroundings, Threads, WorkerLostError, WorkerProcess
 from triton_ops.request import Effort
 from triton_ops.tuner import Gate, Listener
@@ -52,21 +53,17 @@ class JobPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Planned):
     """One problem of a run, checked and ready to be tuned.
 
     `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
-    `devices` None are all. `worker` is the device of the worker that runs its configs, where it has one.
+    `worker` is the device of the worker that runs its configs, where it has one.
     """
 
-    name: str
     label: str
-    kernel: str
     problem: Any
     tune: Any
     recall: Callable[[], TuningResult | None] | None = None
-    weight: float = 1.0
-    devices: frozenset[str] | None = None
     worker: str = ""
 
 

@@ -66,14 +66,14 @@ class OrderStep(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One problem of a run; those of one `group`, its kernel, guide each other's search.
+    """One problem of a run; those of one kernel guide each other's search.
 
     A tune is expected to save `gain`, a share of its time, and to take `seconds`. The defaults are for a kernel of
-    which nothing is known.
+    which nothing is known. `devices` None are all.
     """
 
     name: str
-    group: str
+    kernel: str
     weight: float = 1.0
     gain: float = 0.2
     seconds: float = 4.0
@@ -81,7 +81,7 @@ class Planned:
 
     @property
     def rate(self) -> float:
-        """The worth for each second, before anything is known of its group."""
+        """The worth for each second, before anything is known of its kernel."""
         return self.weight * self.gain / self.seconds
 
     def runs_on(self, device: str) -> bool:
@@ -151,7 +151,7 @@ class Schedule:
         self._groups: dict[str, _KernelGroup] = {}
         for each in problems:
             self._problems[each.name] = each
-            self._groups.setdefault(each.group, _KernelGroup()).waiting.append(each)
+            self._groups.setdefault(each.kernel, _KernelGroup()).waiting.append(each)
         for group in self._groups.values():
             group.waiting.sort(key=lambda each: -each.rate)
         self._budget_s, self._ahead = budget_s, ahead
@@ -196,7 +196,7 @@ class Schedule:
         state, planned = self._devices[device], self._problems[name]
         state.measuring, state.free_s = None, now_s
         if gain is not None:
-            self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
+            self._groups[planned.kernel].learn(planned, max(0.0, gain), seconds)
         return list(self._orders(now_s))
 
     def gone(self, device: str, now_s: float) -> list[Order]:
@@ -213,7 +213,7 @@ class Schedule:
         return list(self._orders(now_s))
 
     def _wait_again(self, name: str) -> None:
-        self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
+        self._groups[self._problems[name].kernel].waiting.insert(0, self._problems[name])
 
     def _orders(self, now_s: float) -> Iterator[Order]:
         """Orders for now: the free devices measure, and each prepares some problems more."""
@@ -284,7 +284,7 @@ class Schedule:
         near_end = self._near_end(_LAST_PREPARED)
         best: tuple[float, _KernelGroup, Planned] | None = None
         names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
-        under_way = {self._problems[name].group for name in names}
+        under_way = {self._problems[name].kernel for name in names}
         for name, group in self._groups.items():
             planned = next((each for each in group.waiting if each.runs_on(device)), None)
             if planned is None:
@@ -313,4 +313,4 @@ class Schedule:
 
     def _expected_s(self, name: str) -> float:
         planned = self._problems[name]
-        return planned.seconds * self._groups[planned.group].scale(planned)[1]
+        return planned.seconds * self._groups[planned.kernel].scale(planned)[1]

@@ -20,7 +20,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
-from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule, estimates_of
+from triton_ops.many.schedule import Order, OrderStep, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
@@ -488,11 +488,8 @@ def _executors(
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 
 
-def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
+def planned(jobs: Iterable[Job], options: RunOptions) -> list[Job]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
-    return [
-        Planned(name=it.name, group=it.kernel, weight=it.weight, devices=it.devices, **estimates.get(it.kernel, {}))
-        for it in jobs
-    ]
+    return [replace(job, **estimates.get(job.kernel, {})) for job in jobs]

@@ -24,7 +24,7 @@ from triton_ops.space import Config
 from triton_ops.terminal import Facts, Typed, folder_of, option
 from triton_ops.values import Mapper
 
-TOLERANCE = 0.02
+_TOLERANCE = 0.02
 Verdict = Literal["matters", "never mattered", "not known"]
 Regret = Callable[[Record, Config], float | None]
 _SHOWN = 4
@@ -69,14 +69,12 @@ class KernelAdvice:
     parts: tuple[PartAdvice, ...]  # of the problems that changed, those that matter first
 
 
-def advise(
-    records: Iterable[Record], regret: Regret, *, key: Sequence[str] | None = None, tolerance: float = TOLERANCE
-) -> list[KernelAdvice]:
+def advise(records: Iterable[Record], regret: Regret, *, key: Sequence[str] | None = None) -> list[KernelAdvice]:
     """The advice on each kernel on each device, in the order of their names.
 
     Of one kernel the records should be of one source, since another one is another kernel. The `regret` says how much
     longer a config takes on a record's problem than its best one, relative; None where that was not measured. Up to
-    `tolerance` it counts as none. The `key` has the fields of the key that is asked about; dtypes are part of every
+    2 % it counts as none. The `key` has the fields of the key that is asked about; dtypes are part of every
     key.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
@@ -84,15 +82,15 @@ def advise(
         source = canonical_json(dict(record.key.identity).get("source"))
         place = record.key.kernel, str(record.key.device.get("name")), source, record.key.cache_state
         groups.setdefault(place, []).append(record)
-    return [_of_kernel(groups[place], regret, key, tolerance) for place in sorted(groups)]
+    return [_of_kernel(groups[place], regret, key) for place in sorted(groups)]
 
 
-def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None, tolerance: float) -> KernelAdvice:
+def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None) -> KernelAdvice:
     first, tuned = records[0].key, len(records)
     records = [record for record in records if not record.unproven]
     parts = _parts([fields_of(record.key.problem) for record in records])
     labels = list(parts)
-    advice = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
+    advice = [_part(parts, label, labels, records, regret, key) for label in labels]
     order = {"matters": 0, "never mattered": 1, "not known": 2}
     return KernelAdvice(
         kernel=first.kernel, device=str(first.device.get("name")), records=len(records), unproven=tuned - len(records),
@@ -129,7 +127,7 @@ def _parts(problems: Sequence[Mapping[str, str]]) -> dict[tuple[int, ...], tuple
 
 def _part(
     parts: Mapping[tuple[int, ...], tuple[str, ...]], label: tuple[int, ...], labels: Sequence[tuple[int, ...]],
-    records: Sequence[Record], regret: Regret, key: Sequence[str] | None, tolerance: float,
+    records: Sequence[Record], regret: Regret, key: Sequence[str] | None,
 ) -> PartAdvice:  # fmt: skip
     # A part whose value follows from this one's cannot stay while this one changes.
     follow = {each for each in labels if len(set(zip(label, each, strict=True))) == len(set(label))}
@@ -139,7 +137,7 @@ def _part(
     losses = [_loss(records[a], records[b], regret) for a, b in pairs]
     sizes = [loss for loss in losses if loss is not None]
     verdict: Verdict = "not known" if not pairs else "never mattered"
-    if any(loss is None or loss > tolerance for loss in losses):
+    if any(loss is None or loss > _TOLERANCE for loss in losses):
         verdict = "matters"
     first = {each: min(at for at, other in enumerate(rest) if other == each) for each in set(rest)}
     spared = sum(record.elapsed_s for at, record in enumerate(records) if first[rest[at]] != at)

@@ -18,8 +18,6 @@ from triton_ops.values.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from triton_ops.device import DeviceSpec
-    from triton_ops.values.buckets import Mapper
-
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -121,12 +119,11 @@ class Key:
     @classmethod
     def of(
         cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True,
-        held_to: Mapping[str, Any] | None = None, mapper: Mapper | None = None,
+        held_to: Mapping[str, Any] | None = None,
     ) -> Key:  # fmt: skip
-        """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
-        content = {name: Problem.plain(argument) for name, argument in problem.arguments}
+        """The key of a problem on a device."""
         return cls(
-            kernel=problem.kernel, problem=content if mapper is None else mapper.keyed(content),
+            kernel=problem.kernel, problem={name: Problem.plain(argument) for name, argument in problem.arguments},
             identity=dict(identity), device=cls.facts_of(device), cache_state="cold" if cold else "warm",
             held_to=dict(held_to or {}), label=problem.label,
         )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from triton_ops.exceptions import DeviceError, TuningFailedError
 from triton_ops.many import Job
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.schedule import Planned, Schedule
+from triton_ops.many.schedule import Schedule
 from triton_ops.many.session import ManyRun, share_saved
 
 
@@ -86,8 +86,7 @@ def jobs(count):
 
 def ran(executors, count=4, **more):
     told = Told()
-    planned = [Planned(name=job.name, group=job.kernel) for job in jobs(count)]
-    run = ManyRun(jobs(count), executors, Schedule(planned, **more), told)
+    run = ManyRun(jobs(count), executors, Schedule(jobs(count), **more), told)
     run.run()
     assert all(executor.closed >= 1 for executor in executors.values())
     return run, told
@@ -185,8 +184,7 @@ def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch
                 self.future.set_result(SimpleNamespace(gain=None, from_cache=False, stopped="interrupted", unproven=""))
 
     executor, told = Interrupted({"p1": None}), Told()
-    planned = [Planned(name=job.name, group=job.kernel) for job in jobs(3)]
-    run = ManyRun(jobs(3), {"a": executor}, Schedule(planned), told)
+    run = ManyRun(jobs(3), {"a": executor}, Schedule(jobs(3)), told)
     take = run._take
 
     def pressed(name, device):

@@ -27,17 +27,17 @@ def test_a_device_measures_one_problem_and_prepares_the_next_ones_meanwhile():
 
 def test_problems_that_save_most_for_each_second_come_first():
     problems = [
-        Planned(name="little", group="a", gain=0.01),
-        Planned(name="often", group="b", weight=100.0),
-        Planned(name="slow", group="c", gain=0.4, seconds=60.0),
-        Planned(name="usual", group="d"),
+        Planned(name="little", kernel="a", gain=0.01),
+        Planned(name="often", kernel="b", weight=100.0),
+        Planned(name="slow", kernel="c", gain=0.4, seconds=60.0),
+        Planned(name="usual", kernel="d"),
     ]
     fleet = Fleet(Schedule(problems), lambda *_: 1.0).run(["a"])
     assert fleet.ended == ["often", "usual", "slow", "little"]
 
 
 def test_the_last_problems_of_several_devices_come_the_longest_first_unless_a_budget_may_leave_them_out():
-    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", group="long", seconds=8.0)]
+    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", kernel="long", seconds=8.0)]
 
     def took(name, _device):
         return 8.0 if name == "long" else 2.0
@@ -48,7 +48,7 @@ def test_the_last_problems_of_several_devices_come_the_longest_first_unless_a_bu
 
 
 def test_the_longest_of_the_last_problems_of_several_devices_begin_early():
-    problems = [*plans(16, kernels=16, seconds=2.0), Planned(name="long", group="long", seconds=8.0, gain=0.01)]
+    problems = [*plans(16, kernels=16, seconds=2.0), Planned(name="long", kernel="long", seconds=8.0, gain=0.01)]
 
     def first(devices, **more):
         return [name for order in Schedule(problems, ahead=2, **more).joined(devices, 0.0) for name in order.names]
@@ -66,7 +66,7 @@ def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
 
 
 def test_a_kernel_whose_first_problem_is_under_way_is_put_off():
-    schedule = Schedule([*plans(4), Planned(name="other", group="other")])
+    schedule = Schedule([*plans(4), Planned(name="other", kernel="other")])
     assert Order(OrderStep.MEASURE, "b", ("other",)) in schedule.joined("ab", 0.0)
 
 
@@ -103,10 +103,10 @@ def test_a_problem_with_which_devices_are_lost_again_and_again_is_given_up():
 
 
 def test_problems_stay_on_the_devices_that_can_measure_them():
-    problems = [*plans(3), Planned(name="here", group="k0", weight=0.1, devices=frozenset({"b"}))]
+    problems = [*plans(3), Planned(name="here", kernel="k0", weight=0.1, devices=frozenset({"b"}))]
     fleet = Fleet(Schedule(problems), lambda *_: 1.0).run(["a", "b"])
     assert "here" in [name for name, *_ in fleet.measured["b"]]
-    nowhere = Schedule([Planned(name="x", group="k", devices=frozenset({"c"}))])
+    nowhere = Schedule([Planned(name="x", kernel="k", devices=frozenset({"c"}))])
     assert nowhere.joined("a", 0.0) == []
     assert over(nowhere)
     assert nowhere.waiting == ["x"]
@@ -170,7 +170,7 @@ def test_a_device_that_tells_begins_with_what_is_ready_first_and_prepares_more_a
 
 
 def test_of_the_last_problems_that_are_ready_the_longest_is_measured_first():
-    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", group="long", seconds=8.0)]
+    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", kernel="long", seconds=8.0)]
 
     def took(name, _device):
         return 8.0 if name == "long" else 2.0

@@ -1,6 +1,7 @@
 """Buckets: every value has at most one, every member of it agrees, and keys are shared exactly within buckets."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -125,7 +126,8 @@ def test_a_key_holds_the_buckets_and_is_written_and_read(tmp_path):
 
     def key(m):
         given_ = Problem("k", (("a", TensorSpec((m, 64), "float16")), ("M", m), ("N", 64), ("eps", 0.1)))
-        return Key.of(given_, {}, device, mapper=MAPPER)
+        bare = Key.of(given_, {}, device)
+        return replace(bare, problem=MAPPER.keyed(bare.problem))
 
     assert key(20).id == key(32).id != key(33).id
     assert msgspec.convert(msgspec.to_builtins(key(20)), Key).id == key(20).id
