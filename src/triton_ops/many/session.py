@@ -136,7 +136,7 @@ class ManyRun:
     def _join(self, executors: Mapping[str, Executor]) -> None:
         for device, executor in executors.items():
             executor.ready = partial(lambda at, name, whole: self._messages.put((name, at, whole)), device)
-        self._do(self._schedule.joined(executors, self._now_s(), executors))
+        self._do(self._schedule.joined(executors, self._now_s()))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
