@@ -304,7 +304,7 @@ def repaired(
     records = matching(kernel, folder) if lockfile is None else []
     lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
     by_tune = {(record.id, record.run): record for record in records}
-    for verdict in repair(lock, targets, folder, device, kernel, **options):
+    for verdict in repair(lock, targets, folder, device, kernel=kernel, **options):
         becomes, race = verdict.becomes, verdict.result
         if becomes is not None and lockfile is not None:
             verdict = _written(verdict, becomes, lockfile)
@@ -361,8 +361,9 @@ def serve_idle(
 
 
 def repair(
-    lock: Lockfile, targets: Targets, folder: Path, device: str | None, kernel: str | None, *, most_neighbours: int = 8,
-    seconds: float | None = None, idle: bool = False, listener: Listener | None = None, **options: Any,
+    lock: Lockfile, targets: Targets, folder: Path, device: str | None, *, kernel: str | None = None,
+    most_neighbours: int = 8, seconds: float | None = None, idle: bool = False, listener: Listener | None = None,
+    **options: Any,
 ) -> Iterator[Verdict]:  # fmt: skip
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
