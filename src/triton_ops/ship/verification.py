@@ -117,8 +117,6 @@ def verify(
     most_neighbours: int = 8,
     held_out: int = 0,
     most_loss: float = 0.0,
-    jobs: int | None = None,
-    timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
@@ -131,7 +129,7 @@ def verify(
     relative. Further options are those of `tune`, such as `effort` and `seed`.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
-    results = dict(compiled((program for *_, (_, _, own) in entries for program in own), jobs, timeout_s))
+    results = dict(compiled((program for *_, (_, _, own) in entries for program in own)))
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
     for entry, answer, (outcome, reason, own) in entries:
         refusals = [(one.target.arch, results[one]) for one in own if not results[one].launchable]
