@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from triton_ops.compilation import SharedCpus
 from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
@@ -19,8 +21,7 @@ class Fleet:
         took: Seconds that a problem takes on a device.
         gain: The share that a problem's tune saves; None for one that fails.
         deaths: When a device is gone, by its name.
-        prepares: Seconds after which a problem is ready on a device that tells so; None for devices that do not. One
-            that never is takes infinitely many.
+        prepares: Seconds after which a problem is ready on a device; infinitely many for one that never is.
         measured: Of each device, the problems that it measured to the end, with begin and end.
         ended: The problems that were measured, in the order in which they ended.
     """
@@ -29,7 +30,7 @@ class Fleet:
     took: Callable[[str, str], float]
     gain: Callable[[str], float | None] = field(default=lambda _: 0.2)
     deaths: Mapping[str, float] = field(default_factory=dict)
-    prepares: Callable[[str, str], float | None] = field(default=lambda *_: None)
+    prepares: Callable[[str, str], float] = field(default=lambda *_: 0.0)
     now_s: float = 0.0
     measured: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
@@ -46,8 +47,7 @@ class Fleet:
         for device, at_s in self.deaths.items():
             self._push(at_s, device, None)
         self._prepared = dict.fromkeys(devices, ())
-        self._telling = {device for device in devices if self.prepares(device, "") is not None}
-        self._do(self.schedule.joined(devices, 0.0, self._telling))
+        self._do(self.schedule.joined(devices, 0.0))
         while self._events or self.schedule.waits:
             if not self._events or (self.schedule.waits and self._events[0][0] > self.now_s + 1.0):
                 self.now_s += 1.0
@@ -76,8 +76,6 @@ class Fleet:
         for order in orders:
             assert order.device in self._prepared, f"an order for {order.device}, which is gone"
             if order.step is OrderStep.PREPARE:
-                others = order.device in self._busy or order.device in self._telling
-                assert not order.names or others, "a device prepares while it measures, or until something is ready"
                 self._prepare(order.device, order.names)
                 continue
             assert order.device not in self._busy, f"{order.device} measures two problems"
@@ -93,7 +91,7 @@ class Fleet:
     def _prepare(self, device: str, names: tuple[str, ...]) -> None:
         for name in names:
             seconds = self.prepares(device, name)
-            if name not in self._prepared[device] and seconds is not None and seconds < float("inf"):
+            if name not in self._prepared[device] and seconds < float("inf"):
                 self._push(self.now_s + seconds, device, name, ready=True)
         self._prepared[device] = names
 
@@ -109,3 +107,16 @@ def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:
 def over(schedule):
     """True if nothing is being measured, and nothing that waits can be."""
     return not any(each.measuring or each.ahead for each in schedule._devices.values())
+
+
+@dataclass
+class Benches:
+    """Executors of this process in place of a cluster's; `made` makes them from shared CPUs and a run's listeners."""
+
+    made: Callable
+
+    @contextmanager
+    def executors(self, _jobs, _options, listener_of):
+        """The executors by the names of their devices."""
+        with closing(SharedCpus(4, 2)) as cpus:
+            yield self.made(cpus, listener_of)

@@ -411,8 +411,7 @@ def _latency_steps(profile: KernelProfile) -> list[NextStep]:
 
 
 def _launch_steps(profile: KernelProfile) -> list[NextStep]:
-    assert profile.duration_s is not None  # such a verdict is by the time
-    duration = f"it is over in {profile.duration_s * 1e6:.1f} us"
+    duration = f"it is over in {1e6 * (profile.duration_s or 0.0):.1f} us"  # such a verdict is by the time
     return [
         NextStep("launch less often: fuse it with its neighbours (torch.compile, or one kernel)", duration),
         NextStep("capture the launches in a CUDA graph", duration),
@@ -471,7 +470,7 @@ def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] =
     rocprof and Proton tell times, and what limits a kernel only where the program has told its work.
 
     Args:
-        path: The file, as `ncu --csv` printed it, or as rocprof (CSV) or Proton (JSON) wrote it.
+        path: The file, as `ncu` printed it, with `--csv` or not, or as rocprof (CSV) or Proton (JSON) wrote it.
         kernel: A regular expression; only kernels in whose name it is found are read.
         tried: Ways that were tried already: `library`, `torch.compile`, `Triton`, `CUDA`.
 

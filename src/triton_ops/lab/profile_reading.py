@@ -1,10 +1,11 @@
 """Profiles in files of Nsight Compute, rocprof and Proton: the launches with their metrics, as they were printed.
 
-Nsight Compute's page `raw` has one row for each launch, and a row with the units. `details` has one row for each
-metric of each launch. With `--print-summary` a row has the minimum, the maximum and the average over the invocations
-of one kernel with one shape. rocprof (1 to 3) has a row for each dispatch, for each counter of each dispatch, or for
-all calls of a kernel; its times are nanoseconds. Proton's file is a tree of JSON whose leaves are kernels. Columns are
-found by their names, since versions add and move them. The program's own output may stand in between.
+Nsight Compute's page `raw` has one row for each launch, and a row with the units. `details` has one row for each metric
+of each launch; without `--csv` it is printed in columns below dashes. With `--print-summary` a row has minimum, maximum
+and average over the invocations of one kernel with one shape. rocprof (1 to 3) has a row for each dispatch, for each
+counter of each dispatch, or for all calls of a kernel; its times are nanoseconds. Proton's file is a tree of JSON whose
+leaves are kernels. Columns are found by name, since versions add and move them. The program's own output may stand in
+between.
 
 Forms: the documentation of the Nsight Compute CLI, 2019.5 to 2025.3, and public files; ROCm's documentation of
 rocprof, rocprofv2 and rocprofv3; the examples in Triton's own tests of Proton. docs/guides/profiles.md says which of
@@ -93,16 +94,14 @@ def _base_unit(unit: str) -> tuple[float, str]:
     over, slash, under = unit.partition("/")
     scale, word = _prefix(over)
     if slash and under in _TIMES:
-        scale, word = scale / _TIMES[under], "hz" if word == "cycle" else f"{word}/s"
-        return scale, word
+        return scale / _TIMES[under], "hz" if word == "cycle" else f"{word}/s"
     return scale, f"{word}/{under}" if slash else word
 
 
 def _prefix(word: str) -> tuple[float, str]:
     lowered = word.lower()
-    for prefix, factor in _SCALES.items():
-        if word.startswith(prefix) and lowered[1:] in _WORDS:
-            return factor, lowered[1:]
+    if word[:1] in _SCALES and lowered[1:] in _WORDS:
+        return _SCALES[word[0]], lowered[1:]
     return 1.0, lowered if lowered in _WORDS else word
 
 
@@ -116,6 +115,10 @@ _FACTS = (
     *_IDENTITY, "Process Name", "Host Name", "Kernel Time", "Section Name", "Invocations", "Rule Name", "Rule Type",
     "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
 )  # fmt: skip
+_LAUNCH = re.compile(
+    r"[\s/#>|*]*(\S.*?)(?: (\([\d, ]+\))x(\([\d, ]+\)))?(?:, \d{4}-\S+ \S+)?, Context \d+, Stream \d+"
+    r"(?:, Device (\d+), CC (\S+))?\s*"
+)
 _HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv, rocprofv3 --kernel-trace, or Proton"
 NSIGHT, ROCPROF, PROTON = "Nsight Compute", "rocprof", "Proton"
 
@@ -159,7 +162,7 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     if cut := bool(lines) and _is_cut(lines, text):
         notes.append(f"{name} ends within line {len(lines)}, which is left out: the file is cut")
         lines.pop()
-    tables = _tables(lines)
+    tables = _tables(lines) or _printed(lines)
     if not tables:
         raise ProfileError(f"{name} is no profile that can be read: {_what_it_is(text)}", hint=_HINT)
     launches: list[ProfiledLaunch] = []
@@ -194,20 +197,21 @@ def _is_cut(lines: Sequence[str], text: str) -> bool:
 
 
 def _what_it_is(text: str) -> str:
-    for mark, description in (
-        ("ERR_NVGPUCTRPERM", "the profiler had no permission to read the GPU's counters"),
-        ("No kernels were profiled", "no kernel was profiled"),
-        ("Total Time (ns)", "it is a table of Nsight Systems"),
-        ("==PROF==", "it has the profiler's messages and no table"),
-    ):
-        if mark in text:
-            return description
-    return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
+    what_it_is = {
+        "ERR_NVGPUCTRPERM": "ncu had no permission to read counters: see https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+        "LibraryNotLoaded": "the profiler's library could not be loaded, as in some sandboxes",
+        "No kernels were profiled": "no kernel was profiled: check --kernel, --skip, and that the program launches it",
+        "Total Time (ns)": "it is a table of Nsight Systems",
+        **{line: line for line in text.splitlines() if line.startswith("==ERROR==")},
+        "==PROF==": "it has the profiler's messages and no table",
+    }
+    other = f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
+    return next((what for mark, what in what_it_is.items() if mark in text), other)
 
 
-def _tables(lines: Sequence[str]) -> list[tuple[list[str], list[list[str]]]]:
+def _tables(lines: Sequence[str]) -> list[tuple[Sequence[str], list[list[str]]]]:
     """Every table of a file: its header, and all further rows up to the next header."""
-    tables: list[tuple[list[str], list[list[str]]]] = []
+    tables: list[tuple[Sequence[str], list[list[str]]]] = []
     mark = ","
     for line in lines:
         if not line.strip() or line.startswith("=="):  # the profiler's own messages
@@ -220,14 +224,30 @@ def _tables(lines: Sequence[str]) -> list[tuple[list[str], list[list[str]]]]:
     return tables
 
 
+def _printed(lines: Sequence[str]) -> list[tuple[Sequence[str], list[list[str]]]]:
+    """What Nsight Compute prints without `--csv` as the table of its page `details`, in columns below dashes."""
+    rows: list[list[str]] = []
+    launch: list[str] = []
+    columns: list[tuple[int, int]] = []
+    for line in lines:
+        if match := _LAUNCH.fullmatch(line):
+            launch = [str(len(rows)), *match.groups("")]
+        elif launch and ("-----" in line or not line.strip()):
+            columns = [part.span() for part in re.finditer("-{5,}", line)]
+        elif launch and len(columns) > 1 and _METRIC not in line:
+            metric, *unit, number = (line[begin:end].strip() for begin, end in columns)
+            rows.append([*launch, metric, "".join(unit), number])
+    return [(("ID", _KERNEL, *reversed(_SHAPE), "Device", "CC", _METRIC, _UNIT, _VALUES[0]), rows)] if rows else []
+
+
 def _split(line: str, mark: str) -> list[str]:
     return next(csv.reader([line], delimiter=mark))
 
 
 def _is_header(fields: Sequence[str]) -> bool:
     names = {_plain(field) for field in fields}
-    of_rocprof = bool(names & {"kernelname"}) and bool(names & _OF_ROCPROF)
-    return _KERNEL in fields or of_rocprof or {"name", "calls", "averagens"} <= names
+    calls = {"name", "calls", "averagens"} <= names
+    return calls or _KERNEL in fields or ("kernelname" in names and not names.isdisjoint(_OF_ROCPROF))
 
 
 def _plain(name: str) -> str:
@@ -370,9 +390,8 @@ def _shape(cells: Mapping[str, str]) -> dict[str, str]:
     if not threads or len(grid) != len(threads):
         return {}
     blocks = [math.ceil(whole / each) for whole, each in zip(grid, threads, strict=True)]
-    return dict(
-        zip(_SHAPE, (f"({', '.join(f'{one:.0f}' for one in sizes)})" for sizes in (threads, blocks)), strict=True)
-    )
+    texts = (f"({', '.join(f'{one:.0f}' for one in sizes)})" for sizes in (threads, blocks))
+    return dict(zip(_SHAPE, texts, strict=True))
 
 
 def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:

@@ -9,16 +9,16 @@ its others. A kernel whose first problem is still being measured is put off, sin
 guide the search on the others. The last problems of several devices are prepared and measured the longest first, where
 all will be measured, so that no device waits long for the others' end.
 
-Some devices tell when a problem is ready, such as when its first configs are compiled, which takes some kernels ten
-times as long as others. These devices measure what is ready first of all that they prepare, and begin with nothing that
-is not, as long as something else may become ready. Where all will be measured, what is wholly prepared goes before what
-is going to wait for the rest.
+Devices that prepare tell when a problem is ready, such as when its first configs are compiled, which takes some kernels
+ten times as long as others. They measure what is ready first of all that they prepare, and begin with nothing that is
+not, as long as something else may become ready. Where all will be measured, what is wholly prepared goes before what is
+going to wait for the rest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -101,9 +101,8 @@ class Order:
 
 @dataclass
 class _Device:
-    """The state of a device; `tells` if it tells when a problem is ready, and `free_s` since when it is free."""
+    """The state of a device, which is free since `free_s`."""
 
-    tells: bool = False
     free_s: float = 0.0
     measuring: str | None = None
     ahead: list[str] = field(default_factory=list)
@@ -141,12 +140,11 @@ class _KernelGroup:
 class Schedule:
     """The schedule of one run; `problems` of equal worth are measured in their order.
 
-    A device prepares `ahead` problems while it measures one; one that tells when they are ready prepares some more as
-    long as none is. The budget left no time for those in `unbegun`; those in `lost` were given up, since devices were
-    lost with them again and again.
+    A device prepares `ahead` problems while it measures one, and some more as long as none is ready. The budget left no
+    time for those in `unbegun`; those in `lost` were given up, since devices were lost with them again and again.
     """
 
-    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
+    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 0) -> None:
         self._problems: dict[str, Planned] = {}
         self._groups: dict[str, _KernelGroup] = {}
         for each in problems:
@@ -167,10 +165,10 @@ class Schedule:
         prepared = [name for each in self._devices.values() for name in each.ahead]
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
-    def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
-        """Devices are there, and free; those in `telling` tell what is `ready`. `now_s` counts from the run's start."""
+    def joined(self, devices: Iterable[str], now_s: float) -> list[Order]:
+        """Devices are there, and free. `now_s` counts from the run's start."""
         for device in devices:
-            self._devices[device] = _Device(tells=device in telling and self._ahead > 0, free_s=now_s)
+            self._devices[device] = _Device(free_s=now_s)
         self._most = max(self._most, len(self._devices))
         return list(self._orders(now_s))
 
@@ -233,9 +231,7 @@ class Schedule:
 
     def _most_ahead(self, state: _Device) -> int:
         """The number of problems that a device prepares now: some more where none is ready, which may all be slow."""
-        if not state.tells:
-            return 0 if state.measuring is None else self._ahead
-        return self._ahead + (state.measuring is None) + (0 if state.ready else _FURTHER)
+        return self._ahead and self._ahead + (state.measuring is None) + (0 if state.ready else _FURTHER)
 
     def _end(self) -> Iterator[Order]:
         self.unbegun += self.waiting
@@ -249,7 +245,7 @@ class Schedule:
     def _measure(self, device: str, state: _Device, now_s: float, left_s: float | None) -> Iterator[Order]:
         """A free device measures what it has prepared, else the best that waits, else what another has prepared."""
         name = self._first_ready(state)
-        if name is None and state.tells and now_s - state.free_s < _PATIENCE_S:
+        if name is None and self._ahead and now_s - state.free_s < _PATIENCE_S:
             candidates = (it for group in self._groups.values() for it in group.waiting if it.runs_on(device))
             if len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1:
                 return

@@ -235,6 +235,42 @@ def test_a_file_whose_lines_have_a_launchers_prefix_is_read():
     assert parse_profile(text).launches[0].kernel == "matmul"
 
 
+PRINTED = """==PROF== Disconnected from process 7
+[7] python@127.0.0.1
+{mark}  void <unnamed>::copy<4, 1>(const float *, float *){shape}, Context 1, Stream 7{device}
+{mark}    Section: GPU Speed Of Light Throughput
+{mark}    ----------------------- ----------- ------------
+{mark}    Metric Name             Metric Unit Metric Value
+{mark}    ----------------------- ----------- ------------
+{mark}    Memory Throughput                 %        95.02
+{mark}    Duration                         ms         1.90
+{mark}    Compute (SM) Throughput           %        19.26
+{mark}    ----------------------- ----------- ------------
+
+{mark}    INF   This workload is utilizing greater than 80.0% of the available memory performance of the device.
+
+{mark}    Section: Memory Workload Analysis
+{mark}    ----------------- ------------ ------------
+{mark}    Memory Throughput Gbyte/second       425.11
+{mark}    ----------------- ------------ ------------
+"""
+
+
+@pytest.mark.parametrize("mark", ["", "// "])
+@pytest.mark.parametrize(
+    ("shape", "device"), [(" (64, 2, 1)x(128, 1, 1)", ", Device 0, CC 9.0"), (", 2025-Apr-22 00:30:24", "")]
+)
+def test_what_is_printed_for_people_is_read(mark, shape, device):
+    text = PRINTED.format(mark=mark, shape=shape, device=device)
+    first, second = map(figures_of, parse_profile(text + text.replace("1.90", "2.90")).launches)
+    assert first.kernel == "void <unnamed>::copy<4, 1>(const float *, float *)"
+    assert (first.duration_s, second.duration_s) == (pytest.approx(1.9e-3), pytest.approx(2.9e-3))
+    assert (first.memory, first.compute, first.dram_bytes_per_s) == (95.02, 19.26, pytest.approx(425.11e9))
+    assert (first.blocks, first.arch) == ((128, "sm_90") if device else (None, ""))
+    with pytest.raises(ProfileError):
+        parse_profile(PRINTED.partition("    Memory Throughput ")[0].format(mark=mark, shape=shape, device=device))
+
+
 def kernel(**figures):
     return KernelProfile(kernel="kernel", **{"duration_s": 1e-3, "compute": 20.0, "memory": 20.0, **figures})
 
@@ -404,7 +440,7 @@ exit ${STAND_IN_CODE:-0}
         (raw_page(("matmul", RAW)), 0, ""),
         ("==ERROR== ERR_NVGPUCTRPERM\n", 1, "no permission"),
         ("==WARNING== No kernels were profiled.\n", 0, "no kernel was profiled"),
-        ("==ERROR== The application returned an error code (1).\n", 1, "ended with code 1: ==ERROR== The application"),
+        ("==ERROR== The application returned an error code (1).\n", 1, "read: ==ERROR== The application"),
     ],
 )
 def test_a_program_is_profiled_and_what_the_profiler_says_is_passed_on(cli, tmp_path, monkeypatch, text, code, said):

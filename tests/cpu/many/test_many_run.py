@@ -144,7 +144,7 @@ def test_what_a_lost_bench_measured_goes_on_at_another():
     assert told.losses == ["a"]
     assert sorted(executors["b"].measured) == ["p0", "p1", "p2", "p3"]
     assert run.stopped == "complete"
-    run, told = ran({"a": ScriptedExecutor(at_prepare="p2"), "b": ScriptedExecutor()})
+    run, told = ran({"a": ScriptedExecutor(at_prepare="p2"), "b": ScriptedExecutor()}, ahead=1)
     assert told.losses == ["a"]
     assert set(told.statuses.values()) == {"tuned"}
 

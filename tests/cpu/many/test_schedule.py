@@ -12,19 +12,6 @@ from tests.fleet import Fleet, over, plans
 from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
-def test_a_device_measures_one_problem_and_prepares_the_next_ones_meanwhile():
-    schedule = Schedule(plans(4), ahead=2)
-    orders = schedule.joined("a", 0.0)
-    assert orders == [Order(OrderStep.MEASURE, "a", ("p0",)), Order(OrderStep.PREPARE, "a", ("p1", "p2"))]
-    orders = schedule.ended("a", "p0", 1.0, seconds=1.0, gain=0.1)
-    assert orders == [Order(OrderStep.MEASURE, "a", ("p1",)), Order(OrderStep.PREPARE, "a", ("p2", "p3"))]
-    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p2",))]
-    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p3",))]
-    assert schedule.ended("a", "p3", 4.0, seconds=1.0) == []
-    assert over(schedule)
-    assert not schedule.waiting
-
-
 def test_problems_that_save_most_for_each_second_come_first():
     problems = [
         Planned(name="little", kernel="a", gain=0.01),
@@ -73,6 +60,7 @@ def test_a_kernel_whose_first_problem_is_under_way_is_put_off():
 def test_a_free_device_takes_what_a_busy_one_has_prepared():
     schedule = Schedule(plans(3), ahead=2)
     schedule.joined("a", 0.0)
+    schedule.ready("a", "p0", 0.5)
     assert schedule.joined("b", 1.0) == [Order(OrderStep.PREPARE, "a", ("p1",)), Order(OrderStep.MEASURE, "b", ("p2",))]
     assert schedule.ended("b", "p2", 2.0, seconds=1.0) == [
         Order(OrderStep.PREPARE, "a", ()), Order(OrderStep.MEASURE, "b", ("p1",))
@@ -88,8 +76,13 @@ def test_devices_that_prepare_nothing_take_what_is_best_when_they_are_free():
 def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
     schedule = Schedule(plans(3))
     schedule.joined("ab", 0.0)
-    assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0",))]
-    fleet = Fleet(Schedule(plans(20)), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
+    assert schedule.gone("a", 1.0) == []
+    assert set(schedule.waiting) == {"p0", "p2"}
+    schedule = Schedule(plans(3), ahead=1)
+    schedule.joined("ab", 0.0)
+    schedule.ready("a", "p0", 0.5)
+    assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0", "p1"))]
+    fleet = Fleet(Schedule(plans(20), ahead=1), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
     assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
 
 
@@ -128,11 +121,10 @@ def test_nothing_is_begun_when_the_budget_is_spent_and_it_is_shared_among_what_i
 def test_whatever_fails_each_problem_ends_once_or_is_said_to_be_left(count, kernels, devices, rng, budget_s):
     names = [f"d{at}" for at in range(devices)]
     deaths = {name: rng.uniform(0.0, 60.0) for name in names if rng.random() < 0.5}
-    telling = {name for name in names if rng.random() < 0.5}
     schedule = Schedule(plans(count, kernels), budget_s=budget_s, ahead=rng.randrange(4))
     fleet = Fleet(
         schedule, lambda *_: rng.uniform(0.1, 9.0), lambda _: rng.choice([None, 0.0, 0.3]), deaths,
-        lambda device, _: rng.choice([0.0, 3.0, 30.0, float("inf")]) if device in telling else None,
+        lambda *_: rng.choice([0.0, 3.0, 30.0, float("inf")]),
     ).run(names)  # fmt: skip
     left = [*schedule.unbegun, *schedule.lost, *schedule.waiting]
     assert sorted([*fleet.ended, *left]) == sorted(f"p{at}" for at in range(count))
@@ -149,9 +141,9 @@ def test_a_fleet_is_busy_to_the_end():
     assert sum(took.values()) / 64 / fleet.now_s > 0.95
 
 
-def test_a_device_that_tells_begins_with_what_is_ready_first_and_prepares_more_as_long_as_nothing_is():
+def test_a_device_begins_with_what_is_ready_first_and_prepares_more_as_long_as_nothing_is():
     schedule = Schedule(plans(7, kernels=7), ahead=1)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
+    assert schedule.joined("a", 0.0) == [Order(OrderStep.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
     assert schedule.waits
     assert not over(schedule)
     assert schedule.ready("a", "p1", 1.0) == [Order(OrderStep.MEASURE, "a", ("p1",))]  # and three are prepared
@@ -181,7 +173,7 @@ def test_of_the_last_problems_that_are_ready_the_longest_is_measured_first():
 def test_what_is_wholly_prepared_comes_first_unless_a_budget_may_leave_out_what_is_worth_most():
     for budget_s, first in ((None, "p1"), (100.0, "p0")):
         schedule = Schedule(plans(5, kernels=5), ahead=2, budget_s=budget_s)
-        schedule.joined("a", 0.0, telling="a")
+        schedule.joined("a", 0.0)
         schedule.ready("a", "p2", 1.0)  # is measured
         schedule.ready("a", "p0", 1.0, whole=False)
         schedule.ready("a", "p1", 1.0, whole=False)
@@ -192,13 +184,13 @@ def test_what_is_wholly_prepared_comes_first_unless_a_budget_may_leave_out_what_
 
 def test_a_device_does_not_wait_for_the_only_problem_nor_for_long():
     schedule = Schedule(plans(1), ahead=2)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.MEASURE, "a", ("p0",))]
+    assert schedule.joined("a", 0.0) == [Order(OrderStep.MEASURE, "a", ("p0",))]
     schedule = Schedule(plans(2), ahead=2)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.PREPARE, "a", ("p0", "p1"))]
+    assert schedule.joined("a", 0.0) == [Order(OrderStep.PREPARE, "a", ("p0", "p1"))]
     assert schedule.looked(19.0) == []
     assert schedule.looked(21.0) == [Order(OrderStep.MEASURE, "a", ("p0",))]
     schedule = Schedule(plans(3), ahead=1, budget_s=5.0)
-    schedule.joined("a", 0.0, telling="a")
+    schedule.joined("a", 0.0)
     assert schedule.looked(4.5) == [Order(OrderStep.PREPARE, "a", ())]
     assert over(schedule)
     assert not schedule.waits
@@ -217,7 +209,7 @@ def test_problems_that_take_long_to_prepare_hold_nothing_up():
 
 def test_what_a_device_tells_of_problems_that_are_elsewhere_by_now_changes_nothing():
     schedule = Schedule(plans(8), ahead=1)
-    schedule.joined("ab", 0.0, telling="ab")
+    schedule.joined("ab", 0.0)
     assert schedule.ready("c", "p0", 1.0) == []
     assert schedule.ready("b", "p0", 1.0) == []  # a prepares it
     assert Order(OrderStep.MEASURE, "a", ("p0",)) in schedule.ready("a", "p0", 1.0)
