@@ -228,7 +228,9 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
 
 def _label_of(given: Assignment) -> str:
     """The name of a problem in `COSTS`."""
-    asked = (given.kernel.name, given.shape, given.dtype)
+    source = given.generated
+    assert source is not None
+    asked = (given.kernel.name, source.shape, source.dtype)
     return next(label for label, problem in problems().items() if asked == _asked(problem))
 
 
