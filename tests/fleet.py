@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from triton_ops.compilation import SharedCpus
 from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
@@ -105,3 +107,16 @@ def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:
 def over(schedule):
     """True if nothing is being measured, and nothing that waits can be."""
     return not any(each.measuring or each.ahead for each in schedule._devices.values())
+
+
+@dataclass
+class Benches:
+    """Executors of this process in place of a cluster's; `made` makes them from shared CPUs and a run's listeners."""
+
+    made: Callable
+
+    @contextmanager
+    def executors(self, _jobs, _options, listener_of):
+        """The executors by the names of their devices."""
+        with closing(SharedCpus(4, 2)) as cpus:
+            yield self.made(cpus, listener_of)

@@ -228,7 +228,9 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
 
 def _label_of(given: Assignment) -> str:
     """The name of a problem in `COSTS`."""
-    asked = (given.kernel.name, given.shape, given.dtype)
+    source = given.generated
+    assert source is not None
+    asked = (given.kernel.name, source.shape, source.dtype)
     return next(label for label, problem in problems().items() if asked == _asked(problem))
 
 
@@ -245,18 +247,13 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
     common = RunOptions(each=TuneOptions(cache_dir=folder, isolate=False), devices=tuple(clocks))
 
-    def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
+    def executors(_jobs: Any, _options: RunOptions, shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}
 
     session.AHEAD = ahead
-    with simulated_machine(cpus, clocks), patch.dict(FollowedLockfile.SHARED, clear=True):
-        found = run_jobs(
-            session.jobs_of(problems().values(), common),
-            common,
-            told=lambda _: None,
-            start=start_s,
-            executors_of=executors,
-        )
+    own = patch.object(session, "_executors", executors)
+    with simulated_machine(cpus, clocks), patch.dict(FollowedLockfile.SHARED, clear=True), own:
+        found = run_jobs(session.jobs_of(problems().values(), common), common, told=lambda _: None, start=start_s)
     wall_s = time.monotonic() - start_s
     return {
         "gpus": gpus, "cpus": cpus, "ahead": ahead, "wall_s": wall_s, "totals": found.totals,

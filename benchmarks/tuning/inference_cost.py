@@ -72,7 +72,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
         wait([pool.read(configs[0]) for _ in range(pool.workers)])  # until every process has begun
         for _ in range(runs):
             start = time.perf_counter()
-            prior = Survey().readings(configs, machine, pool).prior(machine, configs)
+            prior = Survey().read(configs, machine, pool.read).prior(machine, configs)
             read_s.append(time.perf_counter() - start)
             score_s.append(seconds_of(lambda: prior.score(configs)))  # noqa: B023 - called at once
     return {

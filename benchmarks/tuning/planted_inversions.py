@@ -129,7 +129,7 @@ def repaired(disturbance: str, numbers: list[int], share: list[float | None], fo
     lock, _ = lock_of(records)
     begun_s = device.now_s
     with on(device):
-        for verdict in repair(lock, Targets([planted]), here, folder, device="cpu", listener=Silent(), seed=numbers[0]):
+        for verdict in repair(lock, Targets([planted]), folder, "cpu", listener=Silent(), seed=numbers[0]):
             n = int(verdict.entry.problem["n"])  # type: ignore[arg-type]
             times, now = ground().times_ms[n], verdict.becomes or verdict.entry
             yield {

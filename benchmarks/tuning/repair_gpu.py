@@ -51,7 +51,7 @@ def passed(name: str, lock: Lockfile, seconds: float, document: dict[str, Any]) 
     start_s, ends_s = time.monotonic(), list[float]()
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory() as folder:
-        for verdict in repair(lock, Targets(), probe("cuda"), Path(folder), seconds=seconds, listener=Silent()):
+        for verdict in repair(lock, Targets(), Path(folder), "cuda", seconds=seconds, listener=Silent()):
             verdicts.append(verdict)
             ends_s.append(round(time.monotonic() - start_s, 3))
     raced = sum("limit of seconds" not in verdict.reason for verdict in verdicts)

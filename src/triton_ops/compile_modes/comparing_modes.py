@@ -22,6 +22,7 @@ from triton_ops.compile_modes.compile_mode import (
     CUDAGRAPHS,
     EAGER,
     MODES,
+    OFF,
     READ,
     CompileMode,
     as_mode,
@@ -31,7 +32,6 @@ from triton_ops.compile_modes.compile_mode import (
     log_switches,
     refusal,
     same_without_gpu,
-    switched_off,
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
@@ -87,7 +87,7 @@ def request_of(
 ) -> ModesRequest:  # fmt: skip
     """The request that a caller makes; what does not fit is refused before any work, as `tune_compile` says."""
     ways = _modes(modes)
-    if off := switched_off(dict(settings.environment())):
+    if off := next((name for name in OFF if (name, "1") in settings.environment()), ""):
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
         raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')

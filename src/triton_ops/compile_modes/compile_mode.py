@@ -23,7 +23,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from importlib.util import module_from_spec
@@ -38,15 +38,11 @@ LOGS = "TORCH_LOGS"
 READ = ("cudagraphs", "perf_hints", "recompiles")
 """The artefacts that tell what became of CUDA graphs, and what was compiled again."""
 _MEANT = {"TORCH_LOG": LOGS, "TORCHLOGS": LOGS, "TORCH_LOGGING": LOGS, "TORCHINDUCTOR_LOGS": LOGS}
-_OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+"""The variables by which `torch.compile` does nothing at all."""
 _PREFIXES = ("TORCHINDUCTOR_", "TORCH_COMPILE_")
 _NEAR = 0.85
 _FOR = "asking torch's compiler what it knows"
-
-
-def switched_off(environment: Mapping[str, str]) -> str:
-    """The variable by which `torch.compile` does nothing at all; empty where it is not switched off."""
-    return next((name for name in _OFF if environment.get(name) == "1"), "")
 
 
 def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ) -> dict[str, str]:
@@ -66,26 +62,14 @@ def checked_logs(names: Sequence[str]) -> None:
             raise SettingsError(f"torch has no log {bare!r}; close are {', '.join(near)}", hint=f"set {LOGS} to a name")
 
 
-def wrong_names(
-    environment: Collection[str], readable: Collection[str] = (), is_read: Callable[[str], bool] = lambda _: False
-) -> dict[str, str]:
-    """Variables that are set and that torch does not read, each with the one that was probably meant.
-
-    Without `readable`, the names that torch's compiler reads, it looks for `TORCH_LOG` and the like alone. `is_read` is
-    asked for doubtful ones only, since it takes time.
-    """
-    meanings = {name: _MEANT[name] for name in environment if name in _MEANT}
-    for name in environment:
-        if readable and name.startswith(_PREFIXES) and name not in readable and name not in meanings:
-            near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
-            meanings.update({name: near[0]} if near and not is_read(name) else {})
-    return meanings
-
-
 def wrong_variables() -> tuple[dict[str, str], list[str]]:
     """Variables that torch does not read, each with the one that was probably meant; and texts on all that is wrong."""
-    environment = dict(settings.environment())
-    names = wrong_names(environment, variables(), is_read)
+    environment, readable = dict(settings.environment()), variables()
+    names = {name: _MEANT[name] for name in environment if name in _MEANT}
+    for name in environment:
+        if name.startswith(_PREFIXES) and name not in readable and name not in names:
+            near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
+            names.update({name: near[0]} if near and not is_read(name) else {})  # which is asked last: it takes time
     texts = [f"{name} is set, and torch does not read it; {other} is probably meant" for name, other in names.items()]
     return names, texts + wrong_lists(environment, variables_by_option())
 

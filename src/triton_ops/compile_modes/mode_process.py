@@ -497,20 +497,19 @@ class ModeRounds:
         twin, policy = first.another_arm(samples), RacePolicy(seconds=seconds)
         arms = [each.enter(samples) for each in processes]
         self._guarded().race(arms, policy, beside=[twin], default=eager.arm)
-        timed = {place: each for place, each in enumerate(processes) if not each.loss and each.arm.visits}
-        if 0 not in timed:
+        timed = [each for each in processes if not each.loss and each.arm.visits]
+        if eager not in timed:
             return eager
-        of_twin = twin.visits and first in timed.values()
-        noise = Interval.of_gain(twin.values_ms, first.arm.values_ms) if of_twin else None
-        decision = Rounds.standing(
-            {place: each.arm for place, each in timed.items()},
-            0,
-            preference={place: (each.loaded.compile_s, place) for place, each in timed.items()},
+        noise = Interval.of_gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
+        standing = Rounds.standing(
+            {each: each.arm for each in timed},
+            eager,
+            preference={each: (each.loaded.compile_s, place) for place, each in enumerate(timed)},
             zone=policy.zone if noise is None else max(policy.zone, abs(noise.low), abs(noise.high)),
-        ).decision
-        for each in timed.values():
+        )
+        for each in timed:
             each.compared_with(eager)
-        return processes[decision.winner]
+        return standing.decision.winner
 
     def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[float | None, str]:
         """Duel of a mode with eager in fresh processes: its time over eager's if it is faster, and that in words."""

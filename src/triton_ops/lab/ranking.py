@@ -105,9 +105,7 @@ class ModelQuestion:
     ) -> Readings:
         """The work of configs; where it is declared, of one for the dtype of products, unless a survey is given."""
         configs = configs[:1] if self.declared and survey is None else configs
-        if machine is None:
-            return (survey or UNHURRIED).read(configs, pool.read)
-        return (survey or UNHURRIED).readings(configs, machine, pool)
+        return (survey or UNHURRIED).read(configs, machine, pool.read)
 
     def compiler(
         self, device: DeviceSpec | Target, lack: str = "and declares no tiles", hint: str = NO_FORECAST

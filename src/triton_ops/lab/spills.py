@@ -252,18 +252,14 @@ class SpillReport:
         return f"{cure.name} cures it: {changes}"
 
     def timed(self, median_ms: dict[str, float]) -> SpillReport:
-        """The same with the times of verified configs by their texts, in place of the note that nothing was checked."""
+        """The same with the times of verified configs by their texts."""
 
         def timed(step: SpillEvidence) -> SpillEvidence:
             return replace(step, median_ms=median_ms.get(step.config.text))
 
-        notes = tuple(note for note in self.notes if not note.startswith(_UNCHECKED))
         before = timed(self.before)
         attempts = tuple(replace(one, before=before, steps=tuple(map(timed, one.steps))) for one in self.tried)
-        return replace(self, before=before, tried=attempts, notes=notes)
-
-
-_UNCHECKED = "nothing was checked"
+        return replace(self, before=before, tried=attempts)
 
 
 def cure_spills(
@@ -310,9 +306,10 @@ def cure_spills(
     hint = "name an Operation with a TritonKernel, or give the kernel itself"
     compiler = expected.compiler(goal, "so it spills nothing that can be seen", hint)
     subject = _full_config(expected.space, expected.name, config or {})
+    measured = arch is None if measure is None else measure
     with CompilePool(compiler) as pool:
-        report = _examine(Examiner(compiler, pool, goal), subject, expected.space, goal)
-    if not (arch is None if measure is None else measure) or not report.spills:
+        report = _examine(Examiner(compiler, pool, goal), subject, expected.space, goal, measured)
+    if not measured or not report.spills:
         return report
     configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
     result = tune(
@@ -331,11 +328,11 @@ def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Co
     return Config({**space.default_config, **values, **space.with_names(own_values)})
 
 
-def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
+def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Target, measured: bool) -> SpillReport:
     before = examiner.evidence(config)
     notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
-    if before.compiled and not healthy(before) and before.accumulator is None:
-        notes.append(f"{_UNCHECKED}: a tile that must hold a whole row cannot become smaller than the row")
+    if not measured and before.compiled and not healthy(before) and before.accumulator is None:
+        notes.append("nothing was checked: a tile that must hold a whole row cannot become smaller than the row")
     if not before.compiled and config.get("maxnreg") is not None:
         notes += _without_limit(examiner, config)
     if not before.compiled or healthy(before):

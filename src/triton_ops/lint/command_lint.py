@@ -28,7 +28,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependenc
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.island import source_text
+from triton_ops.lint.island import text_if_readable
 from triton_ops.lint.jit_functions import tuned_with
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
@@ -315,7 +315,4 @@ def _fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:
 
 
 def _line(finding: Finding) -> str:
-    try:
-        return source_text(Path(finding.file)).splitlines()[finding.line - 1]
-    except (OSError, SyntaxError, UnicodeDecodeError, IndexError):
-        return ""
+    return next(iter(text_if_readable(Path(finding.file)).splitlines()[finding.line - 1 :]), "")

@@ -28,7 +28,7 @@ from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Rule, Undecided, merge_reports
-from triton_ops.lint.island import COMPILED_FOR, island_of, parsed_file, root_of, source_text, used_names
+from triton_ops.lint.island import COMPILED_FOR, island_of, parsed_file, root_of, text_if_readable, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
@@ -91,14 +91,14 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
     """Findings that are left, and those that a comment answers, with its reason."""
     pairs = []
     for finding in findings:
-        here = (one for one in _comments_of(finding.file) if finding.line in one.lines)
+        here = (one for one in comments(text_if_readable(Path(finding.file))) if finding.line in one.lines)
         pairs.append((finding, next((one.reason for one in here if finding.rule in one.rules and one.reason), "")))
     return [finding for finding, reason in pairs if not reason], [pair for pair in pairs if pair[1]]
 
 
 def bad_comments(file: str) -> Iterator[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
-    for one in _comments_of(file):
+    for one in comments(text_if_readable(Path(file))):
         unknown = [name for name in one.rules if name not in _IDS]
         what = "" if one.reason else "gives no reason"
         what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
@@ -107,13 +107,6 @@ def bad_comments(file: str) -> Iterator[Finding]:
                 rule=BAD, kernel="", file=file, line=one.line, symptom="a finding is hidden without an answer",
                 evidence=f"the comment {what}", fix="write # triton-ops: ignore[RULE] reason", level="source",
             )  # fmt: skip
-
-
-def _comments_of(file: str) -> tuple[Comment, ...]:
-    try:
-        return comments(source_text(Path(file)))
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return ()
 
 
 _INTERPRETED = "its module sets TRITON_INTERPRET before it makes the kernel, which its file alone does not show"

@@ -165,6 +165,13 @@ def source_text(path: Path) -> str:
     return "".join(cell) or decode_source(NamedFile(path).read())
 
 
+def text_if_readable(path: Path) -> str:
+    """As `source_text`; empty where that cannot be read."""
+    with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
+        return source_text(path)
+    return ""
+
+
 def parsed_file(path: Path) -> tuple[str, ast.Module]:
     """The text of a file and its syntax; raises TargetError if it cannot be read, or is no Python."""
     try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
@@ -305,8 +305,6 @@ def _text_of(outcome: ProblemOutcome) -> str:
     return f"{outcome.status:12} {outcome.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"
 
 
-ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
-
 AHEAD = 3
 """How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
 
@@ -420,12 +418,11 @@ def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
 
 def run_jobs(
     jobs: Sequence[Job], options: RunOptions, *, told: Callable[[ProblemOutcome], None] | None = None,
-    start: float | None = None, executors_of: ExecutorsOf | None = None,
+    start: float | None = None,
 ) -> ManyResult:  # fmt: skip
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    `told` is called with each problem that has ended, in place of a display. `executors_of` makes what measures, by the
-    names of the devices, if anything is to be measured.
+    `told` is called with each problem that has ended, in place of a display.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
@@ -439,7 +436,7 @@ def run_jobs(
         for each in ended.values():
             view.ended(each)
         if new:
-            run = _run(new, options, view, start, executors_of)
+            run = _run(new, options, view, start)
             ended.update(run.ended)
             stopped = run.stopped
     outcomes = tuple(
@@ -450,9 +447,7 @@ def run_jobs(
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
-def _run(
-    jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
-) -> ManyRun:
+def _run(jobs: Sequence[Job], options: RunOptions, view: Follows, start: float) -> ManyRun:
     with TerminatedError.cleaned_up():
         shared_cpus = SharedCpus(Host.usable_cpus(), SPARED)
         budget_s, cluster = options.budget_s, options.cluster
@@ -461,8 +456,6 @@ def _run(
         with contextlib.ExitStack() as stack:
             if cluster is not None:
                 executors = stack.enter_context(cluster.executors(jobs, options.each, view.listener))
-            elif executors_of is not None:
-                executors = executors_of(shared_cpus, view)
             else:
                 executors = _executors(jobs, options, shared_cpus, view)
             stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more

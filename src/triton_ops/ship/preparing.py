@@ -53,7 +53,7 @@ def checked(
 
 
 def compiled(
-    programs: Iterable[EntryProgram], jobs: int | None, timeout_s: float
+    programs: Iterable[EntryProgram], jobs: int | None = None, timeout_s: float = CompilePool.TIMEOUT_S
 ) -> Iterator[tuple[EntryProgram, Compiled]]:
     """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
     groups: dict[str, list[EntryProgram]] = {}

@@ -117,10 +117,7 @@ def verify(
     most_neighbours: int = 8,
     held_out: int = 0,
     most_loss: float = 0.0,
-    jobs: int | None = None,
-    timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
-    measure: Callable[[Measuring, BoundEntry, Sequence[EntryProgram]], Iterable[Verdict]] | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -129,23 +126,19 @@ def verify(
     config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
     remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
     many `held_out` values in each of its ranges as well, where it passes if it is slower by no more than `most_loss`,
-    relative. Further options are those of `tune`, such as `effort` and `seed`. Where `measure` is given, it is called
-    in the place of a measurement, with the programs that the entry selects, and nothing is compiled ahead.
+    relative. Further options are those of `tune`, such as `effort` and `seed`.
     """
     entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
-    programs = [program for *_, (_, _, own) in entries for program in own] if measure is None else []
-    results = dict(compiled(programs, jobs, timeout_s))
+    results = dict(compiled((program for *_, (_, _, own) in entries for program in own)))
     measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
     for entry, answer, (outcome, reason, own) in entries:
-        refusals = [(one.target.arch, results[one]) for one in own if one in results and not results[one].launchable]
+        refusals = [(one.target.arch, results[one]) for one in own if not results[one].launchable]
         if isinstance(answer, TritonKernelError) or outcome != "ok":
             yield Verdict(entry=entry, outcome=outcome, reason=reason)
-        elif (elsewhere := _why_not_measured(answer, here)) is None and measure is not None:
-            yield from measure(measuring, answer, own)
         elif refusals:
             arch, result = refusals[0]
             yield Verdict(entry=entry, outcome="invalid", reason=f"{result.status} for {arch}: {result.reason}")
-        elif elsewhere is not None:
+        elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
             yield measuring.verdict(answer, most_neighbours)
@@ -309,7 +302,7 @@ def repaired(
     records = matching(kernel, folder) if lockfile is None else []
     lock = lock_of(records, LockPlan(unproven=True))[0] if lockfile is None else Lockfile.read(lockfile)
     by_tune = {(record.id, record.run): record for record in records}
-    for verdict in repair(lock, targets, probe(device), folder, device=device, kernel=kernel, **options):
+    for verdict in repair(lock, targets, folder, device, kernel=kernel, **options):
         becomes, race = verdict.becomes, verdict.result
         if becomes is not None and lockfile is not None:
             verdict = _written(verdict, becomes, lockfile)
@@ -366,35 +359,31 @@ def serve_idle(
 
 
 def repair(
-    lock: Lockfile,
-    targets: Targets,
-    here: DeviceSpec | None,
-    folder: Path,
-    *,
-    most_neighbours: int = 8,
-    seconds: float | None = None,
-    idle: bool = False,
+    lock: Lockfile, targets: Targets, folder: Path, device: str | None, *, kernel: str | None = None,
+    most_neighbours: int = 8, seconds: float | None = None, idle: bool = False, listener: Listener | None = None,
     **options: Any,
-) -> Iterator[Verdict]:
+) -> Iterator[Verdict]:  # fmt: skip
     """Confirm or repair the entries, those first whose config may have lost most; what they become is in the verdicts.
 
     An entry races against the default, the configs that tied with it and other finalists of its tune, as far as its run
     log is in the cache folder, then the nearest neighbours, so many in all, and the model's first picks. No race begins
     after so many seconds. With `idle`, entries that were measured under these versions are left out, and nothing is
-    compiled between two verdicts. The options are those of `verify`, whose checks come first.
+    compiled between two verdicts. The options are those of `verify`, whose checks come first, but for the compilation.
     """
-    end_s = math.inf if seconds is None else time.monotonic() + seconds
+    end_s, here = math.inf if seconds is None else time.monotonic() + seconds, probe(device)
+    measuring = Measuring(targets=targets, device=device, options=TuneOptions(**options), listener=listener)
     cases: list[_Case] = []
-
-    def put_off(measuring: Measuring, bound: BoundEntry, programs: Sequence[EntryProgram]) -> Iterable[Verdict]:
-        assert here is not None  # nothing is measured without a device
-        finalists, resources = _past(bound.entry, folder)
-        near = islice(neighbours(bound.space, bound.entry.config), most_neighbours)
-        candidates = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
-        cases.append(_Case(measuring, bound, bound.key_on(here), programs[:1], candidates, resources))
-        return ()
-
-    yield from verify(lock, targets, here, measure=put_off, **options)
+    for entry, answer in bound(lock, targets, kernel):
+        outcome, reason, programs = checked(answer, lock, here)
+        if isinstance(answer, TritonKernelError) or outcome != "ok":
+            yield Verdict(entry=entry, outcome=outcome, reason=reason)
+        elif (elsewhere := _why_not_measured(answer, here)) is not None:
+            yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
+        else:
+            finalists, resources = _past(entry, folder)
+            near = islice(neighbours(answer.space, entry.config), most_neighbours)
+            candidates = tuple(dict.fromkeys([*finalists, *near]))[:most_neighbours]
+            cases.append(_Case(measuring, answer, answer.key_on(here), programs[:1], candidates, resources))
     cases = sorted((case for case in cases if case.doubt[0] or not idle), key=lambda case: case.doubt, reverse=True)
     for case, following in zip_longest(cases, cases[1:]):
         if time.monotonic() >= end_s:

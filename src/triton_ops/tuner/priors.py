@@ -49,17 +49,6 @@ from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
 
-def model_of(request: TuneRequest, folder: Path | None) -> list[Prior]:
-    """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    if request.work is None or request.work.tiles is None or (machine := _machine(request, folder)) is None:
-        return []
-    return [Model(request.work, machine).prior]
-
-
-def _machine(request: TuneRequest, folder: Path | None) -> Machine | None:
-    return Machine.of(request.device, None if folder is None else Calibration.load(folder, request.device.name))
-
-
 def transfers_to(request: TuneRequest, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
     """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
 
@@ -266,17 +255,12 @@ class Survey:
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
     def read(
-        self,
-        configs: Sequence[Config],
-        ask: Ask,
-        contents: Callable[[], Contents] = dict,
-        expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
+        self, configs: Sequence[Config], machine: Machine | None, ask: Ask, contents: Contents | None = None
     ) -> Readings:
-        """The work of the configs, as far as it can be read in time.
+        """The work of the configs, at least one, as far as it can be read in time; promising ones for a machine.
 
-        `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked
-        if the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs;
-        None reads no promising ones.
+        `ask` starts reading one config. `contents` are the elements of small tensors of whole numbers, which are used
+        if the kernel's loops depend on data.
         """
         reader = _SurveyReader(ask, self.seconds)
         readings = reader.begun(configs, contents)
@@ -286,18 +270,12 @@ class Survey:
         capped = len(todo) > self.texts
         spread = random.Random(0).sample(todo, self.texts) if capped else todo
         reader.read(readings, spread, _SPREAD_SHARE if capped and self.promising else 1.0)
-        if capped and expected is not None and not readings.silent:
+        if capped and machine is not None and not readings.silent:
             rest = [config for config in todo if readings.key(config) not in readings.works]
-            times = expected(readings)(rest)
+            times = readings.prior(machine, configs).score(rest)
             best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
             reader.read(readings, [rest[at] for at in best])
         return readings
-
-    def readings(
-        self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
-    ) -> Readings:
-        """The work of the configs, at least one, that a pool reads, and of the promising ones on this machine."""
-        return self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
 
 
 class _SurveyReader:
@@ -308,7 +286,7 @@ class _SurveyReader:
         self._contents: Contents = {}
         self._end_s = math.inf  # by `time.monotonic`
 
-    def begun(self, configs: Sequence[Config], contents: Callable[[], Contents]) -> Readings:
+    def begun(self, configs: Sequence[Config], contents: Contents | None) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in TritonKernel.LAUNCH_OPTIONS)
         probes = [
@@ -319,8 +297,8 @@ class _SurveyReader:
         probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
         works = self._first_answers(probed)
         loops = (loop for work in works.values() for launch in work.launches for loop in launch.loops)
-        if any(loop.by_data for loop in loops) and (small_tensors := contents()):
-            self._contents = small_tensors
+        if contents and any(loop.by_data for loop in loops):
+            self._contents = contents
             works = self._first_answers(probed)
         if (first := works.get(configs[0])) is None:
             return Readings(names)
@@ -385,19 +363,20 @@ def coming_priors(
     nobody's. The cache folder may hold the device's calibration; None uses none.
     """
     priors: Future[list[Prior]] = Future()
-    if (request.work is not None and request.work.tiles is not None) or pool is None:
-        priors.set_result(model_of(request, folder))
+    machine = Machine.of(request.device, None if folder is None else Calibration.load(folder, request.device.name))
+    declared = request.work if request.work is not None and request.work.tiles is not None else None
+    if machine is None or declared is not None or pool is None:
+        priors.set_result([] if machine is None or declared is None else [Model(declared, machine).prior])
         return priors
-    machine = _machine(request, folder)
-    configs = Survey.considered(request.space) if machine is not None else []
-    if machine is None or len(configs) <= min(Search.SMALL, trials or Search.SMALL):
+    configs = Survey.considered(request.space)
+    if len(configs) <= min(Search.SMALL, trials or Search.SMALL):
         priors.set_result([])
         return priors
 
     contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> list[Prior]:
-        prior = (survey or Survey()).readings(configs, machine, pool, lambda: contents).prior(machine, configs)
+        prior = (survey or Survey()).read(configs, machine, pool.read, contents).prior(machine, configs)
         if prior.silent:
             _log.info("the search begins without a model: %s", prior.silent)
         return [] if prior.silent else [prior]

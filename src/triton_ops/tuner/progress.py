@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -170,7 +170,6 @@ class RunProgress:
         return f"best {self.best.median_ms:.4g} ms{over}"
 
 
-@runtime_checkable
 class Listener(Protocol):
     """The role of whoever follows a run, such as a progress bar."""
 
@@ -186,12 +185,15 @@ class Listener(Protocol):
 
 def checked_listener(listener: Any) -> Listener | None:
     """The listener, or None for None; a `SettingsError` if it lacks a method of the role."""
-    if listener is None or (isinstance(listener, Listener) and not isinstance(listener, type)):
-        return listener
-    raise SettingsError(
-        f"listener is {listener!r}; it must be an object with the methods started, tried, ended",
-        hint="leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing",
-    )
+    methods = ("started", "tried", "ended")
+    fits = not isinstance(listener, type) and all(callable(getattr(listener, method, None)) for method in methods)
+    if listener is not None and not fits:
+        raise SettingsError(
+            f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}",
+            hint="leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing",
+        )
+    checked: Listener | None = listener
+    return checked
 
 
 class Silent:

@@ -338,7 +338,7 @@ class Tuning:
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
         Search(self.effort.search).begin_imports(self.request.space)
-        with self._prepare() as pool, self.stations.early_process() as process:
+        with self._prepare() as opened, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
@@ -349,7 +349,7 @@ class Tuning:
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                loop, outcome, facts = self._search(log, before, process, pool)
+                loop, outcome, facts = self._search(log, before, process, opened)
                 record, cut_short = self._record(loop, outcome, facts, log, before), loop.stopped == "interrupted"
                 keeps = self.options.keep and not cut_short
                 result = result_of(
@@ -363,21 +363,17 @@ class Tuning:
             return result
 
     @contextmanager
-    def _prepare(self) -> Iterator[CompilePool | None]:
-        """The compile pool, where something is compiled before a process is started or the device is asked for."""
-        if not self._prepares:
-            yield None
+    def _prepare(self) -> Iterator[Callable[[], AbstractContextManager[CompilePool | None]]]:
+        """What opens the compile pool; it is open where something is compiled before the device is asked for."""
+        if self.gate is None and not self.effort.expected_gain:
+            yield self.requested.pool  # a process is started first, whose imports take longer
             return
         with self.requested.pool() as pool:
             if self.effort.expected_gain:
                 self._expectation = Expectation.of(self.request, self.effort, pool).worth(self.request, self.effort)
             if self.gate is not None:
                 self._wait_at(self.gate, pool)
-            yield pool
-
-    @property
-    def _prepares(self) -> bool:
-        return self.gate is not None or self.effort.expected_gain > 0
+            yield lambda: pool or nullcontext()
 
     def _wait_at(self, gate: Gate, pool: CompilePool | None) -> None:
         """Have the first proposals compiled until the device is free."""
@@ -433,8 +429,9 @@ class Tuning:
             )  # fmt: skip
 
     def _search(
-        self, log: RunLog, before: Before, process: WorkerProcess | None, prepared: CompilePool | None
-    ) -> tuple[TuningLoop, Outcome, StationFacts]:
+        self, log: RunLog, before: Before, process: WorkerProcess | None,
+        opened: Callable[[], AbstractContextManager[CompilePool | None]],
+    ) -> tuple[TuningLoop, Outcome, StationFacts]:  # fmt: skip
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
         record, first = recalled(self.key, self.store), self.requested.first
@@ -445,8 +442,7 @@ class Tuning:
             self.effort = self.effort.beyond(len({*incumbents, *first, *self._proof.first, *nearby} - {self.default}))
         assignment = self._assignment(trials)
         with ExitStack() as stack:
-            source = prepared or nullcontext() if self._prepares else self.requested.pool()
-            if (pool := stack.enter_context(source)) is not None:
+            if (pool := stack.enter_context(opened())) is not None:
                 self._compile_first(pool, nearby)
             wait_for_station = self.stations.begin(assignment, process, log.begun)
             waits = self.effort.compiled_first

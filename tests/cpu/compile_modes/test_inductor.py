@@ -20,13 +20,12 @@ from triton_ops.compile_modes.compile_mode import (
     checked_logs,
     compiled,
     effective_options,
-    is_read,
     log_switches,
     mode_options,
     refusal,
     same_without_gpu,
     variables,
-    wrong_names,
+    wrong_variables,
 )
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.device import DeviceSpec, probe
@@ -268,13 +267,15 @@ def test_log_switches_are_added_to_those_that_are_asked_for():
         checked_logs(["perf_hint"])
 
 
-def test_wrong_names_of_variables_are_told():
-    known = variables()
-    assert wrong_names(["TORCH_LOG", "PATH"]) == {"TORCH_LOG": "TORCH_LOGS"}
-    assert wrong_names(["TORCHINDUCTOR_MAX_AUTOTUN", "TORCHINDUCTOR_MAX_AUTOTUNE"], known) == {
+def test_wrong_names_of_variables_are_told(monkeypatch):
+    def told(*names):
+        monkeypatch.setattr("triton_ops.settings.environment", lambda: frozenset((name, "1") for name in names))
+        return wrong_variables()[0]
+
+    assert told("TORCH_LOG", "PATH") == {"TORCH_LOG": "TORCH_LOGS"}
+    assert told("TORCHINDUCTOR_MAX_AUTOTUN", "TORCHINDUCTOR_MAX_AUTOTUNE") == {
         "TORCHINDUCTOR_MAX_AUTOTUN": "TORCHINDUCTOR_MAX_AUTOTUNE"
     }
-    names, near = ["TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CACHE_DI"], {"TORCHINDUCTOR_CK_DIR"}
-    assert wrong_names(names, near, is_read) == {names[1]: "TORCHINDUCTOR_CK_DIR"}, (
-        "read elsewhere than in the settings"
-    )
+    monkeypatch.setattr("triton_ops.compile_modes.compile_mode.variables", lambda: {"TORCHINDUCTOR_CK_DIR"})
+    names = ["TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_CACHE_DI"]  # the first is read elsewhere than in the settings
+    assert told(*names) == {names[1]: "TORCHINDUCTOR_CK_DIR"}

@@ -194,7 +194,7 @@ def verified(name, folder):
 
     lock = locked(name, folder)
     own, *there = verdicts(lock, held_out=2)
-    (raced,) = repair(lock, Targets(), probe("cpu"), Path(folder), most_neighbours=1)
+    (raced,) = repair(lock, Targets(), Path(folder), "cpu", most_neighbours=1)
     assert (raced.outcome, raced.result is not None) in {("ok", True), ("not measured", False), ("not measured", True)}
     (entry,) = lock.entries
     kernel, given, grid = called(name, 300)

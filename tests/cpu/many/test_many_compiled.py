@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("triton")
 
 from benchmarks.robustness.planted import product
 
+from tests.fleet import Benches
 from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
@@ -98,9 +100,8 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
 
     monkeypatch.setattr(Planned, "attempt", waits)
     jobs = jobs_of([TuneProblem(target=product, shape=(n,)) for n in (64, 128, 192)], options)
-    found = run_jobs(
-        jobs, options, told=lambda _: None,
-        executors_of=lambda cpus, view: {name: LocalExecutor(cpus, name, view.listener) for name in options.devices},
-    )  # fmt: skip
+    names = options.devices
+    benches = Benches(lambda cpus, listener_of: {name: LocalExecutor(cpus, name, listener_of) for name in names})
+    found = run_jobs(jobs, replace(options, cluster=benches), told=lambda _: None)
     assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
     assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}

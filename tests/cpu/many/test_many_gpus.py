@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fleet import Benches
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, TorchDevice
@@ -81,10 +82,9 @@ def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
         Job(name=f"p{at}", label=f"p{at}", kernel=f"k{at}", problem=at, tune=tune, devices=frozenset(devices), **more)
         for at, tune in enumerate(tunes)
     ]
-    return run_jobs(
-        jobs, RunOptions(each=TuneOptions(), devices=devices), told=lambda _: None,
-        executors_of=lambda cpus, view: {name: LocalExecutor(cpus, name, view.listener) for name in devices},
-    )  # fmt: skip
+    benches = Benches(lambda cpus, listener_of: {name: LocalExecutor(cpus, name, listener_of) for name in devices})
+    options = RunOptions(each=TuneOptions(), devices=devices, cluster=benches)
+    return run_jobs(jobs, options, told=lambda _: None)
 
 
 def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):

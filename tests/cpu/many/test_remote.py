@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fleet import Benches
 from triton_ops.backend import Packed
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many import Job, RunOptions, run_jobs
@@ -249,10 +250,7 @@ def run_on(executors_of, ends=None):
         replace(job(f"p{at}", Squares(at, ends if at == 1 else None)), devices=frozenset("a") if at < 2 else None)
         for at in range(4)
     ]
-    found = run_jobs(
-        jobs, RunOptions(each=TuneOptions()), told=lambda _: None,
-        executors_of=lambda cpus, view: executors_of(cpus, view.listener),
-    )  # fmt: skip
+    found = run_jobs(jobs, RunOptions(each=TuneOptions(), cluster=Benches(executors_of)), told=lambda _: None)
     return [each.result for each in found.outcomes]
 
 

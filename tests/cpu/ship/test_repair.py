@@ -74,7 +74,7 @@ def lock_for(*records, **plan):
 
 
 def repaired(lock, folder, **options):
-    return list(repair(lock, Targets([timed]), probe("cpu"), folder, listener=Silent(), **options))
+    return list(repair(lock, Targets([timed]), folder, "cpu", listener=Silent(), **options))
 
 
 def of_other_versions(lock):
@@ -181,7 +181,7 @@ def test_the_values_of_a_problem_that_an_operation_makes_are_its_own_and_others_
         entry = replace(entry.expecting(Config(way=1), Config(way=1), "", sliced.kernel.identity), label=label)
         device = lock_for(record_of(2)).devices[0]
         lock = Lockfile((device,), (replace(entry, device=device.alias),))
-        (verdict,) = repair(lock, Targets([sliced]), probe("cpu"), tmp_path, listener=Silent())
+        (verdict,) = repair(lock, Targets([sliced]), tmp_path, "cpu", listener=Silent())
         assert verdict.outcome == outcome, verdict.reason
     assert "values that are made up for ends" in verdict.reason
 
@@ -193,7 +193,7 @@ def test_a_config_that_a_range_cannot_take_replaces_nothing(times_ms, tmp_path):
     narrow = Operation(timed.name, timed.kernel, space, lambda n=4: {"n": n}, device="cpu")
     times_ms.update({(4, 2, 1): 12.0})
     lock = lock_for(record_of(2), buckets={"n": "near:4@4"})
-    (verdict,) = repair(lock, Targets([narrow]), probe("cpu"), tmp_path, listener=Silent())
+    (verdict,) = repair(lock, Targets([narrow]), tmp_path, "cpu", listener=Silent())
     assert (verdict.outcome, verdict.becomes) == ("slower", None)
     assert "which cannot take its place: its config (tile=3 other=1) is not in the space at n=16" in verdict.reason
 

@@ -6,6 +6,7 @@ import math
 import os
 from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given as for_all
@@ -242,7 +243,7 @@ class Reading:
 
 def test_configs_that_differ_in_launch_options_are_read_once():
     reading = Reading()
-    found = Survey().read(list(SPACE), reading)
+    found = Survey().read(list(SPACE), H200, reading)
     assert found.names == ("BLOCK",)
     assert len(found.works) == 5
     assert len(reading.asked) <= 5 + 6  # and a few with other options, to see that they change nothing
@@ -258,14 +259,14 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
         future.set_result(KernelWork((replace(work.launches[0], loops=loops),)))
 
     reading._answer = answer
-    found = Survey().read(list(SPACE), reading)
+    found = Survey().read(list(SPACE), H200, reading)
     assert found.names == ("BLOCK", "num_stages")
     assert len(found.works) == 15
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
     monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 0.05)
-    found = Survey().read(list(SPACE), Reading(lambda future, config: None))
+    found = Survey().read(list(SPACE), H200, Reading(lambda future, config: None))
     assert found.silent == "no config was read"
 
 
@@ -278,7 +279,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
             future.set_result(reading.work(config))
 
     reading._answer = answer
-    found = Survey(seconds=0.05).read(configs, reading)
+    found = Survey(seconds=0.05).read(configs, H200, reading)
     assert len(found.works) == 4
     prior = found.prior(H200, configs)
     assert not prior.silent
@@ -287,31 +288,32 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
     assert prior.score([missing])[0] == pytest.approx(exact, rel=0.3)
 
 
-def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast():
+def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast(monkeypatch):
     space = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
     reading = Reading()
     configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
-    found = Survey(texts=40, promising=10).read(
-        configs, reading, expected=lambda readings: lambda left: [config["A"] for config in left],
-    )  # fmt: skip
+    fit = SimpleNamespace(score=lambda left: [config["A"] for config in left])
+    monkeypatch.setattr(Readings, "prior", lambda *_: fit)
+    found = Survey(texts=40, promising=10).read(configs, H200, reading)
     assert len(found.works) == 51
     assert all(config["A"] <= 2 for config, _ in reading.asked[-10:])
 
 
 def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data():
-    plain, told = Reading(), []
-    Survey().read(list(SPACE), plain, lambda: told.append(1) or {"starts": [0, 4]})
-    assert not told
+    plain = Reading()
+    Survey().read(list(SPACE), H200, plain, {"starts": [0, 4]})
+    assert not any(contents for _, contents in plain.asked)
     by_data = Reading()
     base = by_data._base
     by_data._base = replace(base, loops=tuple(replace(loop, by_data=True) for loop in base.loops))
-    Survey().read(list(SPACE), by_data, lambda: {"starts": [0, 4]})
+    Survey().read(list(SPACE), H200, by_data, {"starts": [0, 4]})
     assert by_data.asked[-1][1] == {"starts": [0, 4]}
 
 
 def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
-    found = Survey().read(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
+    silent = Reading(lambda future, config: future.set_result(KernelWork(silent="no grid")))
+    found = Survey().read(list(SPACE), H200, silent)
     prior = found.prior(H200, list(SPACE))
     assert prior.silent == "no grid"
     assert all(map(math.isnan, prior.score(list(SPACE))))
@@ -355,7 +357,7 @@ def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
     configs = [config for config in SPACE if config["num_stages"] == 1]
     with CompilePool(TritonCompiler(kernel, ROWS, TARGET), workers=2) as pool:
         assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
-        prior = Survey(seconds=60).readings(configs, H200, pool).prior(H200, configs)
+        prior = Survey(seconds=60).read(configs, H200, pool.read).prior(H200, configs)
     assert not prior.silent
     here = {config: model_of(norm(config["BLOCK"])).expected_ms(config) for config in configs if config["BLOCK"] != 512}
     assert prior.score(list(here)) == pytest.approx(list(here.values()))
@@ -432,7 +434,7 @@ def test_a_survey_ends_when_its_pool_cancels_what_was_asked(monkeypatch):
         return future
 
     monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 1e6)
-    assert not Survey(seconds=0.01).read(list(SPACE), cancelled).works
+    assert not Survey(seconds=0.01).read(list(SPACE), H200, cancelled).works
 
 
 def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_path, caplog):

@@ -12,7 +12,7 @@ from triton_ops.records import Runs
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.tuner.priors import model_of, transfers_to
+from triton_ops.tuner.priors import coming_priors, transfers_to
 from triton_ops.values import Key, TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}
@@ -92,4 +92,5 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
 
 
 def test_a_function_without_declared_work_has_no_model(tmp_path):
-    assert model_of(TuneProblem(target=waits, shape=(8,)).request().checked(), tmp_path) == []
+    request = TuneProblem(target=waits, shape=(8,)).request().checked()
+    assert coming_priors(request, tmp_path, None).result() == []
