@@ -37,7 +37,7 @@ from benchmarks.many.many_problems import problems
 from benchmarks.tuning.live_cases import CASES
 from triton_ops import tune, tune_many
 from triton_ops.compilation import pool
-from triton_ops.evaluation import isolated
+from triton_ops.evaluation import idle_worker, isolated
 from triton_ops.processes import ForkServer, WorkerProcess
 from triton_ops.processes.worker_process import StepStarted
 from triton_ops.records.lockfile import FollowedLockfile
@@ -46,6 +46,7 @@ from triton_ops.tuner import priors as prior
 
 _TRIALS = ", trials"  # in the name of a thread that tries configs for another one
 STEPS: list[tuple[str, Any, str]] = [
+    ("take an idle worker", idle_worker, "take"),
     ("start the worker", WorkerProcess, "__init__"),
     ("start the fork server", ForkServer, "__init__"),
     ("read the kernel", prior.Survey, "read"),
@@ -55,6 +56,7 @@ STEPS: list[tuple[str, Any, str]] = [
     ("search", loop.TuningLoop, "run"),
     ("trial", isolated.Isolated, "attempt"),
     ("end the compilers", pool.CompilePool, "stop"),
+    ("wait for the compilers' end", pool.CompilePool, "close"),
     ("last comparison", isolated.Isolated, "finals"),
     ("end the worker", isolated.Isolated, "close"),
     ("keep the record", tuning.Tuning, "_keep"),
