@@ -106,9 +106,10 @@ class TunedTables:
             ends = self._run([*again.values()], {**limits, "cache_dir": folder, "force": True}, each_s)
         for (at, job), end in zip(again.items(), ends, strict=True):
             row, before = _tuned(job, end), rows[at]
-            if row["tried"]:
+            if end.result is not None and row["tried"]:
+                equal = before["config"] in map(row_of, end.result.ties)
                 spent = {name: before[name] + row[name] for name in ("tried", "seconds")}
-                rows[at] = {**(row if row["interval"] and row["config"] != before["config"] else before), **spent}
+                rows[at] = {**(row if row["interval"] and not equal else before), **spent}
 
     def _operations(self, problems: Sequence[EngineProblem]) -> Iterator[tuple[EngineProblem, Operation]]:
         """The operation of each problem; what cannot be tuned is a remark."""

@@ -73,7 +73,7 @@ def run(engines, tmp_path, monkeypatch):
             return SimpleNamespace(status="tuned", error=None, result=SimpleNamespace(**{
                 "default": trials[16], "trials": [*trials.values()], "best_config": {"tile": best}, "gain": gain,
                 "gain_interval": (gain, gain), "metrics": SimpleNamespace(latency_ms=ms[best]), "unproven": "",
-                "elapsed_s": 1.0, "from_cache": False, **result,
+                "elapsed_s": 1.0, "from_cache": False, "ties": (Config(tile=best),), **result,
             }))  # fmt: skip
 
         def tune_many(jobs, **limits):
@@ -99,6 +99,12 @@ def test_a_row_races_winners_of_its_neighbours_that_it_has_not_tried(run):
     few = [Config(tile=tile) for tile in (16, 32, 64)]
     assert races == [(30.0, {32: None, 16: None, 24: None}), (20.0, {16: few[:2], 24: few})]
     assert rows == {16: (32, 9 / 7, 3), 24: (32, 6 / 5, 5), 32: (64, 4 / 3, 3)}
+
+
+def test_a_winner_stays_that_its_neighbours_equals(run):
+    races, rows = run({16: [16], 24: [16, 32], 32: [16, 32, 64]}, ties=(Config(tile=16), Config(tile=32)))
+    assert len(races) == 2
+    assert rows == {16: (16, 1.0, 3), 24: (32, 6 / 5, 5), 32: (64, 4 / 3, 3)}
 
 
 @pytest.mark.parametrize(("tried", "budget_s", "result"), [
