@@ -12,9 +12,10 @@ that for experts returns None, as SGLang's for linear layers do while `torch.com
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from importlib.abc import MetaPathFinder
@@ -49,6 +50,15 @@ class LookUp:
     dtype: str = ""  # of all tables, where it is no parameter
     fixed: Callable[[Any], Any] = lambda _module: False  # whether the engine is told to take no tables
     traced: bool = False  # whether torch.compile may read it
+    row: Callable[[Any, Mapping[str, Any], Config], dict[str, Any]] = lambda _module, _facts, config: dict(config)
+    """A pinned config as the engine's own code reads it from a file."""
+
+
+def _with_whole_scales(module: Any, facts: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """A row of SGLang's linear layers, whose kernels step over the scales of whole blocks; results are else wrong."""
+    depth, block = config["BLOCK_SIZE_K"], facts["block_shape"][1]
+    whole = depth >= block or (module._is_cuda and block % depth == 0)
+    return dict(config) if whole else {**config, "BLOCK_SIZE_K": block}
 
 
 _VLLM, _SGLANG = "vllm.model_executor.layers", "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
@@ -69,7 +79,7 @@ LOOK_UPS = (
     LookUp(form="sglang-moe", module=_SGLANG, function="get_moe_configs",
            takes="E N dtype block_n block_k per_channel_quant down",
            fixed=lambda module: module.get_exec().deterministic.enable_deterministic_inference),
-    LookUp(form="sglang-linear", **_FP8, **_GEMM),
+    LookUp(form="sglang-linear", row=_with_whole_scales, **_FP8, **_GEMM),
     LookUp(form="sglang-channelwise", function="get_w8a8_channelwise_fp8_configs", takes="N K",
            dtype="fp8_w8a8_channelwise", **_GEMM),
     LookUp(form="sglang-lora", module="sglang.kernels.ops.lora.dense.lora_tuning_config", function="get_lora_configs",
@@ -106,19 +116,20 @@ class Answers:
         own, look_up, module = original(*args, **named), self._look_up, sys.modules[self._look_up.module]
         pinned: dict[int, LockEntry] = {}
         lock, device, problem, why = self._lock, "", str(args), "the engine is told to take no tables"
+        rows = own or {}
         try:
-            facts = self._facts(args, named)
+            facts = self._facts(inspect.signature(original).parameters, args, named)
             problem = label_of(facts)
             if not look_up.fixed(module):
                 device = str(attrgetter(look_up.device or _DEVICE[look_up.form.partition("-")[0]])(module)())
                 lock = agreed(lock, self._log)
                 pinned = rows_of(lock, look_up.form, facts, device)
-                compare(f"{look_up.form} {problem} {device}", _merged(own, pinned), self._log)
+                rows = {**rows, **{size: look_up.row(module, facts, entry.config) for size, entry in pinned.items()}}
+                compare(f"{look_up.form} {problem} {device}", rows, self._log)
                 why = f"the lockfile has no row for it on {device}"
         except Exception as error:  # noqa: BLE001 - the engine's own code; a look-up must not end what it serves
-            pinned, why = {}, f"it cannot be answered: {type(error).__name__}: {error}"
+            pinned, rows, why = {}, own or {}, f"it cannot be answered: {type(error).__name__}: {error}"
             self._log.warning("triton_ops: %s %s: %s", look_up.form, problem, why)
-        rows = _merged(own, pinned)
         if pinned:
             sources = ", ".join(sorted({entry.origin.source for entry in pinned.values()}))
             why = f"{len(pinned)} of {len(rows)} rows are pinned ({sources}), in lockfile {lock.digest[:SHOWN]}"
@@ -129,9 +140,10 @@ class Answers:
         decision = Decision(found=row_source, kernel=look_up.form, problem=problem, device=device).counted
         return (rows if pinned else own), decision.count.up
 
-    def _facts(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        values = dict(zip(self._look_up.takes.split(), args, strict=False))
-        values |= {name.removesuffix("_moe"): value for name, value in named.items()}  # `down_moe` is the fact `down`
+    def _facts(self, names: Iterable[str], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """What a table is looked up by; a parameter of another version is a fact that no row has."""
+        values = {**dict(zip(names, args, strict=False)), **named}
+        values = {name.removesuffix("_moe"): value for name, value in values.items()}  # `down_moe` is the fact `down`
         block = [values.pop(name, None) for name in ("block_n", "block_k")]
         return {"dtype": self._look_up.dtype, **values, "block_shape": block if all(block) else None}
 
@@ -154,7 +166,8 @@ class RowAnswers(Answers):
         values = {**dict(zip(self._look_up.takes.split(), args, strict=False)), **named}
         size, key = values.pop(self._look_up.size), tuple(sorted(values.items()))
         if key not in self._tables:
-            self._tables[key] = super()._answer(partial(self._own, original), (), values)
+            own = update_wrapper(partial(self._own, original), original)  # which has its signature
+            self._tables[key] = super()._answer(own, (), values)
         rows, up = self._tables[key]
         return (rows[min(rows, key=lambda each: abs(each - size))] if rows else original(*args, **named)), up
 
@@ -166,11 +179,6 @@ class RowAnswers(Answers):
         nearest = min(content, key=lambda name: abs(int(name) - values["max_loras"]))
         sizes = map(int, content[nearest][str(values["num_slices"])])
         return {size: original(**values, **{self._look_up.size: size}) for size in sizes}
-
-
-def _merged(own: Rows | None, pinned: Mapping[int, LockEntry]) -> Rows:
-    """The rows of the engine's own table, with those that are pinned in their place."""
-    return {**(own or {}), **{size: dict(entry.config) for size, entry in pinned.items()}}
 
 
 class _AfterImport(MetaPathFinder):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.distributions import SERVING
 from triton_ops.cli.app import main
 from triton_ops.compilation import CompilePool
 from triton_ops.dispatch import decision, launches
+from triton_ops.space import Config
 from triton_ops.tuner.tuning import Tuning
 from triton_ops_serving import plugins, ranks
 from triton_ops_serving.plugins import DIGEST
@@ -151,6 +153,26 @@ def test_a_device_that_cannot_be_told_leaves_the_engine_its_own(engines, lock, c
     module.get_device_name_as_file_name = no_device
     assert len(module.get_moe_configs(8, 14336, None, 0, 0)) == 2
     assert "it cannot be answered: RuntimeError: no GPU" in caplog.text
+
+
+def test_a_look_up_of_another_version_is_answered_by_the_names_of_its_parameters(engines, lock):
+    plugins.vllm()
+    path = engines / f"{VLLM.replace('.', '/')}.py"
+    path.write_text(path.read_text().replace("def get_moe_configs(", "def get_moe_configs(layout, "))
+    module = importlib.import_module(VLLM)
+    assert module.get_moe_configs("packed", 8, 14336, None)[1] == {**ROW, "BLOCK_SIZE_M": 128}  # all its own
+    assert [(row, served) for _, row, served in counted("vllm-moe")] == [("default", 1)]
+
+
+@pytest.mark.parametrize(
+    ("depth", "cuda", "served"), [(32, True, 32), (32, False, 128), (48, True, 128), (256, 0, 256)]
+)
+def test_a_row_of_sglangs_linear_layers_steps_over_whole_scales(depth, cuda, served):
+    look_up = next(each for each in plugins.LOOK_UPS if each.form == "sglang-linear")
+    config = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_K=depth)
+    row = look_up.row(SimpleNamespace(_is_cuda=cuda), {"block_shape": [128, 128]}, config)
+    assert row == {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_K": served}
+    assert plugins.LOOK_UPS[0].row(None, {}, config) == dict(config)
 
 
 def test_an_engine_without_the_look_up_starts(engines, lock, caplog):
