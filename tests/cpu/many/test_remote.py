@@ -195,8 +195,7 @@ def test_a_process_that_shares_its_cpus_says_how_many_are_idle_and_takes_those_t
     assert noted.get(timeout=60) == (executor, None)
 
 
-def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link, monkeypatch):
-    monkeypatch.setattr("triton_ops.many.executor._SILENCE_S", -1e9)
+def test_a_process_of_which_nothing_is_heard_is_ended_and_its_job_is_lost(link):
     executor = executor_over(link, renew=lambda: "another one")
     error = executor.measure(job("a", waits), None).exception(60)
     assert isinstance(error, ExecutorLostError)
