@@ -153,6 +153,7 @@ _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which suc
 _OF_TABLES = ("stats", "strides", "dtypes", "choice", *_ABOUT)  # lines that show whose they are by those around them
 _TORCHS = re.compile(  # any line of torch's own log
     r"[VDIWEC](?:\d{4} |\d{4}-\S+T)\d\d:\d\d:\d\d\S* \d+ \S+\.py:\d+\]|\[__\w+\]|\] torch\.[\w.]+: \[[A-Z]+\]"
+    r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
@@ -458,8 +459,8 @@ _PRINTED = re.compile(
     r"|(?P<kernel>(?:\w+ autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?(?P<name>[^\s,()]+)\)?"
     rf"(?:,\s*$|,?(?= (?:with key as|finished after) )(?!.*best config selected: [^;]*$)))|{_PIECES}"
 )
-_PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")
-_LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun\w+ for function|best config selected|with key as \(")
+_PRINTED_WORDS = ("utotun", "for function", "with key as", "finished after", "config selected")
+_LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun(\w+ for function|e config:)|best config selected|with key as \(")
 _LONGEST = 80  # characters of a line that was not read, as an example
 
 

@@ -400,6 +400,8 @@ def test_a_file_that_is_no_log_is_told_from_a_log_in_which_nothing_went_wrong(cl
     ran = cli("inductor", "log", other)
     assert (ran.code, ran.out, f"no line of torch's log is in {other}" in ran.err) == (2, "", True)
     assert cli("inductor", "log", clean_log).err == ""
+    clean_log.write_text("WARNING:torch._inductor.select_algorithm:nothing was tuned\n")
+    assert cli("inductor", "log", clean_log).err == ""
     assert json.loads(cli("inductor", "log", clean_log, "--json").out)["lines"] == 1
     assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["lines"] == 10
 

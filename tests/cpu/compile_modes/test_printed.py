@@ -152,6 +152,7 @@ def test_other_wordings_are_read():
         "Autotuning kernel add with config <triton.Config object at 0x7f0012>",
         "with key as (1024, 1024,",
         "best config selected: BLOCK: 128, num_warps: 4;",
+        "Autotune config: BLOCK: 128, num_warps: 4, num_stages: 3",
     ],
 )
 def test_lines_of_triton_that_are_not_read_are_counted(line, caplog):
