@@ -250,3 +250,43 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
     Folder(store.folder).sweep(now_s=time.time() + 7200)
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
     assert caplog.records == []
+
+
+FIRST_CONVERSIONS = """
+import dataclasses
+import threading
+from triton_ops.records.record import typed
+
+begun, goes_on, values = threading.Event(), threading.Event(), []
+
+def slow():
+    begun.set()
+    goes_on.wait(60)
+    return int
+
+@dataclasses.dataclass
+class Inner:
+    x: "slow()"
+
+@dataclasses.dataclass
+class Outer:
+    inner: Inner
+    name: str
+
+def convert():
+    values.append(typed({"inner": {"x": 1}, "name": "n"}, Outer))
+
+threads = [threading.Thread(target=convert) for _ in range(2)]
+threads[0].start()
+begun.wait(60)
+threads[1].start()
+threads[1].join(0.3)  # in which it would meet what the first one has begun
+goes_on.set()
+for thread in threads:
+    thread.join()
+assert values == [Outer(Inner(1), "n")] * 2
+"""
+
+
+def test_two_threads_convert_to_a_dataclass_for_the_first_time() -> None:
+    subprocess.run([sys.executable, "-c", FIRST_CONVERSIONS], check=True)
