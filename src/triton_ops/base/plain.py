@@ -9,11 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, convert
+
+from triton_ops.base.folders import ForkSafeLock
+
+T = TypeVar("T")
 
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]  # every JSON reader has these
@@ -53,6 +58,7 @@ class Sealed(dict[str, Any]):
     """
 
     CHECKSUM: ClassVar[str] = "checksum"
+    TYPES: ClassVar[ForkSafeLock] = ForkSafeLock(threading.RLock)  # of who has msgspec look at a type
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         super().__init__(content)
@@ -91,6 +97,16 @@ class Sealed(dict[str, Any]):
         if not isinstance(content, dict):
             raise DamagedError(f"it holds a {type(content).__name__} instead of a JSON object")
         return content
+
+    @classmethod
+    def typed(cls, content: Any, kind: type[T], decode: Callable[[type, Any], Any] | None = None) -> T:
+        """Plain values as a type, as of `msgspec.convert` with this hook; by one thread at a time.
+
+        The first conversion to a dataclass tells msgspec of its fields, and ends the process of a thread that converts
+        to it before all are told.
+        """
+        with cls.TYPES:
+            return convert(content, kind, dec_hook=decode)
 
     @staticmethod
     def check_size(text: bytes) -> None:

@@ -55,7 +55,7 @@ class _StoredConfig:
 
 def _decode(content: Mapping[str, Any]) -> _StoredConfig:
     try:
-        entry = msgspec.convert(dict(content), _StoredConfig)
+        entry = Sealed.typed(dict(content), _StoredConfig)
         _json_value(entry.config, "config")
         _json_value(entry.key.problem_size, "problem_size")
     except (msgspec.ValidationError, ConfigValueError) as error:

@@ -102,7 +102,7 @@ class RunFolder:
             for line in StoredFile(self.path / "modes.jsonl").lines():
                 with contextlib.suppress(DamagedError, msgspec.ValidationError, KeyError):
                     entry = Sealed.read(line)
-                    yield str(entry["mode"]), (msgspec.convert(entry["loaded"], Loaded), list(entry["lines"]))
+                    yield str(entry["mode"]), (Sealed.typed(entry["loaded"], Loaded), list(entry["lines"]))
         except OSError as error:
             _log.warning("%s cannot be read (%s): %s", self.path, error.strerror or error, _LOSS)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from triton_ops.base import Sealed
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
 from triton_ops.cost_model.prediction import Fit, Model, ModelPrior
@@ -529,7 +530,7 @@ class Readings:
             readings = cls(tuple(str(name) for name in plain["names"]))
             for row in plain["works"]:
                 config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
-                readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
+                readings.works[readings.key(config)] = Sealed.typed(row["work"], KernelWork)
         return readings
 
 

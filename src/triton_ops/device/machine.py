@@ -68,7 +68,7 @@ class Calibration:
             content = Sealed.read(StoredFile(path).read(_LARGEST_BYTES))
             if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
                 raise ValueError("it is of another kind or version")
-            calibration = msgspec.convert(content, Calibration)
+            calibration = Sealed.typed(content, Calibration)
             if calibration.device != device:
                 raise ValueError(f"it is of another device, {calibration.device}")
             return calibration

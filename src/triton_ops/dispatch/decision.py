@@ -286,7 +286,7 @@ class LaunchedConfig:
             content = Sealed.parsed(text)
             if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
                 raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
-            return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=Config.decode)
+            return Sealed.typed(content["launches"], list[LaunchedConfig], Config.decode)
 
     @property
     def text(self) -> str:

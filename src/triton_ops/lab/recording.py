@@ -246,7 +246,7 @@ def _recording(path: Path, content: bytes) -> Recording:
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
-    file = msgspec.convert(content, _RecordingFile, dec_hook=Config.decode)
+    file = Sealed.typed(content, _RecordingFile, Config.decode)
     unit_bytes = 1 if file.python else _WORD_BYTES
     trials = [_row_trial(row, unit_bytes) for row in file.rows]
     kernel, dtype = _family(file.family)
@@ -363,7 +363,7 @@ def work_of(plain: Mapping[str, Any]) -> Work:
             hint="leave the tiles out; the model then makes no forecast",
         )
     with SpaceError.when(f"tiles of family {family} cannot be read", "", msgspec.ValidationError):
-        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), msgspec.convert(tiles, _FAMILIES[family]))
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), Sealed.typed(tiles, _FAMILIES[family]))
 
 
 _WIDE = "bfloat16"  # dtype of what products of 8-bit operands write

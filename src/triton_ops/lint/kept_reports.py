@@ -117,7 +117,7 @@ class KeptReports:
             entry = Sealed.read(place.read())
             if entry["state"] != self._state(file, root, Sources(**entry["sources"])):
                 return None
-            return msgspec.convert(entry["report"], LintReport)
+            return Sealed.typed(entry["report"], LintReport)
         except (OSError, DamagedError, LookupError, TypeError, ValueError, msgspec.ValidationError):
             return None  # there is none, it is another version's, or damaged
 

@@ -73,9 +73,8 @@ def advise(records: Iterable[Record], regret: Regret, *, key: Sequence[str] | No
     """The advice on each kernel on each device, in the order of their names.
 
     Of one kernel the records should be of one source, since another one is another kernel. The `regret` says how much
-    longer a config takes on a record's problem than its best one, relative; None where that was not measured. Up to
-    2 % it counts as none. The `key` has the fields of the key that is asked about; dtypes are part of every
-    key.
+    longer a config takes on a record's problem than its best one, relative; None where that was not measured. Up to 2 %
+    it counts as none. The `key` has the fields of the key that is asked about; dtypes are part of every key.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:

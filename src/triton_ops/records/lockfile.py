@@ -28,7 +28,7 @@ import msgspec
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockEntry
-from triton_ops.records.record import typed, with_defaults
+from triton_ops.records.record import with_defaults
 from triton_ops.records.store import check_kind, parse_object
 from triton_ops.settings import expanded
 from triton_ops.space import Config
@@ -428,7 +428,8 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     errors = msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError
     with LockfileError.when("it is not well formed", "`triton-ops lock` writes one", *errors):
-        lock = typed({"devices": content.get("devices"), "entries": plain}, Lockfile)
+        plain_lock = {"devices": content.get("devices"), "entries": plain}
+        lock = Sealed.typed(plain_lock, Lockfile, Config.decode)
     return with_defaults(lock)
 
 

@@ -9,7 +9,6 @@ Schema history:
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timezone
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 import msgspec
 
 from triton_ops import settings, values
-from triton_ops.base import Count, Extent, ForkSafeLock, Nested, NotNegative, Plain, storable
+from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, Sealed, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Resources
@@ -293,24 +292,11 @@ def encode(record: Record) -> dict[str, Any]:
 def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
     with CacheError.when("the record is not well formed", "tune again", msgspec.ValidationError, SpaceError):
-        return typed(dict(content), Record)
-
-
-_typing = ForkSafeLock(threading.RLock)
-
-
-def typed(content: Any, kind: type[T]) -> T:
-    """Plain values as a type, as of `msgspec.convert`; by one thread at a time.
-
-    The first conversion to a dataclass tells msgspec of its fields, and ends the process of a thread that converts to
-    it before all are told.
-    """
-    with _typing:
-        return msgspec.convert(content, kind, dec_hook=Config.decode)
+        return Sealed.typed(dict(content), Record, Config.decode)
 
 
 @cache
 def reader() -> Callable[[bytes], Record]:
     """The decoder of a text that `decode` has checked before; making it takes as long as a hundred records."""
-    with _typing:
+    with Sealed.TYPES:
         return msgspec.json.Decoder(Record, dec_hook=Config.decode).decode

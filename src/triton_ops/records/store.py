@@ -30,8 +30,9 @@ import msgspec
 from triton_ops import settings
 from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SpaceError
-from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reader, typed
+from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reader
 from triton_ops.settings import expanded
+from triton_ops.space import Config
 
 _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
 
@@ -39,7 +40,7 @@ _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: 
 def converted(line: bytes, kind: Any) -> Any:
     """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
     try:
-        return typed(Sealed.read(line), kind)
+        return Sealed.typed(Sealed.read(line), kind, Config.decode)
     except (msgspec.ValidationError, SpaceError, RecursionError) as error:
         raise DamagedError(str(error)) from error
 

@@ -255,7 +255,7 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
 FIRST_CONVERSIONS = """
 import dataclasses
 import threading
-from triton_ops.records.record import typed
+from triton_ops.base import Sealed
 
 begun, goes_on, values = threading.Event(), threading.Event(), []
 
@@ -274,7 +274,7 @@ class Outer:
     name: str
 
 def convert():
-    values.append(typed({"inner": {"x": 1}, "name": "n"}, Outer))
+    values.append(Sealed.typed({"inner": {"x": 1}, "name": "n"}, Outer))
 
 threads = [threading.Thread(target=convert) for _ in range(2)]
 threads[0].start()
@@ -284,9 +284,10 @@ threads[1].join(0.3)  # in which it would meet what the first one has begun
 goes_on.set()
 for thread in threads:
     thread.join()
-assert values == [Outer(Inner(1), "n")] * 2
+print(values == [Outer(Inner(1), "n")] * 2)
 """
 
 
 def test_two_threads_convert_to_a_dataclass_for_the_first_time() -> None:
-    subprocess.run([sys.executable, "-c", FIRST_CONVERSIONS], check=True)
+    done = run_python("-c", FIRST_CONVERSIONS)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
