@@ -269,7 +269,7 @@ def _by_launch(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch],
         metrics = {
             name: quantity(text, units.get(name, ""), comma)
             for name, text in row.items()
-            if name not in _FACTS or units.get(name)
+            if name not in _FACTS or (units.get(name) and name not in _IDENTITY)
         }
         launches.append(ProfiledLaunch(row[_KERNEL], _facts(row), metrics, _count(row)))
     return launches, notes
