@@ -246,6 +246,7 @@ class TritonProcess:
                     getattr(import_in_order(vendor.triton.driver), vendor.triton.utilities)()
             with contextlib.suppress(Exception):
                 ready_key()
+                _ = launches and import_in_order("triton.experimental.gluon")  # which reads the arguments of a launch
 
         thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
         thread.start()
