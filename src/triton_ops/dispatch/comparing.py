@@ -80,7 +80,7 @@ def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
     if call_then is not None:
         is_first, _awaited[kernel] = not _awaited, (on_miss, options)
-        may_start(kernel, on_miss, options, as_twin=True)
+        may_start(kernel, on_miss, options, as_copy=True)
         if is_first:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
 
@@ -97,14 +97,14 @@ def _start_early() -> None:
             CompilePool.start_server(TritonCompiler.needs_on(Target.of(probe("cuda"))))
 
 
-def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, as_twin: bool = False) -> bool:
+def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, as_copy: bool = False) -> bool:
     """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
         tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
         folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
-        read = folder and may_have_records(folder) and not as_twin  # which takes longer than a fork
+        read = folder and may_have_records(folder) and not as_copy  # which takes longer than a fork
         if folder and not (read and any(kernel in it.key.kernel for it in store_in(folder))):
-            return evaluation.start_one_early(as_twin=as_twin)
+            return evaluation.start_one_early(as_copy=as_copy)
     return False
 
 

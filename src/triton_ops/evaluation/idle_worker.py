@@ -64,10 +64,10 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     _idle.put(worker, worker.equipment, worker.equipment[1].removesuffix(":0"), partial(_rests, worker), idle_s)
 
 
-def start_one_early(device: str = "", *, as_twin: bool = False) -> bool:
+def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
     """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether it was.
 
-    With `as_twin` a copy of this program is forked, if that is safe, which becomes the first worker that is started.
+    With `as_copy` copies of this program are forked, if that is safe, which the first worker and its compilers become.
     Without a device it is for the first GPU, and for a tune that may never come: then it leaves the GPU alone until a
     task is there, and none is started without a driver, for a program of several processes that share the GPUs, and in
     a process that this package has started. None is started for a CPU, or where one waits. The driver is left alone
@@ -79,8 +79,8 @@ def start_one_early(device: str = "", *, as_twin: bool = False) -> bool:
     may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
     if may_not_come or device == "cpu" or waits(needs):
         return False
-    if as_twin:
-        return WorkerProcess.fork_twin(Origin.is_installed)
+    if as_copy:
+        return WorkerProcess.fork_copies(Origin.is_installed)
     try:
         _idle.put(new(needs), needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why

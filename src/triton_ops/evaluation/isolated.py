@@ -284,7 +284,7 @@ class Isolated:
                 raise answer.error
         except BaseException as error:
             worker.kill()
-            if worker.is_twin and isinstance(error, WorkerLostError | TritonKernelError):  # the program may be why
+            if worker.is_copy and isinstance(error, WorkerLostError | TritonKernelError):  # the program may be why
                 raise WorkerLostError(str(error), "start", outside=True) from error
             raise
         self._facts = replace(answer.facts or self._facts, baseline=self._facts.baseline, mode=self._facts.mode)

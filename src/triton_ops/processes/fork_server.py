@@ -30,6 +30,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
@@ -48,6 +49,7 @@ from triton_ops.processes.child import (
     run_forked,
     socket_pair,
 )
+from triton_ops.processes.copies import begin
 
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
@@ -221,12 +223,11 @@ class ForkServer:
             ours, theirs = socket_pair()
             self._socket = undo.enter_context(ours)
             leftovers = Leftovers(self._family, self._temporary.path)
-            with theirs:
-                self._process = subprocess.Popen(
+            with theirs, Path(os.devnull).open("wb") as nowhere:
+                self._process = begin(
                     command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
-                    pass_fds=(theirs.fileno(),), env=environment(changes, self._family, self._temporary.path),
-                    start_new_session=True,
+                    (nowhere.fileno(), self._errors.fileno()), (theirs.fileno(),),
+                    environment(changes, self._family, self._temporary.path), "fork server",
                 )  # fmt: skip
             undo.pop_all()
 

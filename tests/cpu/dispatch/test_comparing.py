@@ -338,13 +338,13 @@ class Gpu:
         self.calls, self.workers = [], []
         monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
         monkeypatch.setattr(comparing, "_awaited", {})
-        self.twins, self.servers = [], []
+        self.copies, self.servers = [], []
         monkeypatch.setattr(comparing.evaluation, "start_one_early", self.start)
         monkeypatch.setattr(comparing, "probe", lambda device: spec_named("NVIDIA H200"))
         monkeypatch.setattr(comparing.CompilePool, "start_server", self.servers.append)
 
-    def start(self, as_twin=False):
-        (self.twins if as_twin else self.workers).append(1)
+    def start(self, as_copy=False):
+        (self.copies if as_copy else self.workers).append(1)
         return True
 
     def use(self):
@@ -371,7 +371,7 @@ def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(o
     for kernel in (add, tuned_kernels.scale):
         triton_ops.autotune(**{"configs": [SMALL, LARGE], "key": ["n"], **options})(kernel)
     assert gpu.workers == []
-    assert (len(gpu.twins), gpu.use()) == (2 * started, started)
+    assert (len(gpu.copies), gpu.use()) == (2 * started, started)
     assert [needs.target for needs in gpu.servers] == started * [Target.of(spec_named("NVIDIA H200"))]
 
 

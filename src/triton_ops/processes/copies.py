@@ -1,13 +1,13 @@
-"""The twin: a copy of a program, forked before it uses a GPU, that becomes its first worker on a GPU.
+"""Copies of a program, forked before it uses a GPU, that become its first worker and the fork server of its compilers.
 
-The imports of torch and Triton are most of the time that a worker takes to start; a copy of a program that has imported
+The imports of torch and Triton are most of the time that these take to start; a copy of a program that has imported
 them needs none. It is made where no fork does harm: of one thread, without an open device, and with torch's settings as
 in a new process. Libraries that end their threads before a fork, as OpenBLAS does, do no harm; OpenMP would wait in the
-twin for threads that are not there.
+copy for threads that are not there.
 
-The twin waits until it is needed, for a minute or as long as the program lives. It forgets the program: what is open
-leads nowhere, handlers are Python's own, and modules of the user's, or whose import has not ended, are imported anew.
-What it has forgotten is never freed: an object that goes may remove a folder.
+A copy waits until it is needed, for a minute or as long as the program lives. It forgets the program: what is open
+leads nowhere, handlers and Triton's settings are as in a new process, and modules of the user's, or whose import has
+not ended, are imported anew. What it has forgotten is never freed: an object that goes may remove a folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from triton_ops.processes.child import run_forked, socket_pair
 _LIFE_S = 60.0  # a program that asks for tunes may first load a model
 _MOST_BYTES = 1 << 30  # of the program's own memory: a fork takes 20 ms for so much
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband")
-_twins: dict[int, tuple[Forked, socket.socket]] = {}  # by the program's process, since it may fork others
+_ROLES = ("worker", "fork server")
+_copies: dict[tuple[int, str], tuple[Forked, socket.socket]] = {}  # a program may fork others
 _forgotten: list[Any] = []
 
 
@@ -49,26 +50,32 @@ class Forked(subprocess.Popen[bytes]):
         self.pid, self._child_created = int(words[0]), True
 
 
-def fork_twin(keeps: Callable[[str], bool]) -> bool:
-    """Fork a twin if there is none and that is safe; `keeps` tells of a module by name whether the twin keeps it.
+def fork_copies(keeps: Callable[[str], bool]) -> bool:
+    """Fork copies if there are none and that is safe; `keeps` tells of a module by name whether a copy keeps it.
 
-    Cost: 10 ms of a CPU in a program that has imported torch, at most 30.
+    Cost: 20 ms of a CPU in a program that has imported torch, at most 60.
     """
     program = os.getpid()
-    if program in _twins or not _may_fork():
+    if any(process == program for process, _ in _copies) or not _may_fork():
         return False
+    copies = {(program, role): _forked(keeps) for role in _ROLES}
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
+        for copy, _ in copies.values():
+            copy.kill()
+            copy.wait()
+        return False
+    _copies.update(copies)
+    return True
+
+
+def _forked(keeps: Callable[[str], bool]) -> tuple[Forked, socket.socket]:
     ours, theirs = socket_pair()
     with theirs, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, for which is looked below
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, for which is looked elsewhere
         if not (pid := os.fork()):
             ours.close()
             run_forked(lambda: Context().run(_live, theirs, keeps))
-    _twins[program] = Forked([str(pid)]), ours
-    if len([*Path("/proc/self/task").iterdir()]) > 1:
-        twin, _ = _twins.pop(program)
-        twin.kill()
-        twin.wait()
-    return program in _twins
+    return Forked([str(pid)]), ours
 
 
 def _may_fork() -> bool:
@@ -97,20 +104,24 @@ def _loading() -> set[str]:
 
 
 def begin(
-    words: Sequence[str], output: int, files: Sequence[int], env: Mapping[str, str], in_twin: bool
+    words: Sequence[str], streams: tuple[int, int], files: Sequence[int], env: Mapping[str, str], role: str
 ) -> subprocess.Popen[bytes]:
-    """Begin a program of `command`, whose first words are `files`: in the twin if there is one, else a new process."""
-    if in_twin and (waiting := _twins.pop(os.getpid(), None)) is not None:
-        twin, connection = waiting
+    """Begin a program of `command`, whose first words are `files`: in the copy for this role, if it waits.
+
+    It is else a new process, as for an empty role. The streams are its stdout and stderr.
+    """
+    if (waiting := _copies.pop((os.getpid(), role), None)) is not None:
+        copy, connection = waiting
         with connection, contextlib.suppress(OSError):  # it has ended
-            socket.send_fds(connection, [b"f"], [output, *files])
+            socket.send_fds(connection, [b"f"], [*streams, *files])
             connection.sendall(pickle.dumps((words, env, settings.current_folder() or "", os.sched_getaffinity(0))))
-            return twin
-        twin.kill()
-        twin.wait()
+            return copy
+        copy.kill()
+        copy.wait()
     return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=files, start_new_session=True, env=env
-    )
+        words, stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1], pass_fds=files, env=env,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
@@ -118,15 +129,16 @@ def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
     gc.enable()
     _forget_files(connection.fileno())
     _forget_handlers()
+    _forget_knobs()
     if not select.select([connection], [], [], _LIFE_S)[0]:
         return
     _forget_modules(keeps)
-    _, descriptors, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 4, socket.MSG_CMSG_CLOEXEC)
     with connection, connection.makefile("rb") as stream:
         words, env, folder, cpus = pickle.load(stream)  # an error if the program has ended, which ends this too
-    os.dup2(descriptors[0], 1)
-    os.dup2(descriptors[0], 2)
-    os.close(descriptors.pop(0))
+    for number in (1, 2):
+        os.dup2(descriptors[0], number)
+        os.close(descriptors.pop(0))
     os.chdir(folder)
     os.sched_setaffinity(0, cpus)
     settings.restore_environment(env)
@@ -153,6 +165,16 @@ def _forget_handlers() -> None:
         vars(log)["handlers"] = []
     warnings.simplefilter("ignore")
     tempfile.tempdir = None  # a worker has a folder of its own
+
+
+def _forget_knobs() -> None:
+    knobs: Any = sys.modules.get("triton.knobs")
+    for group in (each for each in vars(knobs).values() if isinstance(each, knobs.base_knobs)) if knobs else ():
+        _forgotten.append(dict(vars(group)))
+        vars(group).clear()  # what the program has set, as against what the environment and Triton say
+        for hook in vars(type(group)).values():
+            _forgotten.append([*(calls := getattr(hook, "calls", []))])
+            calls.clear()
 
 
 def _forget_modules(keeps: Callable[[str], bool]) -> None:
