@@ -108,13 +108,14 @@ def begin(
 ) -> subprocess.Popen[bytes]:
     """Begin a program of `command`, whose first words are `files`: in the copy for this role, if it waits.
 
-    It is else a new process, as for an empty role. The streams are its stdout and stderr.
+    It is else a new process, as for an empty role. The streams are its stdout and stderr, or `DEVNULL`.
     """
     if (waiting := _copies.pop((os.getpid(), role), None)) is not None:
         copy, connection = waiting
         with connection, contextlib.suppress(OSError):  # it has ended
-            socket.send_fds(connection, [b"f"], [*streams, *files])
-            connection.sendall(pickle.dumps((words, env, settings.current_folder() or "", os.sched_getaffinity(0))))
+            socket.send_fds(connection, [b"f"], [*(each for each in streams if each >= 0), *files])
+            here = settings.current_folder() or "", os.sched_getaffinity(0)
+            connection.sendall(pickle.dumps((words, streams, env, *here)))
             return copy
         copy.kill()
         copy.wait()
@@ -135,8 +136,10 @@ def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
     _forget_modules(keeps)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 4, socket.MSG_CMSG_CLOEXEC)
     with connection, connection.makefile("rb") as stream:
-        words, env, folder, cpus = pickle.load(stream)  # an error if the program has ended, which ends this too
-    for number in (1, 2):
+        words, streams, env, folder, cpus = pickle.load(
+            stream
+        )  # an error if the program has ended, which ends this too
+    for number in (number for number, each in enumerate(streams, start=1) if each >= 0):
         os.dup2(descriptors[0], number)
         os.close(descriptors.pop(0))
     os.chdir(folder)

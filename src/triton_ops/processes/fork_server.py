@@ -30,7 +30,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
@@ -223,10 +222,10 @@ class ForkServer:
             ours, theirs = socket_pair()
             self._socket = undo.enter_context(ours)
             leftovers = Leftovers(self._family, self._temporary.path)
-            with theirs, Path(os.devnull).open("wb") as nowhere:
+            with theirs:
                 self._process = begin(
                     command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
-                    (nowhere.fileno(), self._errors.fileno()), (theirs.fileno(),),
+                    (subprocess.DEVNULL, self._errors.fileno()), (theirs.fileno(),),
                     environment(changes, self._family, self._temporary.path), "fork server",
                 )  # fmt: skip
             undo.pop_all()
