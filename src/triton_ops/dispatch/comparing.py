@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from triton_ops import evaluation
-from triton_ops.backend import Layers, Operation, TritonCompiler
+from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
 from triton_ops.base import ForkSafeLock
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target, probe
@@ -95,6 +95,7 @@ def _start_early() -> None:
     if any(may_start(name, *each) for name, each in tuple(_awaited.items())):  # until one does
         with suppress(TritonKernelError):
             CompilePool.start_server(TritonCompiler.needs_on(Target.of(probe("cuda"))))
+        TritonProcess.warm_up(launches=True, is_child=False)  # for the launch that follows the tune
 
 
 def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, as_copy: bool = False) -> bool:
