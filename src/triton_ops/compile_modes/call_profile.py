@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops import settings
 from triton_ops.base import require
-from triton_ops.compile_modes.model_workload import ModelRunner, check_factory, checked_loss, workload_by, workload_of
+from triton_ops.compile_modes.model_workload import ModelRunner, check_model, workload_by, workload_of
 from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing import HostTimer, Launch
@@ -143,10 +143,9 @@ def advise(
     """
     if isinstance(tried, str):
         raise SettingsError(f"tried is the text {tried!r}; a list of ways is needed", hint=f"tried=[{tried!r}]")
-    checked_loss(loss)
+    check_model(model, inputs, loss)
     if strange := [word for word in tried if word not in WAYS]:
         raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
-    check_factory(model, inputs)
     workload = workload_by(model) if inputs is None else workload_of(model, inputs)
     torch: Any = require("torch", "profiling a model")
     step = ModelRunner(workload, workload.model, training=training, loss=loss)

@@ -118,7 +118,10 @@ def inductor_cache_command(
         return facts
     facts.show_ahead()
     if content.files:
-        if not (yes or _agrees(f"remove these {content.files} files from {content.path}?", "--yes removes them")):
+        question = f"remove these {content.files} files from {content.path}?"
+        if not (yes or sys.stdin.isatty()):
+            raise SettingsError(f"stdin is no terminal to ask on: {question}", hint="--yes removes them")
+        if not (yes or typer.confirm(escaped(question), err=True)):
             tell("nothing was removed")
             raise typer.Exit
         before, content = content, CacheContent.clean(folder, days * _S_PER_DAY)
@@ -126,13 +129,6 @@ def inductor_cache_command(
             tell(f"{before.files - content.files} files could not be removed", "warning", "yellow")
     text = f"{content.files} files removed, {_mib(content.size_bytes)}, from {content.path}"
     return Facts("torch cache", _content_json(content)).lines(text)
-
-
-def _agrees(question: str, hint: str) -> bool:
-    """Ask the user on the terminal; `SettingsError` without one, whose `hint` names the option that does without."""
-    if not sys.stdin.isatty():
-        raise SettingsError(f"stdin is no terminal to ask on: {question}", hint=hint)
-    return typer.confirm(escaped(question), err=True)
 
 
 def draw_command(

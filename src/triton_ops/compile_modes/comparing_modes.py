@@ -37,7 +37,7 @@ from triton_ops.compile_modes.compile_mode import (
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.mode_process import LEAST_CALLS, CallManner, ModeAssignment, ModeProcess, ModeRounds
 from triton_ops.compile_modes.mode_report import WORTH_A_WORD, CompileReport, Culprit, ModeResult, variations, verdicts
-from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
+from triton_ops.compile_modes.model_workload import Loss, check_model, workload_by, workload_of
 from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.records import cache_folder
@@ -91,7 +91,7 @@ def request_of(
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
         raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')
-    checked_loss(loss)
+    check_model(model, inputs, loss)
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=options.budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
@@ -102,7 +102,6 @@ def request_of(
     )  # fmt: skip
     device = ""
     folder = None if collect is None else _collecting(collect)
-    check_factory(model, inputs)
     make: Callable[[], Any] = partial(workload_by, model)
     if inputs is not None:
         workload = workload_of(model, inputs)
@@ -150,8 +149,7 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
 
 def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
     """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
-    few = warmup < LEAST_CALLS
-    if recorded := [mode.name for mode in ways if few and not mode.eager and effective_options(mode).get(CUDAGRAPHS)]:
+    if warmup < LEAST_CALLS and (recorded := [way.name for way in ways if effective_options(way).get(CUDAGRAPHS)]):
         raise SettingsError(
             f"{warmup} warm-up {'call is' if warmup == 1 else 'calls are'} too few where CUDA graphs are used: call 1 "
             f"runs as usual, call 2 records, and call {LEAST_CALLS} is the first that replays ({', '.join(recorded)})",

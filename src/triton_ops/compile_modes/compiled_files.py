@@ -468,8 +468,7 @@ def _is_made(name: str, path: str, folder: int) -> bool:
 
 def _removed(remove: Callable[..., None], name: str, folder: int) -> bool:
     """Remove an entry of an open folder; whether that was possible."""
-    try:
+    with contextlib.suppress(OSError):  # a folder in which something is left, or a file of another user
         remove(name, dir_fd=folder)
-    except OSError:  # a folder in which something is left, or a file that is not this user's to remove
-        return False
-    return True
+        return True
+    return False

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -36,6 +36,7 @@ _HEAD = re.compile(
 _FIELD = re.compile(r"^ *(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
 _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
 _LOGGED = re.compile(r"(?P<line>__ir_post_fusion(?:\]|: \[\w+\]) ?)")
+_PHASE = re.compile(r"^.*\b(BEFORE|AFTER) FUSION[ \t]*$", re.MULTILINE)  # above the graph of a log without prefixes
 _NUMBER = re.compile(r"\d+$")
 _NOTHING, _GROUP = "NopKernelSchedulerNode", "GroupedSchedulerNode"
 _SINGLE = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING}
@@ -95,7 +96,11 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
     if not nodes:
         raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
     ends = [*(heads[0].start() for heads in nodes[1:]), len(text)]
-    return tuple(_node(heads, text[heads[0].end() : end]) for heads, end in zip(nodes, ends, strict=True))
+    graph = tuple(_node(heads, text[heads[0].end() : end]) for heads, end in zip(nodes, ends, strict=True))
+    twice, number = Counter(member for node in graph for member in node.members).most_common(1)[0]
+    if number > 1:
+        raise TargetError(f"{twice} is in it {number} times: it has several graphs", hint="name a trace of one graph")
+    return graph
 
 
 def _node(heads: Sequence[re.Match[str]], block: str) -> GraphNode:
@@ -147,7 +152,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
 
 
 def _logged(text: str) -> dict[str, str]:
-    """The texts of a log's graphs by the process that wrote each and its number; empty for a trace."""
+    """The texts of a log's graphs after fusion, by the process that wrote each and its number; empty for a trace."""
     graphs: dict[str, list[str]] = {}
     number: dict[str, int] = defaultdict(int)
     for line in read_lines([text] if "__ir_post_fusion" in text else [], _LOGGED, ("__ir_post_fusion",), "line"):
@@ -155,6 +160,11 @@ def _logged(text: str) -> dict[str, str]:
             content = line.text[line.match.end() :]
             number[line.writer] += content.startswith("AFTER FUSION")
             graphs.setdefault(f"{line.writer} graph {number[line.writer]}".strip(), []).append(content)
+    _, *parts = ("",) if graphs else _PHASE.split(text)
+    after = [part for phase, part in zip(parts[::2], parts[1::2], strict=True) if phase == "AFTER"]
+    if parts and not after:
+        raise TargetError("its graphs are those before fusion", hint="log what is launched: TORCH_LOGS=ir_post_fusion")
+    graphs |= {f"graph {number}": [part] for number, part in enumerate(after, start=1)}
     return {name: "\n".join(lines) for name, lines in graphs.items()}
 
 

@@ -21,6 +21,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ _ESCAPE = re.compile(
     r"(?:\x1b|\^\[|#033|\\(?:x1b|033|u001b))(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)|\ufeff"
 )
 _END = re.compile(r"[\r\n]+")
+_ENTITY = re.compile(r"&#?\w+;")  # of a text that was copied out of a page's source
 _WRITTEN_END = re.compile(  # only where a compiler's line may follow: paths of Windows have such a `\n` too
     r"\\n(?=\s|[\"']?,?$|A[Uu][Tt][Oo]|strides: |dtypes: |\w+Process |\{\"num|Triton auto|with key |finished |best )"
 )
@@ -72,7 +74,8 @@ class LogLine(NamedTuple):
 
 def clean_lines(texts: Iterable[str]) -> Iterator[str]:
     """The lines of texts without colours and line ends, taken out of the JSON into which a collector has put them."""
-    for line in filter(None, (line for text in texts for line in _END.split(_ESCAPE.sub("", text)))):
+    plain = (_ENTITY.sub(lambda entity: unescape(entity[0]), _ESCAPE.sub("", text)) for text in texts)
+    for line in filter(None, (line for text in plain for line in _END.split(text))):
         try:
             document = json.loads(line) if line.lstrip().startswith("{") else None
         except ValueError:  # it only begins like JSON
@@ -156,6 +159,7 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
+_LIKE_OPTIONS = re.compile(r"\b(?:[A-Z][A-Z_\d]+|num_\w+)=\S")  # where a terminal has wrapped a row
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named
@@ -372,7 +376,8 @@ class _LogReader:
         if match is not None:
             rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or match["names"] or rest[match.end() :])
         near = match is not None or (self._open != {} and self._since < _NEAR)
-        return bool(_LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
+        is_rest = match is None and near and self._since == 0 and _LIKE_OPTIONS.search(rest)
+        return bool(is_rest or _LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
 
     def _leave(self, line: LogLine) -> None:
         """Count a line as not read: open tables may lack it as first row; of a row or end of none, others have rows."""
@@ -460,7 +465,10 @@ _PRINTED = re.compile(
     rf"(?:,\s*$|,?(?= (?:with key as|finished after) )(?!.*best config selected: [^;]*$)))|{_PIECES}"
 )
 _PRINTED_WORDS = ("utotun", "for function", "with key as", "finished after", "config selected")
-_LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun(\w+ for function|e config:)|best config selected|with key as \(")
+_LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun(\w+ .*for function|e config:)|best config selected|key as \(")
+_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg")
+_CUT = re.compile(r"(?:,\s*\w*|:\s*)$")  # as a terminal leaves a config whose line it wraps
+_REST = re.compile(rf"\b(?:{'|'.join(_OPTIONS)}): ")  # of such a one
 _LONGEST = 80  # characters of a line that was not read, as an example
 
 
@@ -506,16 +514,21 @@ class _PrintedReader:
         self._tunes: list[dict[str, Any]] = []
         self._tried: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         self._open: dict[str, list[dict[str, Any]]] = defaultdict(list)  # until all of them have a winner
+        self._above: list[dict[str, Any]] | None = None  # of Triton's line before: configs whose last may go on
 
     def read(self, line: LogLine) -> None:
         """Take in one line."""
-        kind, match, writer = line.kind, line.match, line.writer
+        kind, match, writer, above = line.kind, line.match, line.writer, self._above
+        self._above = None
         if match is None:
-            understood = not _LIKE_PRINTED.search(line.text)
+            is_rest = above is not None and _REST.search(line.text) is not None
+            understood = not (is_rest or _LIKE_PRINTED.search(line.text))
+            if is_rest and above:
+                above.pop()
         elif kind == "tried":
-            config = _values(match["config"])
-            self._tried[writer, match["tried_kernel"]] += [config] if config else []
-            understood = config is not None
+            config, self._above = _values(match["config"]), self._tried[writer, match["tried_kernel"]]
+            understood = config is not None and "num_warps" in config  # which every version prints
+            self._above += [config] if config and understood else []
         elif kind == "kernel":
             tune = self._begin(writer, match["name"])
             pieces = list(_PIECE.finditer(line.text, match.end()))
@@ -527,6 +540,7 @@ class _PrintedReader:
             understood = self._add(self._open[writer], match)
         if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
             self.unread.append(line.text.strip())
+            self._above = []
 
     def tunes(self) -> list[PrintedTune]:
         """The tunes so far; those of which only configs were printed come last."""
@@ -572,9 +586,10 @@ def _values(text: str) -> dict[str, Any] | None:
     A comma ends a value only where a name follows; others are part of one, as in `TILE: (64, 32)`.
     """
     pairs = [part.partition(":") for part in re.split(r", (?=[^\W\d]\w*:)", text)]
-    if not all(colon and name.strip().isidentifier() for name, colon, _ in pairs):
+    if _CUT.search(text) or not all(colon and name.strip().isidentifier() for name, colon, _ in pairs):
         return None
-    return {name.strip(): _value(value.strip()) for name, _, value in pairs}
+    values = {name.strip(): _value(value.strip()) for name, _, value in pairs}
+    return None if any(isinstance(values.get(option), str) for option in _OPTIONS) else values
 
 
 def _value(text: str) -> Any:

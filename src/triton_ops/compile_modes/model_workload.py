@@ -96,8 +96,10 @@ def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     return workload_of(*pair)
 
 
-def check_factory(model: Any, inputs: Any) -> None:
-    """Raise a `SettingsError` where there are no inputs, and the model is no factory."""
+def check_model(model: Any, inputs: Any, loss: Any) -> None:
+    """Raise a `SettingsError` where the loss is no function, or there are no inputs, and the model is no factory."""
+    if loss is not None and not callable(loss):
+        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
     if inputs is None and (not callable(model) or hasattr(model, "named_parameters")):
         raise SettingsError(
             f"inputs is None, and the model is a {type(model).__name__}, not a factory",
@@ -224,12 +226,6 @@ class ModelRunner:
         output = self._function(*call.positional, **call.keyword)
         self._loss(output).backward()
         return output
-
-
-def checked_loss(loss: Any) -> None:
-    """Raise unless this is a loss, or None."""
-    if loss is not None and not callable(loss):
-        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
 
 
 def gathered(output: Any, gradients: Mapping[str, Any], buffers: Mapping[str, Any], call: Arguments) -> list[Any]:

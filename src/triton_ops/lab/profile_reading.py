@@ -116,8 +116,8 @@ _FACTS = (
     "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
 )  # fmt: skip
 _LAUNCH = re.compile(
-    r"[\s/#>|*]*(\S.*?)(?: (\([\d, ]+\))x(\([\d, ]+\)))?(?:, \d{4}-\S+ \S+)?, Context \d+, Stream \d+"
-    r"(?:, Device (\d+), CC (\S+))?\s*"
+    r"(?:\d+[:-])?[\s/#>|*]*(\S.*?)(?:, \d{4}-\S+ \S+(?=, C)| (\([\d, ]+\))x(\([\d, ]+\))|(?=, Context \d))"
+    r"(?:, Context \d+, Stream \d+)?(?:, Device (\d+), CC (\S+?))?(?:, Invocations (\d+))?\s*"
 )
 _HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv, rocprofv3 --kernel-trace, or Proton"
 NSIGHT, ROCPROF, PROTON = "Nsight Compute", "rocprof", "Proton"
@@ -235,9 +235,11 @@ def _printed(lines: Sequence[str]) -> list[tuple[Sequence[str], list[list[str]]]
         elif launch and ("-----" in line or not line.strip()):
             columns = [part.span() for part in re.finditer("-{5,}", line)]
         elif launch and len(columns) > 1 and _METRIC not in line:
-            metric, *unit, number = (line[begin:end].strip() for begin, end in columns)
-            rows.append([*launch, metric, "".join(unit), number])
-    return [(("ID", _KERNEL, *reversed(_SHAPE), "Device", "CC", _METRIC, _UNIT, _VALUES[0]), rows)] if rows else []
+            metric, *between, number = (line[begin:end].strip() for begin, end in columns)
+            is_cut = any(line[at - 1 : at].strip() or line[end : end + 1].strip() for at, end in columns)
+            rows.append([] if is_cut or not number else [*launch, metric, between[0] if between else "", number])
+    facts = ("ID", _KERNEL, *reversed(_SHAPE), "Device", "CC", "Invocations")
+    return [((*facts, _METRIC, _UNIT, _VALUES[0]), rows)] if rows else []
 
 
 def _split(line: str, mark: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The words of NVIDIA's assembler on kernels: registers, spills and errors, by themselves or among other lines.
 
 `TRITON_DUMP_PTXAS_LOG=1` has Triton print them, `-Xptxas -v` nvcc; XLA logs a warning for each kernel that spills. The
-form is that of CUDA 3 to 13, with whatever MSVC, ninja or a logger writes before a line.
+form is that of CUDA 3 to 13, names demangled or not, with what MSVC, ninja, loggers and web pages make of a line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from html import unescape
 from pathlib import Path
 
 from triton_ops.base import NamedFile
@@ -29,8 +30,10 @@ _SAYS = re.compile(
     r"(?P<kind>info|warning|error|fatal)\s*:\s*"
     r"(?P<what>.*?)(?=\s+ptxas|$)"
 )
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'(?: for '([^']+)')?")
-_OF = re.compile(r"Function properties for '?([\w$]+)")
+_QUOTES = str.maketrans("\u2018\u2019", "''")
+_ENTRY = re.compile(r"Compiling entry function '(.+?)'(?: for '([^']+)'|\s*$)")
+_OF = re.compile(r"Function properties for '?(.+?)'?(?=\\n|\s+ptxas\s|\s*$)")
+_LINKED = re.compile(r"\bnvlink (?:info|warning|error|fatal)\s*:")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (-?\d+) bytes spill stores, (-?\d+) bytes spill loads")
 _SPILLED = re.compile(
     r"spilled to local memory in function '([^']+)', (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -122,7 +125,7 @@ def read_ptxas(path: str | Path) -> PtxasLog:
 def parse_ptxas(text: str) -> PtxasLog:
     """The kernels in a text with the assembler's words."""
     reader = _Reader()
-    for line in _END.split(text):
+    for line in _END.split(unescape(text).translate(_QUOTES)):
         reader.take(line)
     return reader.log()
 
@@ -137,6 +140,7 @@ class _Reader:
         self._of: dict[str, str] = {}  # by build: the function that is spoken of
         self._open: dict[str, list[int]] = {}  # by build: kernels without figures yet
         self._strange: Counter[str] = Counter()
+        self._linked = 0  # lines of the linker
         self._further = 0  # errors after the first one of a kernel
         self._aborted = False  # the assembler has ended since the last error
 
@@ -151,13 +155,16 @@ class _Reader:
         if self._strange:
             some = "; ".join(list(self._strange)[:_NAMED])
             notes.append(f"{self._strange.total()} lines of ptxas are not understood: {some}")
+        notes += [f"{self._linked} lines are of nvlink, and not read"] if self._linked else []
         return PtxasLog(tuple(dict.fromkeys(kernels)), tuple(notes))
 
     def take(self, line: str) -> None:
         """Read a line."""
         words, numbered = _SAYS.search(line), _BUILD.match(line)
         build = numbered[1] if numbered else ""
-        if words is not None and words["kind"] in ("error", "fatal"):
+        if _LINKED.search(line):
+            self._linked += 1
+        elif words is not None and words["kind"] in ("error", "fatal"):
             self._refuse(build, words)
         elif (match := _SERIALISED.search(line)) is not None:
             self._serialised.add(match[1])

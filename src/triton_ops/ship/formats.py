@@ -33,6 +33,7 @@ from triton_ops.space import Config
 
 _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
+_FACT = re.compile(r"\[\d+, ?\d+\]|(?!.*\.json)[^\s\[\]]+")
 _TILES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 _VERSION, _DOWN = "triton_version", "down"
 _LEFT = "left to another kernel"
@@ -145,6 +146,8 @@ class ByBatch(Format):
         if "=" not in name:
             return {}
         pieces = [piece.partition("=") for piece in _BETWEEN.split(name.removesuffix(f"_{_DOWN}"))]
+        if strange := [text for _, _, text in pieces if not _FACT.fullmatch(text)]:
+            raise CacheError(f"{path} has {strange[0]} in its name, which is no value", hint="take the engine's name")
         facts: dict[str, Any] = {
             key: int(text) if _SIZE.fullmatch(text) else text == "True" or text for key, _, text in pieces
         }

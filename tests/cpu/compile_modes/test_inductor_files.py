@@ -157,6 +157,22 @@ def test_graphs_in_a_log_are_read_for_each_process_and_unknown_classes_are_named
     assert "nodes of unknown classes count as one launch each: NewKindOfNode (1)" in ran.err
 
 
+def test_what_stands_before_fusion_is_no_graph_that_is_launched(cli, tmp_path):
+    fused = node_text("op0_op1", "FusedSchedulerNode", *LEAVES[:2]) + "\n\n" + LEAVES[2]
+    both = "BEFORE FUSION\n" + "\n\n".join(LEAVES[:3]) + f"\n\nAFTER FUSION\n{fused}\n"
+    log = tmp_path / "log.txt"
+    log.write_text(f"INFO:torch._inductor.debug.__ir_pre_fusion:{both}\n{both}")
+    graphs = graphs_in(log)
+    assert {name: [node.name for node in nodes] for name, nodes in graphs.items()} == {
+        "graph 1": ["op0_op1", "op2"], "graph 2": ["op0_op1", "op2"],
+    }  # fmt: skip
+    with pytest.raises(TargetError, match="op0 is in it 2 times: it has several graphs"):
+        read_graph(both)
+    log.write_text(both.partition("AFTER")[0])
+    ran = cli("torch", "draw", log)
+    assert (ran.code, "its graphs are those before fusion" in ran.err) == (2, True)
+
+
 def test_two_graphs_differ_in_their_fusions_and_launches():
     found = GraphPair(("one", "other"), (graph(FUSED), graph(UNFUSED)))
     assert found.launches == (9, 11)

@@ -133,6 +133,16 @@ def test_what_a_program_says_long_after_a_table_that_was_cut_is_no_part_of_it():
     assert (len(log.tables[0].choices), log.unread) == (2, ())
 
 
+@pytest.mark.parametrize("width", range(30, 90))
+def test_options_of_a_row_that_a_terminal_has_wrapped_are_counted(width):
+    long = [line.replace("ACC_TYPE", "ALLOW_TF32=False, ACC_TYPE") for line in TABLE]
+    lines = [line[at : at + width] for line in long for at in range(0, len(line), width)]
+    log = read(lines)
+    right = {choice.name: choice.what for choice in read(long).tables[0].choices}
+    cut = [choice for table in log.tables for choice in table.choices if choice.what != right[choice.name]]
+    assert log.unread or not cut
+
+
 def test_choices_by_their_class_are_named_after_it():
     lines = ["AUTOTUNE mm(4x4, 4x4)", "  ExternKernelCaller(extern_kernels.mm) 0.2000 ms 100.0%"]
     (table,) = read([*lines, "  TritonTemplateCaller(/tmp/a/b.py, BLOCK_K=32, num_warps=8) 0.4000 ms 50.0%"]).tables

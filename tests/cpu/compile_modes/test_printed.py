@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import textwrap
 from itertools import chain, combinations
 
 import pytest
@@ -144,10 +146,50 @@ def test_other_wordings_are_read():
     assert (found.best, found.mixed) == (parse_printed(ONE)[0].best, False)
 
 
+def wrapped(lines, width):
+    """Lines as a terminal of a width leaves them."""
+    return "\n".join(line[at : at + width] for line in lines for at in range(0, len(line), width))
+
+
+def filled(lines, width):
+    """Lines as an editor leaves them."""
+    return "\n".join(textwrap.fill(line, width) for line in lines)
+
+
+@pytest.mark.parametrize("wrap", [wrapped, filled])
+@pytest.mark.parametrize("width", range(30, 250, 3))
+def test_a_config_that_was_wrapped_is_counted_and_never_cut(wrap, width, caplog):
+    """As read from a terminal: what is left of a line is no config, however much of one it looks like."""
+    lines = [OLD.splitlines()[0], ONE]
+    ((right,), best) = (parse_printed("\n".join(lines))[0].tried, parse_printed(ONE)[0].best)
+    assert (right["num_warps"], best["BLOCK_SIZE"]) == (4, 128)
+    try:
+        tunes = parse_printed(wrap(lines, width))
+    except TargetError:  # nothing is left
+        tunes = []
+    assert all(config == right for tune in tunes for config in tune.tried)
+    assert all(tune.best in (None, best) for tune in tunes)
+    assert not tunes or "not read" in caplog.text or (tunes[0].tried, tunes[0].best) == ((right,), best)
+
+
+def test_lines_of_a_program_end_no_config():
+    tried = "Autotuning kernel add with config B: 64, num_warps: 2"
+    (found,) = parse_printed(f"{tried}\nstep: 3, loss: 0.5\n{tried}\nnothing\nnum_warps: 2")
+    assert len(found.tried) == 2
+
+
+def test_a_page_of_entities_is_read():
+    (found,) = parse_printed("\n".join(map(html.escape, four())))
+    assert (found.key, found.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "Triton autotuning for function add finished after 1.00s; best config selected: BLOCK: 128, num_wa",
+        "Triton autotuning benchmark results for function add:",
+        "Autotuning kernel add with config BLOCK: 128,",
+        "Autotuning kernel add with config BLOCK: 128, num_warps: 1, num_",
         "Autotuning kernel add with config",
         "Autotuning kernel add with config <triton.Config object at 0x7f0012>",
         "with key as (1024, 1024,",

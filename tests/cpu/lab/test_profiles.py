@@ -271,6 +271,43 @@ def test_what_is_printed_for_people_is_read(mark, shape, device):
         parse_profile(PRINTED.partition("    Memory Throughput ")[0].format(mark=mark, shape=shape, device=device))
 
 
+PRINTED_SUMMARY = """  copy<4>(const float *) (64, 2, 1)x(128, 1, 1), Device 0, CC 9.0, Invocations 14
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------- ------- -------
+    Metric Name             Metric Unit Minimum Maximum Average
+    ----------------------- ----------- ------- ------- -------
+    Memory Throughput                 %   90.00   99.00   95.02
+    Duration                         ms    1.00    9.00    1.90
+    ----------------------- ----------- ------- ------- -------
+"""
+
+
+def test_a_summary_that_is_printed_for_people_counts_by_its_average():
+    (launch,) = parse_profile(PRINTED_SUMMARY).launches
+    figures = figures_of(launch)
+    assert (figures.memory, figures.duration_s, figures.blocks) == (95.02, pytest.approx(1.9e-3), 128)
+    assert (launch.kernel, launch.count, figures.arch) == ("copy<4>(const float *)", 14, "sm_90")
+
+
+def test_a_launch_without_its_context_is_one_of_its_own():
+    text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="")
+    other = text.replace(", Context 1, Stream 7", "").replace("copy", "other").replace("95.02", "5.02")
+    launches = parse_profile(text + other).launches
+    assert [figures_of(launch).memory for launch in launches] == [95.02, 5.02]
+    assert "other" in launches[1].kernel
+
+
+@pytest.mark.parametrize("change", [("   ", "  ", 1), ("   ", "    ", 1), ("  ", "\t", -1)])
+def test_a_row_that_does_not_stand_below_its_columns_is_counted(change):
+    rows = ("Memory Throughput    ", "Duration", "Compute (SM)")
+    text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="")
+    lines = text.splitlines(keepends=True)
+    shifted = "".join(line.replace(*change) if line.strip().startswith(rows) else line for line in lines)
+    table = parse_profile(shifted)
+    assert [launch.metrics.keys() for launch in table.launches] == [{"Memory Throughput", "Memory Throughput [byte/s]"}]
+    assert table.notes[0].startswith("3 lines between the rows are no rows of the table")
+
+
 def kernel(**figures):
     return KernelProfile(kernel="kernel", **{"duration_s": 1e-3, "compute": 20.0, "memory": 20.0, **figures})
 

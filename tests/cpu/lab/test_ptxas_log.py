@@ -1,5 +1,6 @@
 """What is read of the words of NVIDIA's assembler."""
 
+import html
 import json
 
 import pytest
@@ -218,6 +219,34 @@ def test_an_exception_on_one_line_is_read():
     error = "ptxas /tmp/x.ptx, line 9; error   : Unknown modifier\nptxas fatal   : Ptx assembly aborted due to errors"
     (one,) = parse_ptxas(repr(RuntimeError(f"`ptxas` stderr:\n{error}\n"))).kernels
     assert one.refused == "line 9: Unknown modifier"
+
+
+NAMED = {"'mm'": "'void mm<(int)32>(float *, int)'", "for mm": "for void mm<(int)32>(float *, int)"}
+
+
+def curled(text):
+    """A text as forums show it."""
+    return text.replace(" '", " \u2018").replace("'", "\u2019")
+
+
+@pytest.mark.parametrize("copied", [str, html.escape, curled])
+def test_demangled_names_and_what_web_pages_make_of_quotes_are_read(copied):
+    text = TRITONS
+    for mangled, name in NAMED.items():
+        text = text.replace(mangled, name)
+    log = parse_ptxas(copied(text))
+    assert [(one.kernel, one.registers, one.verdict) for one in log.kernels] == [
+        ("void mm<(int)32>(float *, int)", 255, "spills"), ("add", 16, "fits"), ("helper", None, "spills"),
+        ("lookup", 30, "frame"), ("wide", None, "refused"),
+    ]  # fmt: skip
+    assert (log.kernels[0].serialised, log.notes) == (True, ())
+
+
+def test_lines_of_the_linker_are_counted():
+    linked = "nvlink info    : Function properties for 'mm':\nnvlink info    : used 30 registers, 0 stack\n"
+    log = parse_ptxas(TRITONS + linked)
+    assert (len(log.kernels), log.notes) == (5, ("2 lines are of nvlink, and not read",))
+    assert parse_ptxas(linked).kernels == ()
 
 
 @pytest.mark.parametrize(
