@@ -53,7 +53,7 @@ class Forked(subprocess.Popen[bytes]):
 def fork_copies(keeps: Callable[[str], bool]) -> bool:
     """Fork copies if there are none and that is safe; `keeps` tells of a module by name whether a copy keeps it.
 
-    Cost: 20 ms of a CPU in a program that has imported torch, at most 60.
+    Cost: 25 ms of a CPU in a program that has imported torch, at most 60.
     """
     program = os.getpid()
     if any(process == program for process, _ in _copies) or not _may_fork():
@@ -136,9 +136,7 @@ def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
     _forget_modules(keeps)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 4, socket.MSG_CMSG_CLOEXEC)
     with connection, connection.makefile("rb") as stream:
-        words, streams, env, folder, cpus = pickle.load(
-            stream
-        )  # an error if the program has ended, which ends this too
+        words, streams, env, folder, cpus = pickle.load(stream)  # or an error, if the program has ended
     for number in (number for number, each in enumerate(streams, start=1) if each >= 0):
         os.dup2(descriptors[0], number)
         os.close(descriptors.pop(0))
