@@ -75,7 +75,7 @@ class LogLine(NamedTuple):
 def clean_lines(texts: Iterable[str]) -> Iterator[str]:
     """The lines of texts without colours and line ends, taken out of the JSON into which a collector has put them."""
     plain = (_ENTITY.sub(lambda entity: unescape(entity[0]), _ESCAPE.sub("", text)) for text in texts)
-    for line in filter(None, (line for text in plain for line in _END.split(text))):
+    for line in filter(None, (line for text in plain for line in _END.split(text.replace("\u00a0", " ")))):
         try:
             document = json.loads(line) if line.lstrip().startswith("{") else None
         except ValueError:  # it only begins like JSON
@@ -159,7 +159,9 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
-_LIKE_OPTIONS = re.compile(r"\b(?:[A-Z][A-Z_\d]+|num_\w+)=\S")  # where a terminal has wrapped a row
+_LIKE_OPTIONS = re.compile(  # the rest of a row that a terminal has wrapped
+    r"(?=.*\b(?:[A-Z][A-Z_\d]+|num_\w+)=)[\s#>|]*\S*(?:\s+\w+=\S+)*\s*$"
+)
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named
@@ -376,7 +378,7 @@ class _LogReader:
         if match is not None:
             rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or match["names"] or rest[match.end() :])
         near = match is not None or (self._open != {} and self._since < _NEAR)
-        is_rest = match is None and near and self._since == 0 and _LIKE_OPTIONS.search(rest)
+        is_rest = match is None and near and self._since == 0 and _LIKE_OPTIONS.match(rest)
         return bool(is_rest or _LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
 
     def _leave(self, line: LogLine) -> None:

@@ -259,17 +259,15 @@ def _plain(name: str) -> str:
 def _by_launch(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], list[str]]:
     """The launches of the page `raw`: a row with units and no kernel, wherever it is, and a row for each launch."""
     units = next((row for row in rows if not row[_KERNEL]), {})
-    launched = (row for row in rows if row[_KERNEL])  # numbers are printed by the locale, unlike `CC`
+    launched = [row for row in rows if row[_KERNEL]]
+    # Numbers are printed by the locale, unlike `CC`.
     comma, notes = _read_marks(text for row in launched for name, text in row.items() if name not in _FACTS)
     launches = []
-    for row in rows:
-        if not row[_KERNEL]:
-            units = row
-            continue
+    for row in launched:
         metrics = {
             name: quantity(text, units.get(name, ""), comma)
             for name, text in row.items()
-            if name not in _FACTS or units.get(name)
+            if name not in _FACTS or (units.get(name) and name not in _IDENTITY)
         }
         launches.append(ProfiledLaunch(row[_KERNEL], _facts(row), metrics, _count(row)))
     return launches, notes

@@ -30,7 +30,7 @@ _SAYS = re.compile(
     r"(?P<kind>info|warning|error|fatal)\s*:\s*"
     r"(?P<what>.*?)(?=\s+ptxas|$)"
 )
-_QUOTES = str.maketrans("\u2018\u2019", "''")
+_QUOTES = str.maketrans("\u2018\u2019\u00a0", "'' ")
 _ENTRY = re.compile(r"Compiling entry function '(.+?)'(?: for '([^']+)'|\s*$)")
 _OF = re.compile(r"Function properties for '?(.+?)'?(?=\\n|\s+ptxas\s|\s*$)")
 _LINKED = re.compile(r"\bnvlink (?:info|warning|error|fatal)\s*:")

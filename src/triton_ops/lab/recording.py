@@ -293,8 +293,8 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
     trials = []
     for row in content["cache"].values():
         config, time = Config.from_json({name: row[name] for name in names}), row["time"]
-        if isinstance(time, str):
-            trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time))
+        if isinstance(time, str) or time == 1e20:  # of any failure before it had these words
+            trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=str(time)))
         else:
             trials.append(Trial(config, Status.OK, _measurement(time)))
     size = content.get("problem_size", ())

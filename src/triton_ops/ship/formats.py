@@ -33,7 +33,7 @@ from triton_ops.space import Config
 
 _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
-_FACT = re.compile(r"\[\d+, ?\d+\]|(?!.*\.json)[^\s\[\]]+")
+_FACT = re.compile(r"\[\d+, ?\d+\]|(?!.*\.json)[^\s\[\]]*")
 _TILES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 _VERSION, _DOWN = "triton_version", "down"
 _LEFT = "left to another kernel"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from itertools import chain, zip_longest
@@ -141,6 +142,20 @@ def test_options_of_a_row_that_a_terminal_has_wrapped_are_counted(width):
     right = {choice.name: choice.what for choice in read(long).tables[0].choices}
     cut = [choice for table in log.tables for choice in table.choices if choice.what != right[choice.name]]
     assert log.unread or not cut
+
+
+def test_a_line_of_torchs_own_log_is_no_rest_of_a_row():
+    said = (
+        "E0119 14:31:46.9 26 torch/_inductor/select_algorithm.py:2100] [7/0] Exception out of resource: BLOCK_K=64, A=1"
+    )
+    log = read([*TABLE[:6], said, *TABLE[6:]])
+    assert (content(log.tables[0]), log.unread) == (RIGHT, ())
+
+
+def test_what_a_page_makes_of_blanks_and_marks_is_undone():
+    shown = [html.escape(line).replace(" ", "&nbsp;") for line in TABLE]
+    assert content(read(shown).tables[0]) == RIGHT
+    assert content(read([line.replace(" ", "\u00a0") for line in TABLE]).tables[0]) == RIGHT
 
 
 def test_choices_by_their_class_are_named_after_it():

@@ -125,6 +125,14 @@ def test_the_raw_page_is_read_with_its_units_and_what_a_program_printed_before_i
     assert seen.stall == ("barrier", 3.1)
 
 
+def test_units_of_the_shape_of_a_launch_are_no_metrics(tmp_path):
+    page = raw_page(("matmul", RAW)).splitlines(keepends=True)
+    units = page[1].split(",")
+    units[4:6] = ['"block"', '"grid"']
+    (tmp_path / "page.csv").write_text("".join([page[0], ",".join(units), *page[2:]]))
+    assert read_profile(tmp_path / "page.csv").notes == ()
+
+
 def test_the_details_page_tells_the_two_metrics_of_one_name_apart_by_their_units():
     table = parse_profile(details_page(DETAILS))
     seen = figures_of(table.launches[0])

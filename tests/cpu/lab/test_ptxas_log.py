@@ -226,7 +226,7 @@ NAMED = {"'mm'": "'void mm<(int)32>(float *, int)'", "for mm": "for void mm<(int
 
 def curled(text):
     """A text as forums show it."""
-    return text.replace(" '", " \u2018").replace("'", "\u2019")
+    return text.replace(" '", " \u2018").replace("'", "\u2019").replace(" ", "\u00a0")
 
 
 @pytest.mark.parametrize("copied", [str, html.escape, curled])

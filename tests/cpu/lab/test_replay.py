@@ -107,6 +107,12 @@ class TestForms:
         assert found.best_ms == 1.0
         assert found.trials[Config(A=12, B=1)].status is Status.RUNTIME
 
+    def test_a_failure_of_kernel_tuners_first_versions_is_no_time(self, tmp_path):
+        path = cache_file(tmp_path)
+        path.write_text(path.read_text().replace('"RuntimeFailedConfig"', "1e+20"))
+        trial = read_recording(path).trials[Config(A=12, B=1)]
+        assert (trial.status, trial.error) == (Status.RUNTIME, "1e+20")
+
     def test_run_log(self, tmp_path):
         found = read_recording(run_log_file(tmp_path))
         assert (found.kernel, found.problem, found.dtype, found.device) == ("wait", (64, 64), "bfloat16", "C")

@@ -199,6 +199,13 @@ def test_a_file_of_another_format_is_refused(format_name, name, text, tmp_path):
         format_named(format_name).read(tmp_path / "none.json")
 
 
+def test_a_name_without_its_device_is_read(tmp_path):
+    path = tmp_path / "E=8,N=1,device_name=,dtype=int4_w4a16_down.json"
+    path.write_text(json.dumps({"1": dict(TILES)}))
+    facts = format_named("sglang-moe").read(path).facts
+    assert (facts["device_name"], facts["dtype"], facts["down"]) == ("", "int4_w4a16", True)
+
+
 @pytest.mark.parametrize(
     ("format_name", "facts", "rows", "said"),
     [
