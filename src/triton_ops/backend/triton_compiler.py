@@ -224,10 +224,15 @@ class TritonCompiler(Compiler):
         content, packages = _packed(kernel)
         with TargetError.when(f"the arguments of {kernel.name}", "", KernelTypeError):
             arguments = Packed.of((self.arguments, self.members), by_value=True)
-        needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports
-        imports = kernel.compile_imports or (_TORCH if needs_torch else "")
-        needs = TritonNeeds(("triton", *filter(None, (imports,))), target)
+        torch = _TORCH if _TORCH in packages | arguments.imports else ""
+        needs = self.needs_on(target, kernel.compile_imports or torch)
         return PackedTritonCompiler(kernel.name, needs, content, arguments.content, kernel.cache_key, target)
+
+    @staticmethod
+    def needs_on(target: Target, imports: str = "") -> TritonNeeds:
+        """The needs of processes that compile for a target, where the kernel needs no further imports than these."""
+        imports = imports or (_TORCH if target.vendor.lowers_with_torch else "")
+        return TritonNeeds(("triton", *filter(None, (imports,))), target)
 
     def objection(self, config: Config) -> Compiled | None:
         """The first objection of the free rules to a config.

@@ -232,12 +232,12 @@ class TritonProcess:
         )
 
     @staticmethod
-    def warm_up(launches: bool) -> threading.Thread:
+    def warm_up(launches: bool, *, is_child: bool = True) -> threading.Thread:
         """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
 
         A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and, if this
         process `launches` kernels, the driver is readied with a module built by the C compiler. What fails is met
-        again, and told, by whoever compiles or launches first.
+        again, and told, by whoever compiles or launches first. Nothing of Triton is changed unless it `is_child`.
         """
 
         def work() -> None:
@@ -245,7 +245,8 @@ class TritonProcess:
                 with contextlib.suppress(Exception):
                     getattr(import_in_order(vendor.triton.driver), vendor.triton.utilities)()
             with contextlib.suppress(Exception):
-                ready_key()
+                ready_key() if is_child else import_in_order("triton.runtime.cache").triton_key()
+                _ = launches and import_in_order("triton.experimental.gluon")  # which reads the arguments of a launch
 
         thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
         thread.start()

@@ -384,6 +384,12 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self._shared_cpus = shared_cpus or SharedCpus(self.workers)
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
 
+    @staticmethod
+    def start_server(needs: Hashable) -> None:
+        """Start a server of compiling processes with these needs, for a pool that follows soon."""
+        with suppress(TritonKernelError, OSError):  # the pool says why
+            fork_servers.give_back(fork_servers.borrow(needs, partial(compiler_server, needs)))
+
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it, unless a rule refuses it or its result is known.
 

@@ -1,7 +1,8 @@
 """Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
 
-The imports of a worker are most of what a first tune takes. They begin once the process uses a GPU, if by then a kernel
-is decorated that tunes and has no record: not with the decoration, since many processes import kernels and launch none.
+The imports of a worker are most of what a first tune takes. A copy of the program has them, which is forked when a
+kernel is decorated that tunes. Worker and compilers start once the process uses a GPU, if by then such a kernel has no
+record: not with the decoration, since many processes import kernels and launch none.
 
 A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
 memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
@@ -24,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from triton_ops import evaluation
-from triton_ops.backend import Layers, Operation
+from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
 from triton_ops.base import ForkSafeLock
+from triton_ops.compilation import CompilePool
+from triton_ops.device import Target, probe
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
 from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
@@ -77,24 +80,32 @@ def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
     if call_then is not None:
         is_first, _awaited[kernel] = not _awaited, (on_miss, options)
+        may_start(kernel, on_miss, options, as_copy=True)
         if is_first:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
 
 
 def _uses_gpu(pid: int) -> None:
     if os.getpid() == pid:  # not in a forked child
-        start = partial(any, (may_start(name, *each) for name, each in tuple(_awaited.items())))  # until one does
         with suppress(RuntimeError):  # no thread is left, and torch would raise it
-            threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
+            threading.Thread(target=_start_early, name="triton-ops early start", daemon=True).start()
 
 
-def may_start(kernel: str, on_miss: str | None, options: TuneOptions) -> bool:
+def _start_early() -> None:
+    if any(may_start(name, *each) for name, each in tuple(_awaited.items())):  # until one does
+        with suppress(TritonKernelError):
+            CompilePool.start_server(TritonCompiler.needs_on(Target.of(probe("cuda"))))
+        TritonProcess.warm_up(launches=True, is_child=False)  # for the launch that follows the tune
+
+
+def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, as_copy: bool = False) -> bool:
     """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
         tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
         folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
-        if folder and (not may_have_records(folder) or all(kernel not in it.key.kernel for it in store_in(folder))):
-            return evaluation.start_one_early()
+        read = folder and may_have_records(folder) and not as_copy  # which takes longer than a fork
+        if folder and not (read and any(kernel in it.key.kernel for it in store_in(folder))):
+            return evaluation.start_one_early(as_copy=as_copy)
     return False
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from triton_ops import settings
-from triton_ops.backend import Kernel, MayCrash
+from triton_ops.backend import Kernel, MayCrash, Origin
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import IdleProcesses, WorkerLostError, WorkerProcess
@@ -64,9 +64,10 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     _idle.put(worker, worker.equipment, worker.equipment[1].removesuffix(":0"), partial(_rests, worker), idle_s)
 
 
-def start_one_early(device: str = "") -> bool:
+def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
     """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether it was.
 
+    With `as_copy` copies of this program are forked, if that is safe, which the first worker and its compilers become.
     Without a device it is for the first GPU, and for a tune that may never come: then it leaves the GPU alone until a
     task is there, and none is started without a driver, for a program of several processes that share the GPUs, and in
     a process that this package has started. None is started for a CPU, or where one waits. The driver is left alone
@@ -78,6 +79,8 @@ def start_one_early(device: str = "") -> bool:
     may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
     if may_not_come or device == "cpu" or waits(needs):
         return False
+    if as_copy:
+        return WorkerProcess.fork_copies(Origin.is_installed)
     try:
         _idle.put(new(needs), needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why

@@ -38,6 +38,7 @@ import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import platformdirs
 
@@ -419,6 +420,22 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool =
     if expendable:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def run_forked(work: Callable[[], object]) -> NoReturn:
+    """Run a forked process to its end, as a session of its own, so that it never returns to what has forked it."""
+    code = 1
+    try:
+        os.setsid()
+        work()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def guarded(leftovers: Leftovers) -> None:

@@ -25,12 +25,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock, TemporaryFolder
@@ -45,8 +45,10 @@ from triton_ops.processes.child import (
     file_without_a_name,
     guarded,
     new_mark,
+    run_forked,
     socket_pair,
 )
+from triton_ops.processes.copies import begin
 
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
@@ -221,11 +223,10 @@ class ForkServer:
             self._socket = undo.enter_context(ours)
             leftovers = Leftovers(self._family, self._temporary.path)
             with theirs:
-                self._process = subprocess.Popen(
+                self._process = begin(
                     command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
-                    pass_fds=(theirs.fileno(),), env=environment(changes, self._family, self._temporary.path),
-                    start_new_session=True,
+                    (subprocess.DEVNULL, self._errors.fileno()), (theirs.fileno(),),
+                    environment(changes, self._family, self._temporary.path), "fork server",
                 )  # fmt: skip
             undo.pop_all()
 
@@ -431,7 +432,7 @@ class ForkRequests:
             answer = os.fork()
             if not answer:
                 self._questions.close()
-                _begin(fork_server, *descriptors, run=run)
+                run_forked(partial(_serve, fork_server, *descriptors, run=run))
             self._forked.add(answer)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -443,22 +444,10 @@ class ForkRequests:
         return True
 
 
-def _begin(fork_server: int, connection: int, errors: int, *, run: Callable[[ChildsEnd], None]) -> NoReturn:
-    """Run the forked process to its end, so that it never returns to the fork server's loop."""
-    code = 1
-    try:
-        os.setsid()
-        os.dup2(errors, 2)
-        die_with(fork_server)
-        run(ChildsEnd(connection, connection))
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        if not isinstance(error, SystemExit):
-            traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+def _serve(fork_server: int, connection: int, errors: int, *, run: Callable[[ChildsEnd], None]) -> None:
+    os.dup2(errors, 2)
+    die_with(fork_server)
+    run(ChildsEnd(connection, connection))
 
 
 _MOST = 2  # idle servers, such as one with torch and one without

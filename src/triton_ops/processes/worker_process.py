@@ -44,6 +44,7 @@ from triton_ops.processes.child import (
     new_mark,
     pipe,
 )
+from triton_ops.processes.copies import Forked, begin, fork_copies
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -191,18 +192,19 @@ class WorkerProcess:
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
             inherited = environment({**own, **changes}, self._family, self._temporary.path)
-            start = partial(
-                subprocess.Popen, words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
-                pass_fds=there, start_new_session=True, env=inherited,
-            )  # fmt: skip
+            role = "worker" if own and not changes else ""
+            start = partial(begin, words, (lines_in, lines_in), there, inherited, role)
             self._lines: deque[str] = deque(maxlen=_LINES)
             started: Future[subprocess.Popen[bytes]] = Future()
             self._listener = threading.Thread(target=self._listen, args=(start, started, lines), daemon=True)
             self._listener.start()
             self._process = started.result()
+            self.is_copy = isinstance(self._process, Forked)  # or else nothing of the program is in it
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
         return answers, questions
+
+    fork_copies = staticmethod(fork_copies)
 
     @property
     def pid(self) -> int:

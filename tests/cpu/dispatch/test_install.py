@@ -155,7 +155,7 @@ def test_something_that_was_put_in_the_place_meanwhile_stays():
 )  # fmt: skip
 def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, known, early, tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(evaluation, "start_one_early", lambda: started.append(1))
+    monkeypatch.setattr(evaluation, "start_one_early", lambda as_copy: started.append(1))
     folder = tmp_path / "records"
     if known:
         store_in(str(folder)).put(record())

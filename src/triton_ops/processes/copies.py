@@ -1,0 +1,194 @@
+"""Copies of a program, forked before it uses a GPU, that become its first worker and the fork server of its compilers.
+
+The imports of torch and Triton are most of the time that these take to start; a copy of a program that has imported
+them needs none. It is made where no fork does harm: of one thread, without an open device, and with torch's settings as
+in a new process. Libraries that end their threads before a fork, as OpenBLAS does, do no harm; OpenMP would wait in the
+copy for threads that are not there.
+
+A copy waits until it is needed, for a minute or as long as the program lives. It forgets the program: what is open
+leads nowhere, handlers and Triton's settings are as in a new process, and modules of the user's, or whose import has
+not ended, are imported anew. What it has forgotten is never freed: an object that goes may remove a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.processes.child import run_forked, socket_pair
+
+_LIFE_S = 60.0  # a program that asks for tunes may first load a model
+_MOST_BYTES = 1 << 30  # of the program's own memory: a fork takes 20 ms for so much
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband")
+_ROLES = ("worker", "fork server")
+_copies: dict[tuple[int, str], tuple[Forked, socket.socket]] = {}  # a program may fork others
+_forgotten: list[Any] = []
+
+
+class Forked(subprocess.Popen[bytes]):
+    """The handle of a process that was forked, whose number is the only word, as of one that was started."""
+
+    def _execute_child(self, words: Sequence[str], *_: object) -> None:
+        self.pid, self._child_created = int(words[0]), True
+
+
+def fork_copies(keeps: Callable[[str], bool]) -> bool:
+    """Fork copies if there are none and that is safe; `keeps` tells of a module by name whether a copy keeps it.
+
+    Cost: 25 ms of a CPU in a program that has imported torch, at most 60.
+    """
+    program = os.getpid()
+    if any(process == program for process, _ in _copies) or not _may_fork():
+        return False
+    copies = {(program, role): _forked(keeps) for role in _ROLES}
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
+        for copy, _ in copies.values():
+            copy.kill()
+            copy.wait()
+        return False
+    _copies.update(copies)
+    return True
+
+
+def _forked(keeps: Callable[[str], bool]) -> tuple[Forked, socket.socket]:
+    ours, theirs = socket_pair()
+    with theirs, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, for which is looked elsewhere
+        if not (pid := os.fork()):
+            ours.close()
+            run_forked(lambda: Context().run(_live, theirs, keeps))
+    return Forked([str(pid)]), ours
+
+
+def _may_fork() -> bool:
+    torch: Any = sys.modules.get("torch")
+    if (
+        torch is None or sys.platform != "linux" or threading.current_thread() is not threading.main_thread()
+        or threading.active_count() > 1 or sys.gettrace() or sys.getprofile() or os.fork.__module__ != "posix"
+    ):  # fmt: skip
+        return False
+    with contextlib.suppress(AttributeError, OSError, RuntimeError):  # of another version of torch, or without /proc
+        resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
+        return (
+            (resident - shared) * os.sysconf("SC_PAGE_SIZE") < _MOST_BYTES and torch.is_grad_enabled()
+            and torch.get_default_dtype() is torch.float32 and torch.get_float32_matmul_precision() == "highest"
+            and not torch.is_autocast_enabled() and not torch.are_deterministic_algorithms_enabled()
+            and not torch._C._len_torch_function_stack()
+            and not any(os.path.realpath(each).startswith(_DEVICES) for each in Path("/proc/self/fd").iterdir())
+            and {"torch", "triton", "triton_ops"}.isdisjoint(_loading())
+        )  # fmt: skip
+    return False
+
+
+def _loading() -> set[str]:
+    specs = {name: getattr(module, "__spec__", None) for name, module in tuple(sys.modules.items())}
+    return {name.partition(".")[0] for name, spec in specs.items() if getattr(spec, "_initializing", False)}
+
+
+def begin(
+    words: Sequence[str], streams: tuple[int, int], files: Sequence[int], env: Mapping[str, str], role: str
+) -> subprocess.Popen[bytes]:
+    """Begin a program of `command`, whose first words are `files`: in the copy for this role, if it waits.
+
+    It is else a new process, as for an empty role. The streams are its stdout and stderr, or `DEVNULL`.
+    """
+    if (waiting := _copies.pop((os.getpid(), role), None)) is not None:
+        copy, connection = waiting
+        with connection, contextlib.suppress(OSError):  # it has ended
+            socket.send_fds(connection, [b"f"], [*(each for each in streams if each >= 0), *files])
+            here = settings.current_folder() or "", os.sched_getaffinity(0)
+            connection.sendall(pickle.dumps((words, streams, env, *here)))
+            return copy
+        copy.kill()
+        copy.wait()
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1], pass_fds=files, env=env,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
+    gc.freeze()
+    gc.enable()
+    _forget_files(connection.fileno())
+    _forget_handlers()
+    _forget_knobs()
+    if not select.select([connection], [], [], _LIFE_S)[0]:
+        return
+    _forget_modules(keeps)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 4, socket.MSG_CMSG_CLOEXEC)
+    with connection, connection.makefile("rb") as stream:
+        words, streams, env, folder, cpus = pickle.load(stream)  # or an error, if the program has ended
+    for number in (number for number, each in enumerate(streams, start=1) if each >= 0):
+        os.dup2(descriptors[0], number)
+        os.close(descriptors.pop(0))
+    os.chdir(folder)
+    os.sched_setaffinity(0, cpus)
+    settings.restore_environment(env)
+    _show_family(env[settings.FAMILY])
+    sys.argv[:] = ["-c", words[5], *map(str, descriptors), *words[6 + len(descriptors) :]]
+    exec(words[4], vars(sys.modules["__main__"]))
+
+
+def _forget_files(connection: int) -> None:
+    """Have every other descriptor lead nowhere; its number stays taken, since an object of the program may close it."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in {0, 1, 2, *(int(each.name) for each in Path("/proc/self/fd").iterdir())} - {connection, nowhere}:
+        os.dup2(nowhere, descriptor, inheritable=descriptor < 3)
+    _forgotten.extend((sys.stdin, sys.stdout, sys.stderr))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - these are open as long as the process
+    sys.stdout = sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def _forget_handlers() -> None:
+    handled = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    _forgotten.extend(signal.signal(number, signal.SIG_DFL) for number in handled)
+    for log in (logging.root, *logging.root.manager.loggerDict.values()):
+        _forgotten.append(vars(log).get("handlers"))
+        vars(log)["handlers"] = []
+    warnings.simplefilter("ignore")
+    tempfile.tempdir = None  # a worker has a folder of its own
+
+
+def _forget_knobs() -> None:
+    knobs: Any = sys.modules.get("triton.knobs")
+    for group in (each for each in vars(knobs).values() if isinstance(each, knobs.base_knobs)) if knobs else ():
+        _forgotten.append(dict(vars(group)))
+        vars(group).clear()  # what the program has set, as against what the environment and Triton say
+        for hook in vars(type(group)).values():
+            _forgotten.append([*(calls := getattr(hook, "calls", []))])
+            calls.clear()
+
+
+def _forget_modules(keeps: Callable[[str], bool]) -> None:
+    _forgotten.append(modules := dict(sys.modules))
+    packages = _loading()
+    for name in modules:
+        if not keeps(name) or name.partition(".")[0] in packages:
+            del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
+
+
+def _show_family(mark: str) -> None:
+    """Have `/proc` show whose this process is: it shows the environment of the program as it was started."""
+    start, end = map(int, Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[47:49])
+    text = f"{settings.FAMILY}={mark}".encode()[: end - start]
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)

@@ -1,0 +1,27 @@
+"""The program of a worker that answers expressions with their values."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from triton_ops.processes import Child
+
+NAMES = {each.__name__: each for each in (importlib, logging, os, signal, sys, tempfile, threading)}
+
+
+def open_files():
+    """The files that have names and are open here, but for this worker's own folder."""
+    files = {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+    return sorted(file for file in files if not file.startswith(("/proc", tempfile.gettempdir())))
+
+
+def main():
+    """Answer until the pipe is closed."""
+    Child().serve(lambda text: eval(text, {**NAMES, "open_files": open_files}))
