@@ -456,7 +456,7 @@ class AutoSearch:
                 self._open_configs.hold(one.config)
             same = [one.config, *self._columns.same_program(one.config)]
             if any(config in self._trials or config in self._pending for config in same):
-                self._close(same)
+                self._open_configs.take(*same)
 
     def expected_gain(self) -> float:
         """The largest of the latest expected gains.
@@ -472,14 +472,9 @@ class AutoSearch:
 
     def _propose(self, at: int) -> Config:
         config = self._open_configs.configs[at]
-        self._open_configs.take(config)
+        self._open_configs.take(config, *self._columns.same_program(config))
         self._pending[config] = None
-        self._close(self._columns.same_program(config))
         return config
-
-    def _close(self, configs: Sequence[Config]) -> None:
-        for config in configs:
-            self._open_configs.take(config)
 
     def _preview_order(self) -> Iterator[int]:
         if len(self._shortlist):
@@ -581,17 +576,14 @@ class AutoSearch:
         return gains
 
     def _polish(self, gain: float) -> NDArray[np.intp] | None:
-        """Positions of the open neighbours of the best config, each second time when little is expected to be gained.
+        """Positions of open configs around the best config, each second time when little is expected to be gained.
 
         The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects.
         """
         if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
             return None
-        positions = (
-            self._open_configs.position(config)
-            for config in self._space.neighbours(self._leaders()[0], steps_only=True)
-        )
-        return np.array([at for at in positions if at is not None], dtype=np.intp)
+        measured = {config for config, trial in self._trials.items() if trial.ok}
+        return self._open_configs.around(self._leaders()[0], measured | self._pending.keys())
 
     def _leaders(self) -> list[Config]:
         ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))
