@@ -154,7 +154,6 @@ class OneByOne(ABC):
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
 _SAMPLE = 2_000  # random configs that are added to the sample at a time
-_STEPS = 3  # most single steps from a config to those around it
 _FEW = 200  # with fewer open configs, further random configs are added
 
 
@@ -222,13 +221,13 @@ class OpenConfigs:
         steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
         return positions[np.argsort(steps, kind="stable")]
 
-    def around(self, config: Config, measured: Container[Config]) -> NDArray[np.intp]:
-        """Positions of the open configs one step from `config`, or up to three through configs that cannot be tried.
+    def around(self, config: Config, most_steps: int, measured: Container[Config]) -> NDArray[np.intp]:
+        """Positions of the open configs one step from `config`, or more steps through configs that cannot be tried.
 
         Limits such as memory may forbid each single step towards a better config. Nothing goes through the `measured`.
         """
         around, ends = {config: None}, [config]
-        for _ in range(_STEPS):
+        for _ in range(most_steps):
             steps = chain(*(self._space.neighbours(end, steps_only=True, valid_only=False) for end in ends))
             new = [one for one in dict.fromkeys(steps) if one not in around]
             around.update(dict.fromkeys(new))

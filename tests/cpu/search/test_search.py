@@ -290,14 +290,15 @@ class TestOpenConfigs:
         open_configs = OpenConfigs(space, Encoder(space), 0)
         open_configs.take(Config(A=0, B=0))
 
-        def around(*measured):
-            at = open_configs.around(Config(A=0, B=0), measured)
+        def around(*measured, steps=3):
+            at = open_configs.around(Config(A=0, B=0), steps, measured)
             return {(c["A"], c["B"]) for c in (open_configs.configs[one] for one in at)}
 
         assert around() == {(0, 1), (2, 0), (2, 1)}
         open_configs.take(Config(A=2, B=0))
         assert around() == {(0, 1), (2, 1), (3, 0)}
         assert around(Config(A=2, B=0)) == {(0, 1), (2, 1)}
+        assert around(steps=1) == {(0, 1)}
 
     def test_the_chosen_row_is_far_from_the_known_rows(self):
         rows = np.linspace(0, 1, 9)[:, None]
