@@ -231,11 +231,13 @@ def _printed(lines: Sequence[str]) -> list[tuple[Sequence[str], list[list[str]]]
     rows: list[list[str]] = []
     launch: list[str] = []
     columns: list[tuple[int, int]] = []
+    before = 0  # rows above the last line of dashes: what follows a line that closes a table is no row
     for line in lines:
         if match := _LAUNCH.fullmatch(line):
             launch = [str(len(rows)), *match.groups("")]
         elif launch and ("-----" in line or not line.strip()):
-            columns = [part.span() for part in re.finditer("-{5,}", line)]
+            columns = [part.span() for part in re.finditer("-{5,}", line) if len(rows) == before or not columns]
+            before = len(rows)
         elif launch and len(columns) > 1 and _METRIC not in line:
             metric, *between, number = (line[begin:end].strip() for begin, end in columns)
             is_cut = any(line[at - 1 : at].strip() or line[end : end + 1].strip() for at, end in columns)

@@ -297,6 +297,14 @@ def test_a_summary_that_is_printed_for_people_counts_by_its_average():
     assert (launch.kernel, launch.count, figures.arch) == ("copy<4>(const float *)", 14, "sm_90")
 
 
+def test_the_words_of_a_rule_below_a_table_are_no_rows():
+    text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="").replace("\n\n", "\n")
+    table = parse_profile(text)
+    (seen,) = map(figures_of, table.launches)
+    assert (seen.memory, seen.compute, seen.dram_bytes_per_s) == (95.02, 19.26, pytest.approx(425.11e9))
+    assert table.notes == ()
+
+
 def test_a_launch_without_its_context_is_one_of_its_own():
     text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="")
     other = text.replace(", Context 1, Stream 7", "").replace("copy", "other").replace("95.02", "5.02")
