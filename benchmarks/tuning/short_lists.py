@@ -7,8 +7,9 @@
 Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
 tensor (128 for the product of matrices). Each list is tuned in a fresh process with empty caches, by each of the two
 tuners, and each goes first in turn. The first key of a process also waits for what a process starts once. Afterwards
-all configs of each key run interleaved, with L2 cold: `share` is the speed of this package's winner over that of the
-fastest config, and `over_default` its speed over the default's, with the 95 % interval.
+all configs of each key run interleaved, on several sets of arguments in turn, so that L2 is cold: `share` is the speed
+of this package's winner over that of the fastest config, and `over_default` its speed over the default's, with the
+95 % interval.
 
 In the part `beside` another program tunes on the same GPU meanwhile, one key after another, by this package; what
 `later_ratio` compares is then this package and `triton.autotune` beside that program.
@@ -26,6 +27,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,13 +41,13 @@ from benchmarks.regression_gpu import empty_caches
 from benchmarks.tuning.list_bodies import BODIES
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds
-from triton_ops.timing.gpu_timers import EventTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 
 COUNTS = (2, 4, 8, 16)
 EXTENTS = {"add": (1536, 4096, 8192, 16384), "norm": (1536, 4096, 8192, 16384), "product": (1536, 3072, 4096, 8192)}
 CHECK_ROUNDS, BLOCK = 24, 3
-SHORT_MS, SHORT_ROUNDS = 0.2, 96  # a median of 24 rounds of launches that take 10 us is off by 2 %
-LONG_MS = 3.0  # a launch of more is checked by one sample in a round
+SHORT_MS, LONG_MS = 0.2, 3.0  # launches below are checked in a graph, those above by one sample in a round
+COLD_BYTES, LEAST_SETS, MOST_SETS = 256 << 20, 4, 16  # of arguments: a time depends on where the driver puts them
 PARTS = ("alone", "beside")
 BESIDE = {"add": (2,), "norm": (4,), "product": (2, 8)}  # lists that are tuned beside another program
 OTHER = "norm", 4  # the list that the other program tunes
@@ -114,21 +116,37 @@ def another_program() -> Iterator[Path]:
             process.wait()
 
 
+def sets_of(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """The arguments and copies of them, which together are larger than L2."""
+    size = sum(each.nbytes for each in arguments if isinstance(each, torch.Tensor))
+    count = min(max(-(-COLD_BYTES // size), LEAST_SETS), MOST_SETS)
+    return [
+        arguments,
+        *(
+            tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in arguments)
+            for _ in range(count - 1)
+        ),
+    ]
+
+
+def launch_of(config: Any, kernel: Any, grid: Any, sets: list[tuple[Any, ...]]) -> Launch:
+    """The launch of a config on each set of arguments in turn, after each has run once."""
+    options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    calls = [partial(kernel[grid], *each, **options) for each in sets]
+    for call in calls:
+        call()
+    return Launch(calls[0], others=tuple(calls[1:]))
+
+
 def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """The winner's speed over that of the fastest config, and over the default's, from interleaved rounds."""
-    timer = EventTimer()
-    arms, longest_ms = {}, 0.0
-    for config in configs:
-        options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
-
-        def call(options: dict[str, Any] = options) -> None:
-            kernel[grid](*arguments, **options)
-
-        call()
-        sampler = timer.prepare(Launch(call))
-        own_ms = sampler.take(timer, 1)[0]
-        arms[str(config)], longest_ms = Arm(sampler, 1 if own_ms > LONG_MS else BLOCK), max(longest_ms, own_ms)
-    Rounds(timer=timer).run(list(arms.values()), SHORT_ROUNDS if longest_ms < SHORT_MS else CHECK_ROUNDS)
+    launches = {str(config): launch_of(config, kernel, grid, sets_of(arguments)) for config in configs}
+    events = EventTimer(cache="cold")
+    longest_ms = max(events.prepare(launch, 1).take(events, 1)[0] for launch in launches.values())
+    timer = GraphTimer() if longest_ms < SHORT_MS else events
+    block = 1 if longest_ms > LONG_MS else BLOCK
+    arms = {label: Arm(timer.prepare(launch), block) for label, launch in launches.items()}
+    Rounds(timer=timer).run(list(arms.values()), CHECK_ROUNDS)
     medians = {label: statistics.median(arm.values_ms) for label, arm in arms.items()}
     own, default = arms[str(winner)], arms[str(configs[0])]
     over = None if own is default else Interval.of_gap(default.values_ms, own.values_ms).ratio

@@ -10,7 +10,6 @@ that its descriptors hold, and have tunables of its own. To searches, records an
 from __future__ import annotations
 
 import math
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -21,7 +20,7 @@ from triton_ops.backend.callables import triton_identity
 from triton_ops.backend.launcher import LauncherKernel
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
-from triton_ops.backend.triton_process import loaded, resources_of, traits_of
+from triton_ops.backend.triton_process import loaded
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -152,10 +151,8 @@ class StagedKernel(ComposedKernel):
             return self.first.compile(config, arguments)
         if self.interpreted:
             return self.executable(config)
-        start = time.perf_counter()
-        kernels = loaded(lambda: self.lowered(config, arguments))
-        took_s = time.perf_counter() - start
-        return replace(self.executable(config), resources=resources_of(kernels), compile_s=took_s, **traits_of(kernels))
+        _, facts = loaded(lambda: self.lowered(config, arguments))
+        return replace(self.executable(config), **facts)
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.

@@ -27,7 +27,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
@@ -42,7 +41,7 @@ from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
 from triton_ops.backend.triton_compiler import Built
-from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -476,18 +475,12 @@ class LauncherKernel(CompiledByTriton):
         """
         if self.interpreted:
             return self.at_launch(config)
-        start = time.perf_counter()
         try:
-            kernels = self.lowered(config, arguments)
+            _, facts = loaded(lambda: self.lowered(config, arguments))
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
             return self.at_launch(config, launches=False)
-        except Exception as error:
-            raise CandidateError.of_compiler(error) from error
-        loaded(lambda: kernels)
-        took_s = time.perf_counter() - start
-        traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
-        return replace(self.at_launch(config), resources=resources_of(kernels), compile_s=took_s, **traits)
+        return replace(self.at_launch(config), **{**facts, "atomics": None})  # torch may use some too
 
     def at_launch(self, config: Config, launches: bool = True) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""

@@ -23,6 +23,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -188,9 +189,9 @@ class _TooManyError(Exception):
     """Ends a function that launches without end."""
 
 
-@dataclass
-class _LoweredLaunch:
-    """One launch as it is met."""
+@dataclass(frozen=True, eq=False)
+class LaunchedKernel:
+    """One launch, lowered to TTIR; the signature has what Triton specialises each parameter to, in order."""
 
     function: Any
     arguments: Mapping[str, Any]
@@ -198,45 +199,46 @@ class _LoweredLaunch:
     signature: Mapping[str, Any]
     text: str
 
-
-@dataclass(frozen=True, eq=False)
-class LaunchedKernel:
-    """One launch, as far as its types say; these are in order, and `constexpr` for those of `constants`.
-
-    Plain numbers that Triton would specialise on, such as 1, keep the type of a number; those that are 1 are `ones`.
-    """
-
-    function: Any
-    types: Mapping[str, str]
-    constants: Mapping[str, Any]
-    ones: frozenset[str] = frozenset()
-
-    @classmethod
+    @staticmethod
     def of_config(
-        cls, kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target
-    ) -> tuple[LaunchedKernel, ...]:
-        """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
+        kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target
+    ) -> list[LaunchedKernel]:
+        """The launches of one config; 20 to 50 ms for each.
 
         Raises whatever the front end and the caller's own functions raise.
         """
-        return tuple(map(_with_types, _launches(kernel, config, arguments, target)))
+        launches: list[LaunchedKernel] = []
 
+        def stop(stages: dict[str, Any]) -> None:
+            lower = stages.get("ttir")
+            if lower is not None:
+                stages["ttir"] = lambda source, metadata: _stop(lower(source, metadata))
 
-def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
-    constant = {param.name for param in launch.function.params if param.is_constexpr}
-    types: dict[str, str] = {}
-    constants: dict[str, Any] = {}
-    ones = set()
-    for name, kind in launch.signature.items():
-        value = launch.arguments.get(name)
-        if kind == _CONSTANT and name not in constant and type(value) is int:
-            types[name] = "i32"
-            ones.add(name)
-            continue
-        types[name] = str(kind)
-        if kind == _CONSTANT:
-            constants[name] = value
-    return LaunchedKernel(launch.function, types, constants, frozenset(ones))
+        with (
+            pretending(target, f"{target.arch}, read"),
+            stages_changed(target, stop),
+            never_cached(),
+            _lowering_launches(launches),
+        ):
+            kernel.lowered(config, arguments)
+        return launches
+
+    @cached_property
+    def ones(self) -> frozenset[str]:
+        """The plain numbers that Triton takes as constants, since they are 1."""
+        constant = {param.name for param in self.function.params if param.is_constexpr}
+        plain = (name for name, kind in self.signature.items() if kind == _CONSTANT and name not in constant)
+        return frozenset(name for name in plain if type(self.arguments.get(name)) is int)
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The type of each parameter, in order: of plain numbers that of a number, `constexpr` for other constants."""
+        return {name: "i32" if name in self.ones else str(kind) for name, kind in self.signature.items()}
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The values of those parameters whose type is `constexpr`."""
+        return {name: self.arguments.get(name) for name, kind in self.types.items() if kind == _CONSTANT}
 
 
 def kernel_work(
@@ -247,7 +249,7 @@ def kernel_work(
     `contents` has elements of tensors of whole numbers that are known, by the parameter's name. 20 to 50 ms a launch.
     """
     try:
-        launches = _launches(kernel, config, arguments, target)
+        launches = LaunchedKernel.of_config(kernel, config, arguments, target)
     except _TooManyError:
         return kernel_ir.KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
     except TargetError as error:
@@ -262,7 +264,7 @@ def kernel_work(
         return kernel_ir.KernelWork(silent=str(error))
 
 
-def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
+def _work(launch: LaunchedKernel, contents: Contents) -> Any:
     operands = tuple(
         operand
         for name, kind in launch.signature.items()
@@ -276,31 +278,12 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
     return kernel_ir.LaunchWork.of(launch.text, (across, down, deep), operands)
 
 
-def _launches(kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
-    """The launches of one config, each with its text; raises whatever the front end raises."""
-    launches: list[_LoweredLaunch] = []
-
-    def stop(stages: dict[str, Any]) -> None:
-        lower = stages.get("ttir")
-        if lower is not None:
-            stages["ttir"] = lambda source, metadata: _stop(lower(source, metadata))
-
-    with (
-        pretending(target, f"{target.arch}, read"),
-        stages_changed(target, stop),
-        never_cached(),
-        _lowering_launches(launches),
-    ):
-        kernel.lowered(config, arguments)
-    return launches
-
-
 def _stop(module: Any) -> None:
     raise LoweredError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
 
 
 @contextlib.contextmanager
-def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
+def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
     """Have each launch lowered to TTIR, kept in `launches`, and stopped there, inside of the block."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     source = importlib.import_module("triton.compiler.compiler").ASTSource
@@ -317,7 +300,7 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
         except LoweredError as enough:
-            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
+            launches.append(LaunchedKernel(self, _bind(self, args, kwargs), grid, signatures[-1], enough.args[0]))
 
     with replaced(jit, {"run": launched}), replaced(source, {"make_ir": kept}):
         yield

@@ -11,7 +11,6 @@ called with all arguments and values by name; a decorator has what is below it i
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
@@ -21,7 +20,7 @@ from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_k
 from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
-from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -337,12 +336,9 @@ class TritonKernel(CompiledByTriton):
         """
         if self.interpreted:
             return self.executable(config)
-        start = time.perf_counter()
-        (kernel,) = loaded(lambda: self.lowered(config, arguments))
-        took_s, resources = time.perf_counter() - start, resources_of([kernel])
+        (kernel,), facts = loaded(lambda: self.lowered(config, arguments))
         executable = self.executable(config, scratch=bool(getattr(kernel.metadata, "global_scratch_size", 1)))
-        key = self.program_key(config, arguments, resources)
-        return replace(executable, resources=resources, compile_s=took_s, key=key, **traits_of([kernel]))
+        return replace(executable, key=self.program_key(config, arguments, facts["resources"]), **facts)
 
     def executable(self, config: Config, scratch: bool = True) -> Executable:
         """A config that Triton itself compiles at its first launch, which may ask for memory if `scratch` is true."""

@@ -50,6 +50,7 @@ import re
 import shutil
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -420,17 +421,24 @@ _ATOMICS = {
 }  # fmt: skip
 
 
-def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """Triton's compiled kernels from `make`, loaded on the device; fails as `CandidateError.of_compiler`."""
+def loaded(make: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Triton's compiled kernels from `make`, loaded on the device, and what an `Executable` of them has of them.
+
+    Fails as `CandidateError.of_compiler`, or with the `TargetError` of what cannot be compiled without being launched.
+    """
+    start = time.perf_counter()
     output = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
     try:
         with contextlib.redirect_stdout(output):
             kernels = make()
             for kernel in kernels:
                 kernel._init_handles()
+    except TargetError:
+        raise
     except Exception as error:
         raise CandidateError.of_compiler(error) from error
-    return kernels
+    taken_s, resources = time.perf_counter() - start, together([_resources(kernel) for kernel in kernels])
+    return kernels, {"compile_s": taken_s, "resources": resources, **traits_of(kernels)}
 
 
 class _Refusal:
@@ -446,11 +454,6 @@ class _Refusal:
         if self.threads[threading.get_ident()]:
             return True
         return None if self.before is None else self.before(*args, **kwargs)
-
-
-def resources_of(kernels: Sequence[Any]) -> Resources:
-    """The resources of loaded kernels that one config launches."""
-    return together([_resources(kernel) for kernel in kernels])
 
 
 def _resources(kernel: Any) -> Resources:

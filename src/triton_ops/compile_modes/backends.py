@@ -127,13 +127,12 @@ def wrong_list(option: str, value: Any) -> str:
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
     """Faults of lists of backends in the environment, a text for each; `variables` are those of each option."""
-    texts = [
-        wrong_list(option, environment[variable]).replace(option, variable)
+    return [
+        text
         for option, names in variables.items()
         for variable in names
-        if variable in environment
+        if variable in environment and (text := wrong_list(option, environment[variable]).replace(option, variable))
     ]
-    return [*filter(None, texts)]
 
 
 def _unknown(option: str, name: str, backends: Collection[str]) -> str:
@@ -229,12 +228,10 @@ def _cutlass(site: Site) -> tuple[bool, str]:
 
 
 def _ck(site: Site) -> tuple[bool, str]:
-    of_amd = _of_vendor(site, "AMD")
-    if not of_amd[0]:
-        return of_amd
     arch = site.device.arch.split(":")[0]
     supported = arch in _CK_ARCHS, f"it is for {', '.join(_CK_ARCHS)}, and this is {arch}"
-    return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
+    of_amd, product = _of_vendor(site, "AMD"), _nonzero(site)
+    return _first_no(of_amd, supported, product, _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
 
 
 _PREDICATES: Mapping[str, Mapping[str, Callable[[Site], tuple[bool, str]]]] = {

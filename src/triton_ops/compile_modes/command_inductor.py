@@ -18,7 +18,7 @@ from triton_ops.base import counted, escaped
 from triton_ops.compile_modes.backends import Site, gate_of
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.compile_modes.compiled_graphs import KINDS, ShownGraphs, drawn, graphs_in
+from triton_ops.compile_modes.compiled_graphs import KINDS, OF_MODEL, ShownGraphs, drawn, graphs_in
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, text_of
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
@@ -142,6 +142,9 @@ def draw_command(
     kinds = Counter(node.kind for graphs in programs for nodes in graphs.values() for node in nodes)
     if strange := [f"{name} ({number})" for name, number in kinds.items() if name not in KINDS]:
         tell(f"nodes of unknown classes count as one launch each: {', '.join(strange)}", "warning", "yellow")
+    named = [(name, nodes) for graphs in programs for name, nodes in graphs.items()]
+    if branches := [name for name, nodes in named if not any(OF_MODEL.match(node.name) for node in nodes)]:
+        tell(f"of branches alone, not of their models: {', '.join(branches)}", "warning", "yellow")
     shown = ShownGraphs.of_two(paths, programs) if other else ShownGraphs.of(programs[0])
     if out is not None:
         Facts.save(out, drawn(shown.pictures), "name a file")

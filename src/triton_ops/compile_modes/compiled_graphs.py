@@ -5,7 +5,7 @@ artefact of the same name the same text. There each node has a line `NAME: CLASS
 `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of dependencies that begin with a buffer's name. A fused
 node is named after its members, joined by `_`; below it stands each of them, below a line `NAME.snodes[…] =`, and may
 be a fused one itself. Before 2.1 it was `NAME.snodes = [names]`. Names are `op0`, before 2.4 `buf0`, with a prefix in
-the graph of a branch.
+the graph of a branch, which torch writes over its model's in a trace folder.
 
 A node stands one layer below the lowest of those that it reads from, and in a layer below the middle of what it reads.
 Nodes that a graph has and its counterpart has not are marked.
@@ -38,6 +38,7 @@ _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
 _LOGGED = re.compile(r"(?P<line>__ir_post_fusion(?:\]|: \[\w+\]) ?)")
 _PHASE = re.compile(r"^.*\b(BEFORE|AFTER) FUSION[ \t]*$", re.MULTILINE)  # above the graph of a log without prefixes
 _NUMBER = re.compile(r"\d+$")
+OF_MODEL = re.compile(r"(?:op|buf)\d")  # the name of a node, which that of a branch has its graph's name before
 _NOTHING, _GROUP = "NopKernelSchedulerNode", "GroupedSchedulerNode"
 _SINGLE = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING}
 KINDS = {  # but for the group, those of several operations are one launch

@@ -116,7 +116,7 @@ _FACTS = (
     "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
 )  # fmt: skip
 _LAUNCH = re.compile(
-    r"(?:\d+[:-])?[\s/#>|*]*(\S.*?)(?:, \d{4}-\S+ \S+(?=, C)| (\([\d, ]+\))x(\([\d, ]+\))|(?=, Context \d))"
+    r"(?:\d+[:-])?[\s/#>|*]*(\S.*?)(?:, \d{4}-\S+ \S+(?=, C)| (\(\d+, \d+, \d+\))x(\(\d+, \d+, \d+\))|(?=, Context \d))"
     r"(?:, Context \d+, Stream \d+)?(?:, Device (\d+), CC (\S+?))?(?:, Invocations (\d+))?\s*"
 )
 _HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv, rocprofv3 --kernel-trace, or Proton"

@@ -32,7 +32,7 @@ _SAYS = re.compile(
 )
 _QUOTES = str.maketrans("\u2018\u2019\u00a0", "'' ")
 _ENTRY = re.compile(r"Compiling entry function '(.+?)'(?: for '([^']+)'|\s*$)")
-_OF = re.compile(r"Function properties for '?(.+?)'?(?=\\n|\s+ptxas\s|\s*$)")
+_OF = re.compile(r"Function properties for '?(.+?)'?(?=\\n|\x1b|<br|</|\"|\s+ptxas\s|\s*$)")
 _LINKED = re.compile(r"\bnvlink (?:info|warning|error|fatal)\s*:")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (-?\d+) bytes spill stores, (-?\d+) bytes spill loads")
 _SPILLED = re.compile(

@@ -173,6 +173,14 @@ def test_what_stands_before_fusion_is_no_graph_that_is_launched(cli, tmp_path):
     assert (ran.code, "its graphs are those before fusion" in ran.err) == (2, True)
 
 
+def test_the_graph_of_a_branch_is_said_to_be_no_models(cli, tmp_path):
+    branch = LEAVES[0].replace("op0", "true_graph_0_op0")
+    (tmp_path / "ir_post_fusion.txt").write_text(branch)
+    assert "of branches alone, not of their models: test_the" in cli("torch", "draw", tmp_path).err
+    (tmp_path / "ir_post_fusion.txt").write_text(f"{branch}\n\n{LEAVES[1]}")
+    assert cli("torch", "draw", tmp_path).err == ""
+
+
 def test_two_graphs_differ_in_their_fusions_and_launches():
     found = GraphPair(("one", "other"), (graph(FUSED), graph(UNFUSED)))
     assert found.launches == (9, 11)

@@ -229,7 +229,22 @@ def curled(text):
     return text.replace(" '", " \u2018").replace("'", "\u2019").replace(" ", "\u00a0")
 
 
-@pytest.mark.parametrize("copied", [str, html.escape, curled])
+def marked(text):
+    """A text as the source of a page has it."""
+    return html.escape(text).replace("\n", "<br>\n")
+
+
+def coloured(text):
+    """A text as a terminal gets it."""
+    return "".join(f"\x1b[36m{line}\x1b[0m\n" for line in text.splitlines())
+
+
+def listed(text):
+    """The lines of a text as a list of JSON."""
+    return json.dumps(text.splitlines(), indent=1)
+
+
+@pytest.mark.parametrize("copied", [str, html.escape, curled, marked, coloured, listed])
 def test_demangled_names_and_what_web_pages_make_of_quotes_are_read(copied):
     text = TRITONS
     for mangled, name in NAMED.items():
