@@ -733,6 +733,20 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     assert "6 lines between the rows are no rows of the table" in report.notes[0]
 
 
+def test_prose_with_as_many_commas_as_a_table_is_no_kernel(tmp_path):
+    given, prose = (
+        tmp_path / "given.md",
+        "│  3 │ halo(int, int, int,│\nSo, as one sees, the kernel, which copies, waits\n",
+    )
+    given.write_text(f'"Name","Calls","TotalDurationNs","AverageNs"\n"copy",84,840000,10000\n{prose}')
+    report = read_profile(given)
+    assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("copy", 84)]
+    assert "2 lines between the rows are no rows" in report.notes[0]
+    launch = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n"1","copy","Duration","us","7"\n'
+    given.write_text(f"{launch}{prose}")
+    assert [one.judgement.profile.kernel for one in read_profile(given).kernels] == ["copy"]
+
+
 def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     def node(name, metrics, *children):
         return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": list(children)}
