@@ -301,7 +301,7 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
 
 
 _TILES = (64, 32, 16)
-_EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
+LEAST_EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
 _UNROLLED = 2
 FLOATS = ("fp16", "fp32", "bf16")
 
@@ -336,7 +336,7 @@ def guesses(kernel: KernelReading, extra: frozenset[str]) -> Iterator[Guess]:
         block = next(iter(tiles.values()), _TILES[0])
         constants: dict[str, Any] = {}
         for name in (one for one in parameters if one in constant):
-            extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
+            extent = LEAST_EXTENT + _APART * len(constants) if apart else LEAST_EXTENT
             constants[name] = values[name] if name in values else _constant(name, uses, tiles, (element, extent))
         constants.update(_rounded_up(kernel, constants, values))
         constants.update(_heuristics(kernel, constants, constant))

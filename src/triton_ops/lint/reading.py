@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation
+from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation, last_name
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
@@ -148,6 +148,12 @@ class Variant:
     guess: Guess
     facts: KernelFacts
 
+    def is_guessed(self, distance: int) -> bool:
+        """Check whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
+        known = self.guess.known_names
+        sizes = [v for name, v in self.guess.constants.items() if name not in known and type(v) is int and v > 1]
+        return any(distance % size == 0 for size in sizes)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelReading:
@@ -234,6 +240,12 @@ class KernelReading:
             self._facts[key] = self._facts_of(guess)
         facts = self._facts[key]
         return facts if isinstance(facts, str) else Variant(guess, facts)
+
+    @cached_property
+    def options(self) -> frozenset[str]:
+        """The launch options that Triton has for the target; it refuses a config with any other."""
+        compiler, goal = _compiler(self.target)
+        return frozenset(vars(compiler.make_backend(goal).parse_options({})))
 
     @cached_property
     def _front_end(self) -> _FrontEnd:
@@ -328,11 +340,17 @@ class KernelReading:
         blocks = {part.id for part in parts if isinstance(part, ast.Name)} - others
         compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
         tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
+        choices = (one for one in ast.walk(self.tree) if isinstance(one, ast.If))
+        tests += (one.test for one in choices if any(_pads(part) for each in one.body for part in ast.walk(each)))
         return any(
             isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Mod, ast.FloorDiv))
             for test in tests
             for one in ast.walk(test)
         )
+
+
+def _pads(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node) == "pad"
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
@@ -364,7 +382,8 @@ def stated_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.arguments.items()}
         configs.append({name: value for name, value in values.items() if value is not None})
-    names = kernel.function.constants | set(OPTIONS)
+    tuned = {name for one in kernel.configs for name in one} - set(kernel.function.parameters)
+    names = kernel.function.constants | tuned | set(OPTIONS)
     for config in configs or [{}]:
         whole = {**{name: value for name, value in defaults.items() if name in tiles}, **config}
         values = {name: value for name, value in whole.items() if name in names}

@@ -399,3 +399,46 @@ def test_stages_of_a_loop_are_bounded_as_those_of_a_launch_are(tmp_path, parts, 
     (reading,), _, _ = readings_of(str(path))
     whys = [one.why for one in compiled_costs.lost_occupancy.statements(reading) if isinstance(one, Undecided)]
     assert ["num_stages is 300;" in why for why in whys] == [True] * refused
+
+
+def test_a_list_with_options_of_another_vendor_is_undecided(tmp_path):
+    tune = '@triton.autotune([triton.Config({"B": 512, "STAGES": 2, "waves_per_eu": 2})], key=[])'
+    path = tmp_path / "staged.py"
+    path.write_text(STAGED.format(tune=tune, default="", stages="STAGES", launch=""))
+    refused = "B=512 STAGES=2 waves_per_eu=2 num_warps=4 num_stages=3 is refused: Triton has no waves_per_eu for sm_90"
+    (reading,), _, _ = readings_of(str(path))
+    for arch, whys in (("sm_90", [refused]), ("gfx942", [])):
+        one = replace(reading, target=Target.named(arch))
+        assert [each.why for each in compiled_costs.lost_occupancy.statements(one)] == whys
+
+
+@pytest.mark.parametrize("padded", ["", "    if n % 64:\n        x = torch.nn.functional.pad(x, (0, 64 - n % 64))\n"])
+def test_rows_that_the_file_pads_may_be_whole(tmp_path, padded):
+    path = tmp_path / "padded.py"
+    path.write_text(
+        f"{HEAD}import torch\n\n@triton.jit\ndef copied(x, y, n, B: tl.constexpr):\n"
+        "    at = tl.program_id(0) * B + tl.arange(0, B)\n    tl.store(y + at, tl.load(x + at))\n\n"
+        "def launch(x, y, n):\n    copied[(triton.cdiv(n, 64),)](x, y, n, B=64)\n\n"
+        f"def copy(x, n):\n{padded}    launch(x, torch.empty_like(x), n)\n"
+    )
+    assert bool(lint(path).findings) is not bool(padded)
+
+
+TIMES = """
+@triton.jit
+def product(a, b, c, M, N, K, am, ak, bk, bn, cm, cn, B: tl.constexpr):
+    m, n = (tl.program_id(0) * B + tl.arange(0, B)) % M, (tl.program_id(1) * B + tl.arange(0, B)) % N
+    k, total = tl.arange(0, B), tl.zeros((B, B), tl.float32)
+    for first in range(0, K, B):
+        left = tl.load(a + m[:, None] * am + (first + k)[None, :] * ak, mask=first + k[None, :] < K, other=0.0)
+        right = tl.load(b + (first + k)[:, None] * bk + n[None, :] * bn, mask=first + k[:, None] < K, other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(c + m[:, None] * cm + n[None, :] * cn, total)
+"""
+
+
+def test_one_stride_of_a_tensor_is_taken_for_1_where_an_index_is_a_remainder(tmp_path):
+    path = tmp_path / "product.py"
+    path.write_text(HEAD + TIMES)
+    (reading,), _, _ = readings_of(str(path))
+    assert compiled_costs._contiguous(reading.variants[0]).guess.ones == {"ak", "bn", "cn"}

@@ -181,13 +181,13 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             along = (one for one in indices(facts, store) if one.stepping and one.stride.constant == 1)
             if apart and any(abs(apart) < one.reach for one in along):
-                yield Seen(
-                    load,
-                    f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
-                    f"line {kernel.place(store).line} stores there: at the edge of a block that is another program's, "
-                    "which may run before or after",
-                    fix="write the result to another tensor",
-                )  # fmt: skip
+                side, line = "before" if apart < 0 else "after", kernel.place(store).line
+                what = f"this reads {root_name(load)} {abs(apart)} elements {side} what line {line} stores there"
+                edge = "at the edge of a block that is another program's, which may run before or after"
+                if variant.is_guessed(apart):
+                    yield f"line {kernel.place(load).line}: {what}; how far that is callers decide"
+                else:
+                    yield Seen(load, f"{what}: {edge}", fix="write the result to another tensor")
 
 
 def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
@@ -312,7 +312,9 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     products = {product for product, _ in _growing(variant, 32)}
     factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
     widened = {product for product in products if any(_has(term, product) for term in facts.widenings)}
-    whole = products.intersection(facts.widenings)  # widened by themselves: for their tensor's size
+    mixed = [one.offset for one in facts.accesses if any(_has(one.offset, term) for term in wide)]
+    whole = products.intersection(facts.widenings)  # of which those count that are widened for their tensor's size
+    whole = {one for one in whole if not any(_has(offset, one) for offset in mixed)}
     for product, one in _growing(variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each

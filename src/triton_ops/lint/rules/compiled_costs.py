@@ -15,6 +15,7 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, PtxText, SourcePlace, Term
 from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
+from triton_ops.lint.parameters import LEAST_EXTENT
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs, stated_configs
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
@@ -66,10 +67,15 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
 def _contiguous(variant: Variant) -> Variant:
     """A variant with 1 for the last stride of each access of which no launch says along which axis neighbours lie."""
     guess, names = variant.guess, [*variant.guess.types]
-    several = ([one.stride for one in indices(variant.facts, access)] for access in variant.facts.accesses)
-    unknown = (strides for strides in several if all(one.constant not in (1, -1) for one in strides))
-    arguments = ({one.lone_argument[0] for one in strides} - {""} for strides in unknown)
-    last = {max(one, key=names.index) for one in arguments if one and guess.ones.isdisjoint(one)}
+    last: set[str] = set()
+    for access in variant.facts.accesses:
+        strides = [one.stride for one in indices(variant.facts, access)]
+        arguments = {one.lone_argument[0] for one in strides} - {""}
+        if len(strides) < sum(extent > 1 for extent in access.type.shape):  # an index is a remainder or the like
+            factors = (m for m in access.offset.parts if len(m) > 1)
+            arguments |= {str(one.operands[0]) for m in factors for one in m if one.name == "argument"}
+        is_known = any(one.constant in (1, -1) for one in strides) or guess.ones & access.offset.arguments
+        last |= {max(arguments, key=names.index)} if arguments and not is_known else set()
     return replace(variant, guess=replace(guess, ones=guess.ones | last))
 
 
@@ -102,7 +108,9 @@ def _refusal(kernel: KernelReading, config: Mapping[str, Any]) -> str:
     variant = kernel.with_values({name: config[name] for name in kernel.uses.ranges & config.keys()})
     loops = variant.facts.loops if variant else ()
     stages = (config.get("num_stages"), *(loop.operation.attribute("tt.num_stages") for loop in loops))
+    unknown = sorted(config.keys() - {*kernel.function.parameters} - kernel.options)
     why = kernel.target.refusal(config["num_warps"], max(int(one or 0) for one in stages))
+    why = f"Triton has no {', '.join(unknown)} for {kernel.target.arch}" if unknown else why
     return why and f"{in_words(config)} is refused: {why}"
 
 
@@ -127,8 +135,9 @@ _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
 )
 def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
-    refused = dict.fromkeys(why for one in stated_configs(kernel) if (why := _refusal(kernel, one)))
-    yield from refused
+    whys = (why for one in stated_configs(kernel) if (why := _refusal(kernel, one)))
+    refused = {why.rpartition(" is refused: ")[2]: why for why in whys}
+    yield from refused.values()
     configs = list(known_configs(kernel))
     stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 and not refused else 0
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
@@ -226,19 +235,12 @@ def _suspects(variant: Variant) -> Iterator[tuple[AccessFact, str, int]]:
         if any(stride is None for stride in strides):
             continue  # one of them is 1 for contiguous tensors
         gap = min(abs(stride) for stride in strides if stride is not None)
-        if gap > 1 and not _is_guessed(variant, gap):
+        if gap > 1 and not variant.is_guessed(gap):
             yield access, f"neighbours lie {counted(gap, 'element')} apart in memory", gap
-        elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
+        elif gap == 1 and not any(variant.is_guessed(stride or 0) for stride in strides):
             cause = _misalignment(variant, access, along[[abs(s or 0) for s in strides].index(1)])
             if cause:
                 yield access, cause, gap
-
-
-def _is_guessed(variant: Variant, gap: int) -> bool:
-    """Check whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
-    guess = variant.guess
-    sizes = [v for name, v in guess.constants.items() if name not in guess.known_names and type(v) is int and v > 1]
-    return any(gap % size == 0 for size in sizes)
 
 
 def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
@@ -248,7 +250,10 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     moves = any(c * item % _NARROW_BYTES for m, c in steps.items() if any(one.name == "turn" for one in m))
     if moves or _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""  # a window's reads begin everywhere
-    if (shift := _odd_part(steps, item)) is not None:
+    shift = _odd_part(steps, item)
+    if shift is not None and abs(shift) + 1 >= LEAST_EXTENT and variant.is_guessed(abs(shift) + 1):
+        return ""  # it follows from a size that callers give
+    if shift is not None:
         return f"it begins {counted(shift, 'element')} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in access.mask.conjuncts:
         sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}

@@ -225,8 +225,9 @@ def _doubt_of_data(facts: KernelFacts, fact: Fact, condition: Term) -> str:
         rows = [c for m, c in places if any(symbol.name == Term.INDEX for symbol in m)]
         if rows and not any(c % extent for c in rows):
             return "rows are as wide as the block, and whether each of them is whole is up to callers"
-        if len(one.inputs) > 1 and value.name == "arith.mulf" and all(part.named("load") for part in value.direct()):
-            return "whether what is multiplied, as probabilities are, is ever below 0 is not in the file"
+        scaled = value.name in ("arith.mulf", "arith.divf") and all(part.named("load") for part in value.direct())
+        if len(one.inputs) > 1 and scaled:
+            return "whether what is multiplied or divided, as probabilities are, is ever below 0 is not in the file"
         padding = {str(load.operands[4]) for load in value.named("load") if condition in load.operands[3].comparisons()}
         is_maximum = one.operation.regions[0][0].operations[0].name.startswith("arith.max")
         if is_maximum and len(padding) > 1 and "number(-inf)" in padding:

@@ -269,3 +269,12 @@ def launch(x, tokens, starts, table, kind):
     parts_of_a_buffer[(triton.cdiv(n, 64), 4)](x, padded, n, B=64)
     wrap_triton(wrapped_launch_bad)[(triton.cdiv(x.size(1), 64),)](x, out, table, N=x.size(1), B=64)
     nearest_of_a_table[(triton.cdiv(n, 256),)](x, out, table, n, SIZE=table.numel(), B=256)
+
+
+@triton.jit
+def heads_of_wide_sums_good(x_ptr, ends_ptr, o_ptr, stride_t, stride_xh, stride_b, stride_h, stride_d, B: tl.constexpr):
+    batch, head, at = tl.program_id(0), tl.program_id(1), tl.arange(0, B)
+    begin = tl.load(ends_ptr + batch).to(tl.int64)
+    one = tl.load(x_ptr + (begin * stride_t + head * stride_xh) + at)
+    state = o_ptr + batch * stride_b + head * stride_h + at[:, None] * stride_d + at[None, :]
+    tl.store(state, one[:, None] * one[None, :])

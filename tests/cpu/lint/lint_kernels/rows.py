@@ -278,3 +278,12 @@ def column_mean_good(x, out, rows, cols, pitch, TALL: tl.constexpr, WIDE: tl.con
         r = first + tl.arange(0, TALL)
         total += tl.load(x + r[:, None] * pitch + c[None, :], mask=(r < rows)[:, None] & (c < cols)[None, :], other=0.0)
     tl.store(out + c, tl.sum(total, axis=0) / rows, mask=c < cols)
+
+
+@triton.jit
+def largest_quotient_good(p, q, y, n, B: tl.constexpr):
+    """Probabilities over what is above 0: a padded 0 is never larger than one of them."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, B)
+    probability = tl.load(p + row * n + at, mask=at < n, other=0.0)
+    noise = tl.load(q + row * n + at, mask=at < n, other=float("-inf"))
+    tl.store(y + row, tl.argmax(probability / noise, axis=0))

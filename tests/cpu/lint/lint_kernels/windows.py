@@ -156,3 +156,9 @@ def places_that_are_counted(count, log, n, most, B: tl.constexpr):
     first = tl.atomic_add(count, val=tl.sum((at < n).to(tl.int32)))
     place = (first + tl.cumsum((at < n).to(tl.int32)) - 1) % most
     tl.store(log + place, at, mask=at < n)
+
+
+@triton.jit
+def window_of_a_callers_width_good(x, y, n, WIDTH: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B - (WIDTH - 1) + tl.arange(0, B)
+    tl.atomic_max(y, tl.sum(tl.load(x + at, mask=(at >= 0) & (at < n), other=0.0)).to(tl.int32))
