@@ -468,7 +468,7 @@ _PRINTED_WORDS = ("utotun", "for function", "with key as", "finished after", "co
 _LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun(\w+ .*for function|e config:)|best config selected|key as \(")
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _CUT = re.compile(r"(?:,\s*\w*|:\s*)$")  # as a terminal leaves a config whose line it wraps
-_REST = re.compile(rf"\b(?:{'|'.join(_OPTIONS)}): ")  # of such a one
+_REST = re.compile(rf"\b(?:{'|'.join(_OPTIONS)}): |^\d+;?$")  # of such a one
 _LONGEST = 80  # characters of a line that was not read, as an example
 
 

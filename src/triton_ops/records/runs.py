@@ -21,7 +21,6 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -131,8 +130,6 @@ class Runs:
         self._resumed = resumed
         self._folder = None if folder is None else folder / Runs.FOLDER / key_id
         self._key_id = key_id
-        if folder is not None:
-            _warn_of_older_logs(folder)
 
     @staticmethod
     def new_id(now: datetime) -> str:
@@ -266,15 +263,6 @@ def _readable(path: Path, unfinished: bool = False) -> Run | None:
     except RunLogError as error:
         _log.warning("a run log is ignored: %s", error)
         return None
-
-
-@lru_cache(maxsize=32)
-def _warn_of_older_logs(folder: Path) -> None:
-    """Warn once that a folder holds run logs of the first form, which are not read."""
-    old = folder / "journals"
-    with contextlib.suppress(OSError):  # nothing can be read in a folder that cannot be listed
-        if any(old.glob("*.jsonl")):
-            _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)
 
 
 def _none(text: str, folder: Path) -> RunLogError:

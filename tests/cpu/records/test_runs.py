@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.runs import KEY_ID, a_trial, begun
-from triton_ops import FunctionKernel, tune
+from triton_ops import tune
 from triton_ops.base import Sealed
 from triton_ops.records import Run, Runs
 from triton_ops.records import TrialOrigin as Origin
@@ -135,17 +135,6 @@ def test_ids_sort_by_time_and_differ():
     assert Runs.new_id(now) != Runs.new_id(now)
     assert Runs.new_id(now) < Runs.new_id(now + timedelta(microseconds=1))
     assert Runs.new_id(now.astimezone(timezone(timedelta(hours=14)))) < Runs.new_id(now + timedelta(seconds=1))
-
-
-def test_run_logs_of_the_first_form_cause_one_warning_and_are_kept(tmp_path, caplog):
-    (tmp_path / "journals").mkdir()
-    journal = tmp_path / "journals" / f"{KEY_ID}.jsonl"
-    journal.write_text('{"type": "run", "schema_version": 1}\n')
-    with caplog.at_level(logging.WARNING, "triton_ops"):
-        for _ in range(2):
-            tune(FunctionKernel(lambda *, n: n), space={"n": [1, 2]}, cache_dir=tmp_path, force=True)
-    assert caplog.text.count("run logs of an older version") == 1
-    assert journal.exists()
 
 
 def stops(*, n):
