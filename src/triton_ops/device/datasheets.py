@@ -315,6 +315,8 @@ class Target:
 
     def refusal(self, warps: int, stages: int) -> str:
         """Words for why no block has so many warps, or no loop so many stages; empty if they can be had."""
+        if warps.bit_count() != 1:
+            return f"{warps} warps are no power of two, which Triton wants"
         threads, limit = warps * self.warp_size, self.threads_per_block
         if threads > limit:
             return f"{warps} warps of {self.warp_size} are {threads:,} threads per block; {self.arch} has {limit:,}"

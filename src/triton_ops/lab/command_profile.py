@@ -116,16 +116,13 @@ class NcuRequest:
     def command(self, ncu: str = "ncu") -> list[str]:
         """The command line that profiles the program with its child processes."""
         words = [ncu, "--set", self.metrics, "--target-processes", "all", "--clock-control", "none"]
-        for section in _SECTIONS:
-            words += ["--section", section]
-        if not self.from_start:
-            words += ["--profile-from-start", "off"]
-        if self.kernel:
-            words += ["--kernel-name", f"regex:{self.kernel}"]
-        if self.skip:
-            words += ["--launch-skip", str(self.skip)]
-        if self.launches is not None:
-            words += ["--launch-count", str(self.launches)]
+        words += [word for section in _SECTIONS for word in ("--section", section)]
+        options = {
+            "--profile-from-start": None if self.from_start else "off",
+            "--kernel-name": f"regex:{self.kernel}" if self.kernel else None,
+            "--launch-skip": self.skip or None, "--launch-count": self.launches,
+        }  # fmt: skip
+        words += [str(word) for name, value in options.items() if value is not None for word in (name, value)]
         return [*words, "--csv", "--page", "raw", "--log-file", self.out, *self.program]
 
     def run(self) -> Path:

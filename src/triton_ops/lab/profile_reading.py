@@ -37,6 +37,7 @@ _GROUPS = re.compile("['\u2019\u066c\u00a0\u202f\u2009 ]")  # marks that only gr
 _NUMBER = re.compile(
     "[-+]?\\d+(?:[.,'\u2019\u066b\u066c]\\d+|[\u00a0\u202f\u2009 ]\\d{3}(?!\\d))*(?:[eE][-+]?\\d+)?(?![^\\s(%;])"
 )
+_WORD = re.compile(r"[^\W\d]")
 _UNMEASURED = frozenset({"", "n/a", "na", "nan", "inf", "-inf", "none", "-"})
 _TIMES = {
     "second": 1.0, "sec": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6, "\u00b5s": 1e-6,
@@ -170,7 +171,8 @@ def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     for header, rows in tables:
         # A row of a metric may end before the columns of rules.
         length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
-        fitting = [row for row in rows if length <= len(row) <= len(header)]
+        at = header.index("ID") if "ID" in header else len(header)  # a number, unlike a word of prose
+        fitting = [row for row in rows if length <= len(row) <= len(header) and not _WORD.search("".join(row[at:][:1]))]
         whole = [dict(zip_longest(header, row, fillvalue="")) for row in fitting]
         strange += len(rows) - len(whole)
         if _KERNEL not in header:
@@ -229,11 +231,13 @@ def _printed(lines: Sequence[str]) -> list[tuple[Sequence[str], list[list[str]]]
     rows: list[list[str]] = []
     launch: list[str] = []
     columns: list[tuple[int, int]] = []
+    before = 0  # rows above the last line of dashes: what follows a line that closes a table is no row
     for line in lines:
         if match := _LAUNCH.fullmatch(line):
             launch = [str(len(rows)), *match.groups("")]
         elif launch and ("-----" in line or not line.strip()):
-            columns = [part.span() for part in re.finditer("-{5,}", line)]
+            columns = [part.span() for part in re.finditer("-{5,}", line) if len(rows) == before or not columns]
+            before = len(rows)
         elif launch and len(columns) > 1 and _METRIC not in line:
             metric, *between, number = (line[begin:end].strip() for begin, end in columns)
             is_cut = any(line[at - 1 : at].strip() or line[end : end + 1].strip() for at, end in columns)
@@ -259,8 +263,7 @@ def _plain(name: str) -> str:
 def _by_launch(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch], list[str]]:
     """The launches of the page `raw`: a row with units and no kernel, wherever it is, and a row for each launch."""
     units = next((row for row in rows if not row[_KERNEL]), {})
-    launched = [row for row in rows if row[_KERNEL]]
-    # Numbers are printed by the locale, unlike `CC`.
+    launched = [row for row in rows if row[_KERNEL]]  # numbers are printed by the locale, unlike `CC`
     comma, notes = _read_marks(text for row in launched for name, text in row.items() if name not in _FACTS)
     launches = []
     for row in launched:
@@ -328,7 +331,8 @@ def _of_rocprof(rows: Sequence[Mapping[str, str]]) -> tuple[list[ProfiledLaunch]
     for at, row in enumerate(rows):
         cells = {_plain(name): text for name, text in row.items()}
         kernel = re.sub(r"( \[clone)?\s*[( ]?\.kd[\])]?$", "", cells.get("kernelname") or cells.get("name", ""))
-        if not kernel or ("calls" in cells and _NO_KERNELS.match(kernel)):
+        numbers = {quantity(cells.get(name, ""), "").value for name in ("calls", *_OF_ROCPROF)}  # prose has none there
+        if not kernel or numbers == {None} or ("calls" in cells and _NO_KERNELS.match(kernel)):
             left_out += 1
             continue
         dispatch = cells.get("dispatchid") if "countername" in cells else None

@@ -40,6 +40,7 @@ _ALIKE = {
     **dict.fromkeys(("range", "cdiv", "program_id"), ("number", 0)),
 }  # fmt: skip
 """Functions of which all operands from a place on say the same."""
+_KEYWORDS = {"dtype": "type", "out_dtype": "type", "num_stages": "range"}
 _WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier": "", "eviction_policy": "",
           "sem": "relaxed"}  # fmt: skip
 _WHOLE = re.compile(r"\w+\.u?int(32|64)")
@@ -57,7 +58,7 @@ class Uses:
     """What an access begins from, with what it must hold: `float`, `int`, `atomic` for sums, `address` for pointers."""
     numbers: set[str] = field(default_factory=set)  # whole ones: in addresses, masks, ranges and whole divisions
     tiles: dict[str, int] = field(default_factory=dict)  # extents of blocks, which must be constants, with a line
-    ranges: set[str] = field(default_factory=set)  # ends of loops that are unrolled
+    ranges: set[str] = field(default_factory=set)  # ends of loops that are unrolled, and stages of pipelined ones
     switches: set[str] = field(default_factory=set)  # asked for their truth, or compared with a text or None
     types: set[str] = field(default_factory=set)
     texts: dict[str, list[object]] = field(default_factory=dict)  # texts and numbers that it is compared with
@@ -119,8 +120,8 @@ class _UsageReader:
         for one in node.args[first:]:
             self._take(kind, one, name)
         for keyword in node.keywords:
-            if keyword.arg in ("dtype", "out_dtype"):
-                self._take("type", keyword.value, name)
+            if kind := _KEYWORDS.get(str(keyword.arg), ""):
+                self._take(kind, keyword.value, name)
             for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
                 self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
         self._loaded_by(node, name)

@@ -356,20 +356,25 @@ def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str
         return Built.of(compiler.compile(source, target=goal, options=options), kernel.target)
 
 
-def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
-    """The configs of decorators, an operation, and launches that write them out, with every tile and `num_warps`."""
-    tiles = set(kernel.uses.tiles) & kernel.function.constants
+def stated_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
+    """What decorators, an operation, and launches that write values out give the constants, with `num_warps`."""
+    tiles = kernel.uses.tiles
     defaults = {name: getattr(value, "value", value) for name, value in kernel.function.defaults.items()}
     configs = [*kernel.configs, *({**one.constants, **one.options} for one in kernel.guesses[:1])]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.arguments.items()}
         configs.append({name: value for name, value in values.items() if value is not None})
+    names = kernel.function.constants | set(OPTIONS)
     for config in configs or [{}]:
         whole = {**{name: value for name, value in defaults.items() if name in tiles}, **config}
-        if tiles <= set(whole) and all(isinstance(whole[name], int) for name in tiles):
-            names = kernel.function.constants | set(OPTIONS)
-            values = {name: value for name, value in whole.items() if name in names}
-            yield {**values, "num_warps": int(values.get("num_warps") or WARPS)}
+        values = {name: value for name, value in whole.items() if name in names}
+        yield {**values, "num_warps": int(values.get("num_warps") or WARPS)}
+
+
+def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
+    """The stated configs that have every tile."""
+    tiles = set(kernel.uses.tiles) & kernel.function.constants
+    return (one for one in stated_configs(kernel) if all(isinstance(one.get(name), int) for name in tiles))
 
 
 def in_words(config: Mapping[str, Any]) -> str:

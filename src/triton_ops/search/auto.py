@@ -371,6 +371,7 @@ _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
 _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
+_POLISH_STEPS = 3  # from the best to these neighbours, through configs that cannot be tried; with priors
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
@@ -456,7 +457,7 @@ class AutoSearch:
                 self._open_configs.hold(one.config)
             same = [one.config, *self._columns.same_program(one.config)]
             if any(config in self._trials or config in self._pending for config in same):
-                self._close(same)
+                self._open_configs.take(*same)
 
     def expected_gain(self) -> float:
         """The largest of the latest expected gains.
@@ -472,14 +473,9 @@ class AutoSearch:
 
     def _propose(self, at: int) -> Config:
         config = self._open_configs.configs[at]
-        self._open_configs.take(config)
+        self._open_configs.take(config, *self._columns.same_program(config))
         self._pending[config] = None
-        self._close(self._columns.same_program(config))
         return config
-
-    def _close(self, configs: Sequence[Config]) -> None:
-        for config in configs:
-            self._open_configs.take(config)
 
     def _preview_order(self) -> Iterator[int]:
         if len(self._shortlist):
@@ -581,17 +577,16 @@ class AutoSearch:
         return gains
 
     def _polish(self, gain: float) -> NDArray[np.intp] | None:
-        """Positions of the open neighbours of the best config, each second time when little is expected to be gained.
+        """Positions of open configs around the best config, each second time when little is expected to be gained.
 
-        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects.
+        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects. Without
+        a prior of this problem the best so far may be far from the optimum: configs further off then gain more.
         """
         if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
             return None
-        positions = (
-            self._open_configs.position(config)
-            for config in self._space.neighbours(self._leaders()[0], steps_only=True)
-        )
-        return np.array([at for at in positions if at is not None], dtype=np.intp)
+        measured = {config for config, trial in self._trials.items() if trial.ok}
+        steps = _POLISH_STEPS if self._priors.own else 1
+        return self._open_configs.around(self._leaders()[0], steps, measured | self._pending.keys())
 
     def _leaders(self) -> list[Config]:
         ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))

@@ -297,6 +297,14 @@ def test_a_summary_that_is_printed_for_people_counts_by_its_average():
     assert (launch.kernel, launch.count, figures.arch) == ("copy<4>(const float *)", 14, "sm_90")
 
 
+def test_the_words_of_a_rule_below_a_table_are_no_rows():
+    text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="").replace("\n\n", "\n")
+    table = parse_profile(text)
+    (seen,) = map(figures_of, table.launches)
+    assert (seen.memory, seen.compute, seen.dram_bytes_per_s) == (95.02, 19.26, pytest.approx(425.11e9))
+    assert table.notes == ()
+
+
 def test_a_launch_without_its_context_is_one_of_its_own():
     text = PRINTED.format(mark="", shape=" (64, 2, 1)x(128, 1, 1)", device="")
     other = text.replace(", Context 1, Stream 7", "").replace("copy", "other").replace("95.02", "5.02")
@@ -730,6 +738,20 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     report = read_profile(given)
     assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("gemm", 84), ("cumsum", 1)]
     assert "6 lines between the rows are no rows of the table" in report.notes[0]
+
+
+def test_prose_with_as_many_commas_as_a_table_is_no_kernel(tmp_path):
+    given, prose = (
+        tmp_path / "given.md",
+        "│  3 │ halo(int, int, int,│\nSo, as one sees, the kernel, which copies, waits\n",
+    )
+    given.write_text(f'"Name","Calls","TotalDurationNs","AverageNs"\n"copy",84,840000,10000\n{prose}')
+    report = read_profile(given)
+    assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("copy", 84)]
+    assert "2 lines between the rows are no rows" in report.notes[0]
+    launch = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n"1","copy","Duration","us","7"\n'
+    given.write_text(f"{launch}{prose}")
+    assert [one.judgement.profile.kernel for one in read_profile(given).kernels] == ["copy"]
 
 
 def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):

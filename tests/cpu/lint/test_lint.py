@@ -161,11 +161,21 @@ def test_a_file_that_asks_for_a_driver_is_read_without_one(tmp_path):
     [
         ("num_stages=1000000", "num_stages is 1,000,000; Triton writes a loop out for each, and over 64 take minutes"),
         ("num_warps=4096", "4096 warps of 32 are 131,072 threads per block; sm_90 has 1,024"),
+        ("num_warps=3", "3 warps are no power of two, which Triton wants"),
     ],
 )
-def test_a_config_that_no_gpu_takes_is_undecided_and_not_compiled(tmp_path, monkeypatch, options, reason):
+@pytest.mark.parametrize("way", ["launch", "launch with a tile that is not seen", "config", "list"])
+def test_a_config_that_no_gpu_takes_is_undecided_and_not_compiled(tmp_path, monkeypatch, way, options, reason):
     path = tmp_path / "products.py"
-    path.write_text((FOLDER / "products.py").read_text().replace("BK=32, num_warps=4)", f"BK=32, {options})"))
+    text, launched = (FOLDER / "products.py").read_text(), "BM=256, BN=128, BK=32, num_warps=4)"
+    config = f'triton.Config({{"BM": 256, "BN": 128, "BK": 32}}, {options})'
+    configs = "CONFIGS" if way == "list" else f"[{config}]"
+    tuned = f"CONFIGS = [{config}]\n\n\n@triton.autotune({configs}, key=[])\n@triton.jit\ndef large_tile_bad("
+    if way.startswith("launch"):
+        given = f"BM=256, BN=128, BK={'32' if way == 'launch' else 'M // 8'}, {options})"
+        path.write_text(text.replace(launched, given))
+    else:
+        path.write_text(text.replace("@triton.jit\ndef large_tile_bad(", tuned).replace(f", {launched}", ")"))
     monkeypatch.setattr(compiled_costs, "compile_variant", lambda *_: pytest.fail("it was compiled"))
     (reading,), _, _ = readings_of(f"{path}:large_tile_bad")
     (one,) = compiled_costs.lost_occupancy.statements(reading)
@@ -261,7 +271,7 @@ def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     assert "loses what is below 1/2048 of it" in said["rounded_each_turn_bad", "low-precision-sum"]
     assert "WIDTH decides a block's extent" in said["not_constant_bad", "missing-constexpr"]
     turns = said["not_constant_turns_bad", "missing-constexpr"]
-    assert "TURNS decides the iterations of an unrolled loop" in turns
+    assert "TURNS decides how many times a loop is written out" in turns
 
 
 def test_a_key_without_the_only_extent_is_undecided():

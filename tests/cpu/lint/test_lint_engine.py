@@ -19,7 +19,8 @@ from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.lint import engine
 from triton_ops.lint.command_lint import as_sarif
-from triton_ops.lint.engine import lint
+from triton_ops.lint.engine import lint, readings_of
+from triton_ops.lint.findings import Undecided
 from triton_ops.lint.rules import compiled_costs
 from triton_ops.space import ConfigSpace, UnlistedSpace
 from triton_ops.tuner.priors import Expectation
@@ -362,3 +363,39 @@ def test_a_kernel_inside_of_a_decorator_of_another_library_is_read(cli, tmp_path
     path.write_text(HEAD + OF_ANOTHER_LIBRARY)
     undecided = json.loads(cli("lint", path, "--rule", "missing-mask", "--json").out)["undecided"]
     assert [one["kernel"] for one in undecided] == ["copied"]
+
+
+STAGED = """
+import triton, triton.language as tl
+
+{tune}
+@triton.jit
+def staged(x, y, n, B: tl.constexpr, STAGES: tl.constexpr{default}):
+    total = tl.zeros((B,), tl.float32)
+    for at in tl.range(0, n, B, num_stages={stages}):
+        total += tl.load(x + at + tl.arange(0, B), mask=at + tl.arange(0, B) < n, other=0.0)
+    tl.store(y + tl.arange(0, B), total)
+{launch}
+"""
+TUNE = '@triton.autotune([triton.Config({"B": 512, "STAGES": 2}), triton.Config({"B": 512, "STAGES": 300})], key=[])'
+LAUNCH = "\ndef launch(x, y, n):\n    staged[(1,)](x, y, n, B=512, STAGES={value})\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "refused"),
+    [
+        ({"stages": "300"}, True),
+        ({"tune": TUNE}, True),
+        ({"default": " = 300"}, True),
+        ({"launch": LAUNCH.format(value=300)}, True),
+        ({"launch": LAUNCH.format(value=3)}, False),
+        ({"launch": LAUNCH.format(value="n // 8")}, False),
+    ],
+    ids=["text", "config", "default", "launch", "few", "not seen"],
+)
+def test_stages_of_a_loop_are_bounded_as_those_of_a_launch_are(tmp_path, parts, refused):
+    path = tmp_path / "staged.py"
+    path.write_text(STAGED.format(**{"tune": "", "default": "", "stages": "STAGES", "launch": "", **parts}))
+    (reading,), _, _ = readings_of(str(path))
+    whys = [one.why for one in compiled_costs.lost_occupancy.statements(reading) if isinstance(one, Undecided)]
+    assert ["num_stages is 300;" in why for why in whys] == [True] * refused

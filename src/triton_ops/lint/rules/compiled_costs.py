@@ -15,7 +15,7 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import AccessFact, PtxText, SourcePlace, Term
 from triton_ops.lint.findings import Seen, Statement, UndecidedError, once, rule
 from triton_ops.lint.indices import Index, indices
-from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
+from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs, stated_configs
 from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import UnlistedSpace
 from triton_ops.tuner import RequestedTune, Survey
@@ -98,8 +98,11 @@ def _compiled(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
 
 
 def _refusal(kernel: KernelReading, config: Mapping[str, Any]) -> str:
-    """Words for why a config cannot be launched or compiled; empty if nothing in its options says so."""
-    why = kernel.target.refusal(config["num_warps"], int(config.get("num_stages") or 0))
+    """Words for why a config cannot be launched or compiled; empty if nothing in its options and loops says so."""
+    variant = kernel.with_values({name: config[name] for name in kernel.uses.ranges & config.keys()})
+    loops = variant.facts.loops if variant else ()
+    stages = (config.get("num_stages"), *(loop.operation.attribute("tt.num_stages") for loop in loops))
+    why = kernel.target.refusal(config["num_warps"], max(int(one or 0) for one in stages))
     return why and f"{in_words(config)} is refused: {why}"
 
 
@@ -124,9 +127,9 @@ _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
 )
 def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
-    configs = list(known_configs(kernel))
-    refused = [why for one in configs if (why := _refusal(kernel, one))]
+    refused = dict.fromkeys(why for one in stated_configs(kernel) if (why := _refusal(kernel, one)))
     yield from refused
+    configs = list(known_configs(kernel))
     stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 and not refused else 0
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
     if variant is None or not any(product.loops for product in variant.facts.products):

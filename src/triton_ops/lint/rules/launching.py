@@ -34,7 +34,7 @@ def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
         if isinstance(refused, Variant):
             continue
         line = deciders[name] or kernel.line
-        extent = "the iterations of an unrolled loop" if name in uses.ranges - set(uses.tiles) else "a block's extent"
+        extent = "how many times a loop is written out" if name in uses.ranges - set(uses.tiles) else "a block's extent"
         what = "an element type" if name in uses.types else extent
         if accepted:
             yield Seen(line, f"{name} decides {what}, and is no tl.constexpr: {refused}")

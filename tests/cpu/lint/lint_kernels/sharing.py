@@ -245,6 +245,21 @@ def label_of_a_shard_bad(logits, labels, loss, first, pitch):
 
 
 @triton.jit
+def shares_of_steps_bad(x, y, steps, turns, B: tl.constexpr):
+    """Each program takes as many steps of all rows' sums, so that a row's may lie in several programs."""
+    begin = tl.program_id(0) * steps
+    last = begin + steps
+    while begin < last:
+        row = begin // turns
+        end = tl.minimum((row + 1) * turns, last)
+        total = tl.zeros((B,), tl.float32)
+        for at in range(begin, end):
+            total += tl.load(x + at * B + tl.arange(0, B))
+        tl.atomic_add(y + row * B + tl.arange(0, B), total, sem="relaxed")  # finds: cross-program-atomic
+        begin = end
+
+
+@triton.jit
 def one_offset_or_one_for_each_bad(x, total, OFFSET, n, IS_TENSOR: tl.constexpr, B: tl.constexpr):
     at, c = tl.arange(0, B), tl.arange(0, B)
     if not IS_TENSOR:
