@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Operation, Packed, TritonProcess, compiler_environment
-from triton_ops.base import Host, require
+from triton_ops.backend import Operation, Packed, compiler_environment
+from triton_ops.base import Host
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.kept_reports import Sources
@@ -77,11 +77,6 @@ class LintReply:
 
     report: LintReport | TritonKernelError
     sources: Sources | None = None
-
-
-def triton_interprets() -> bool:
-    """Check whether Triton's own functions are interpreted in this process."""
-    return TritonProcess.is_interpreted(require("triton.language", "reading kernels").sum)
 
 
 def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -> tuple[LintReport, Sources | None]:

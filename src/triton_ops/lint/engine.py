@@ -26,7 +26,7 @@ from triton_ops.backend import CandidateError, HasOperation, KernelSource, Opera
 from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
+from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched
 from triton_ops.lint.findings import Finding, LintReport, Rule, Undecided, merge_reports
 from triton_ops.lint.island import COMPILED_FOR, island_of, parsed_file, root_of, text_if_readable, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
@@ -154,9 +154,10 @@ def lint(
     if isinstance(target, (str, os.PathLike)):
         name = os.fspath(target)
         return merge_reports(report.result() for _, report in lint_each([(name, name, options)], jobs))
-    require("triton", "reading kernels")
+    language = require("triton.language", "reading kernels")
     inner = target.operation if isinstance(target, HasOperation) else target
-    if triton_interprets() or any(map(TritonProcess.is_interpreted, map(innermost_kernel, _kernels_of(inner)))):
+    functions = (language.sum, *map(innermost_kernel, _kernels_of(inner)))  # Triton's own may be interpreted too
+    if any(map(TritonProcess.is_interpreted, functions)):
         return lint_apart(inner, options)[0]
     return lint_here(target, options)
 
@@ -315,7 +316,11 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     Raises TargetError if there is no such target, or no kernel in it.
     """
     if isinstance(target, (str, os.PathLike)):
-        return _readings_named(os.fspath(target))
+        path = Path(text := os.fspath(target))
+        if os.path.lexists(path) and not path.is_dir():
+            return _readings_in(path)
+        place, _, name = text.rpartition(":")
+        return _readings_in(_file_of(place), name) if place and name else _readings_in(_file_of(text))
     kernels = _kernels_of(target)
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
@@ -325,14 +330,6 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     several = ((_reading_of(one), guesses.get(id(innermost_kernel(one)), ())) for one in kernels)
     readings = [replace(reading, guesses=own, operation=launch) for reading, own in several]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
-
-
-def _readings_named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
-    path = Path(text)
-    if os.path.lexists(path) and not path.is_dir():
-        return _readings_in(path)
-    place, colon, name = text.rpartition(":")
-    return _readings_in(_file_of(place), name) if colon and place and name else _readings_in(_file_of(text))
 
 
 def _file_of(place: str) -> Path:

@@ -341,16 +341,15 @@ class KernelReading:
         compared = (one.left for one in ast.walk(self.tree) if isinstance(one, ast.Compare))
         tests += (one for one in compared if isinstance(one, ast.BinOp) and ast.unparse(one.right) in blocks)
         choices = (one for one in ast.walk(self.tree) if isinstance(one, ast.If))
-        tests += (one.test for one in choices if any(_pads(part) for each in one.body for part in ast.walk(each)))
+        bodies = ((one.test, [part for each in one.body for part in ast.walk(each)]) for one in choices)
+        tests += (
+            test for test, body in bodies if "pad" in {last_name(one) for one in body if isinstance(one, ast.Call)}
+        )
         return any(
             isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Mod, ast.FloorDiv))
             for test in tests
             for one in ast.walk(test)
         )
-
-
-def _pads(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node) == "pad"
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")

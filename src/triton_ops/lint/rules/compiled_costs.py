@@ -250,11 +250,9 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     moves = any(c * item % _NARROW_BYTES for m, c in steps.items() if any(one.name == "turn" for one in m))
     if moves or _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""  # a window's reads begin everywhere
-    shift = _odd_part(steps, item)
-    if shift is not None and abs(shift) + 1 >= LEAST_EXTENT and variant.is_guessed(abs(shift) + 1):
-        return ""  # it follows from a size that callers give
-    if shift is not None:
-        return f"it begins {counted(shift, 'element')} after a multiple of {_WIDEST_BYTES} bytes"
+    if (shift := _odd_part(steps, item)) is not None:
+        by_callers = abs(shift) + 1 >= LEAST_EXTENT and variant.is_guessed(abs(shift) + 1)
+        return "" if by_callers else f"it begins {counted(shift, 'element')} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in access.mask.conjuncts:
         sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}
         if sums.get((symbol,), 0) != -1:
