@@ -264,7 +264,8 @@ def restore_environment(before: Mapping[str, str]) -> None:
 def one_of_several() -> bool:
     """True if this is a process of a distributed job, as launchers mark it, of `multiprocessing` or of this package."""
     processes = sys.modules.get("multiprocessing.process")  # imported in each that it has started
-    is_child = bool(processes and processes.parent_process())
+    own = processes and processes.current_process()  # which imports the user's script before it knows its parent
+    is_child = bool(processes and processes.parent_process()) or getattr(own, "_inheriting", False)
     return is_child or any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 

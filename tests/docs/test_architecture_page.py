@@ -88,7 +88,7 @@ def test_a_name_of_nothing_is_found():
 
 
 def test_a_role_that_its_room_has_not_is_found():
-    table = "| `Vendor`, `Sensors` | describe a device | `device` |\n| `Timer` | times | `device` |\n"
+    table = "| `Nvidia`, `Sensors` | describe a device | `device` |\n| `Timer` | times | `device` |\n"
     assert list(homeless(table)) == ["Timer"]
 
 

@@ -159,7 +159,7 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
-_LIKE_OPTIONS = re.compile(r"(?=.*\b(?:[A-Z][A-Z_\d]+|num_\w+)=)\W*\S*(?:\s+\w+=\S+)*\s*$")  # of a wrapped row
+_LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named
@@ -468,7 +468,7 @@ _PRINTED_WORDS = ("utotun", "for function", "with key as", "finished after", "co
 _LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun(\w+ .*for function|e config:)|best config selected|key as \(")
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _CUT = re.compile(r"(?:,\s*\w*|:\s*)$")  # as a terminal leaves a config whose line it wraps
-_REST = re.compile(rf"\b(?:{'|'.join(_OPTIONS)}): ")  # of such a one
+_REST = re.compile(rf"\b(?:{'|'.join(_OPTIONS)}): |^\d+;?$")  # of such a one
 _LONGEST = 80  # characters of a line that was not read, as an example
 
 

@@ -149,7 +149,7 @@ class TorchDevice:
         """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
         if reason := gpu_missing():
             raise DeviceError(f"no GPU can be used: {reason}", hint=DeviceError.NO_GPU)
-        return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
+        return _by_driver() or described_by_torch(require("torch", "finding the GPUs"))
 
     @classmethod
     def chosen(cls, choice: Any) -> tuple[str, ...]:
@@ -265,7 +265,7 @@ def probe(device: str | None = None) -> DeviceSpec:
     index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
     count = len(unasked) if torch is None else torch.cuda.device_count()
     _check_index(index, count)
-    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+    return _with_peaks((unasked if torch is None else described_by_torch(torch))[index])
 
 
 def _check_index(index: int, count: int) -> None:
@@ -288,14 +288,6 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
         if is_used is None or is_used():
             return ()
     return gpus_without_torch()
-
-
-@lru_cache(maxsize=1)
-def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
-    kind = kind_of(torch)
-    vendor = VENDORS.get(kind)
-    return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
 
 
 @lru_cache(maxsize=16)

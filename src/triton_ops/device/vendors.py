@@ -1,10 +1,10 @@
-"""The vendors of GPUs, whose own software this package asks through one role.
+"""The vendors of GPUs, whose own software this package asks.
 
 Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
 which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
 whose samples have `pid`, `smUtil` in percent and `timeStamp` in microseconds since 1970 (NVML API reference).
 
-All other modules ask through the role `Vendor`. A new vendor needs a class like `Nvidia` and a line in `VENDORS`.
+All other modules ask through `VENDORS`, in which a new vendor needs a line, with a class like `Nvidia`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from triton_ops.base import NamedFile, available, require
-from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec, TritonBackend
+from triton_ops.device.datasheets import VENDOR_FACTS, DeviceSpec
 from triton_ops.exceptions import DeviceError
 
 CLOCK_REASONS = (
@@ -83,53 +83,11 @@ class ProcessUse:
     at_us: int
 
 
-class Sensors(Protocol):
-    """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
-
-    def read(self) -> Reading:
-        """Read all sensors once; a `DeviceError` if the GPU no longer answers.
-
-        A vendor with counters of how long each reason held may report all reasons since the previous reading.
-        """
-
-    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
-        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
-
-    def close(self) -> None:
-        """Release the vendor's library; never raises."""
-
-
-class Vendor(Protocol):
-    """The GPUs of one vendor."""
-
-    triton: TritonBackend
-
-    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
-        """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
-
-        None as torch asks the vendor's driver alone, without the seconds of torch's import; the result is then empty
-        wherever torch might find other GPUs.
-        """
-
-    def make_ready(self, device_name: str) -> None:
-        """Initialise the driver for `cuda` or `cuda:N` in torch's place; does nothing without a driver."""
-
-    def sensors(self, device_name: str) -> Sensors:
-        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`; an error if they cannot be read."""
-
-    def graph_nodes(self, graph_address: int) -> int | None:
-        """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
-
-    def handle(self, address: int) -> tuple[bytes, int] | None:
-        """The handle of the allocation around `address`, and the place in it in bytes; None if there is none."""
-
-    def copy_mapped(self, handle: tuple[bytes, int], address: int, count: int) -> None:
-        """Copy `count` bytes that another process has given a handle of to `address`; an `OSError` if refused."""
-
-
-def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
-    each = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+@lru_cache(maxsize=1)
+def described_by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch finds, in torch's order, even of a vendor that is not in `VENDORS`."""
+    kind, each = kind_of(torch), map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    driver = driver_version() if kind == "cuda" else None
     return tuple(_vendor_spec_of(properties, kind, driver) for properties in each)
 
 
@@ -161,22 +119,28 @@ class Nvidia:
 
     triton = VENDOR_FACTS["cuda"].backend
 
-    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
-        """Ask torch, or libcuda without torch, which needs an installed torch for CUDA and a driver that answers all.
+    def describe(self) -> tuple[DeviceSpec, ...]:
+        """NVIDIA's GPUs in the order of torch's numbers, each with the driver's version, as `gpus_of_libcuda`.
+
+        Libcuda is asked, without the seconds of torch's import; that needs an installed torch for CUDA, and a driver
+        that answers all.
 
         Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then need not do again.
         """
-        return described_by_torch(torch, "cuda", driver_version()) if torch is not None else gpus_of_libcuda()
+        return gpus_of_libcuda()
 
     def make_ready(self, device_name: str) -> None:
-        """Initialise libcuda, and retain the primary context, which torch will use."""
+        """Initialise libcuda for `cuda` or `cuda:N`, and retain the primary context, which torch will use.
+
+        Nothing happens without a driver.
+        """
         libcuda, device, context = _libcuda(), ctypes.c_int(), ctypes.c_void_p()
         index = int(device_name.partition(":")[2] or 0)
         if libcuda and libcuda.cuInit(0) == 0 and libcuda.cuDeviceGet(ctypes.byref(device), index) == 0:
             libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # torch will report a failure
 
     def sensors(self, device_name: str) -> Sensors:
-        """Open NVML's handle of the GPU.
+        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`; an error if they cannot be read.
 
         Cost: loads NVML the first time, and asks the driver for some ten values.
         """
@@ -184,13 +148,16 @@ class Nvidia:
         return open_sensors(require("pynvml", "reading the GPU's clocks"), device_name, properties)
 
     def graph_nodes(self, graph_address: int) -> int | None:
-        """Ask libcuda; None also where there is no driver."""
+        """Number of nodes of the graph at `graph_address`, by libcuda; None if it does not say, or is not there."""
         libcuda, count = _libcuda(), ctypes.c_size_t(0)
         failed = not libcuda or libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
         return None if failed else count.value
 
     def handle(self, address: int) -> tuple[bytes, int] | None:
-        """Ask libcuda, which has none for memory of expandable segments, of pools, or of a host without support."""
+        """The handle of the allocation around `address`, and the place in it in bytes; None if there is none.
+
+        Libcuda has none for memory of expandable segments, of pools, or of a host without support.
+        """
         libcuda, base, handle = _libcuda(), ctypes.c_void_p(), _MemoryHandle()
         failed = not libcuda or libcuda.cuMemGetAddressRange_v2(ctypes.byref(base), None, ctypes.c_void_p(address))
         if failed or base.value is None or libcuda.cuIpcGetMemHandle(ctypes.byref(handle), base):
@@ -198,7 +165,10 @@ class Nvidia:
         return bytes(handle), address - base.value
 
     def copy_mapped(self, handle: tuple[bytes, int], address: int, count: int) -> None:
-        """Map the allocation for the time of the copy, after which the other process may free it."""
+        """Copy `count` bytes that another process has given a handle of to `address`; an `OSError` if refused.
+
+        The allocation is mapped for the time of the copy, after which the other process may free it.
+        """
         libcuda, base = ctypes.CDLL(_LIBCUDA), ctypes.c_void_p()
         content, offset = handle
         _check(libcuda.cuIpcOpenMemHandle_v2(ctypes.byref(base), _MemoryHandle.from_buffer_copy(content), _LAZY_PEERS))
@@ -299,8 +269,10 @@ def driver_version() -> str | None:
         nvml.nvmlShutdown()
 
 
-class NvmlSensors:
-    """The sensors of one GPU through NVML; a value that the GPU does not support is never asked for again.
+class Sensors:
+    """The sensors of one GPU through NVML, which are only read, and closed once by their opener.
+
+    A value that the GPU does not support is never asked for again.
 
     NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
     counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
@@ -323,7 +295,7 @@ class NvmlSensors:
         self._shut_down = weakref.finalize(self, _shut_down, nvml)
 
     def read(self) -> Reading:
-        """Read all supported values.
+        """Read all supported values; a `DeviceError` if the GPU no longer answers.
 
         Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU.
         """
@@ -342,7 +314,7 @@ class NvmlSensors:
     def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
         """The processes that had work on the GPU in the samples after `since_us`, microseconds since 1970.
 
-        NVML takes one to six samples a second. It tells nothing of the parts of a GPU (MIG).
+        NVML takes one to six samples a second. A `DeviceError` where it does not tell, as of the parts of a GPU (MIG).
         """
         nvml = self._nvml
         try:
@@ -372,11 +344,11 @@ class NvmlSensors:
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
 
     def close(self) -> None:
-        """Shut NVML down, unless that was done before."""
+        """Shut NVML down, unless that was done before; never raises."""
         self._shut_down()
 
 
-def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
+def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> Sensors:
     """The sensors of a CUDA device; a `DeviceError` if NVML cannot be used, or does not know the device.
 
     The device is found by its UUID, or else by its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
@@ -386,7 +358,7 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
     with DeviceError.when("NVML cannot be used", "it is part of NVIDIA's driver", nvml.NVMLError):
         nvml.nvmlInit()
     try:
-        return NvmlSensors(nvml, find_handle(nvml, device_name, torch_properties))
+        return Sensors(nvml, find_handle(nvml, device_name, torch_properties))
     except BaseException:
         _shut_down(nvml)
         raise
@@ -421,7 +393,7 @@ def _shut_down(nvml: Any) -> None:
         nvml.nvmlShutdown()
 
 
-VENDORS: dict[str, Vendor] = {"cuda": Nvidia()}
+VENDORS = {"cuda": Nvidia()}
 """The vendors by `DeviceSpec.kind`."""
 
 

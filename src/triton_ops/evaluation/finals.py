@@ -36,29 +36,17 @@ _NO_TIME = "the budget left no time to compare the fastest with the default"
 _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told from noise lowers the confidence
 
 
-@dataclass(frozen=True)
-class RaceSummary:
-    """The course of the last comparison; the times of the finalists are in their trials.
-
-    An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
-    in every round, which measure the noise.
-    """
-
-    dropped_at: tuple[tuple[Config, int | None], ...] = ()
-    twin: Config | None = None
-    twins_ms: tuple[tuple[float, ...], ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of the last comparison.
+    """The result of the last comparison; the times of the finalists are in their trials.
 
     `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
     twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
     between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
-    relied on. `elsewhere` has the outcomes of fresh processes. `leads_again` tells that the winner for a problem nearby
-    led again, and raced against the default alone. `contents` have what is told of each, where there are several, and
-    the times there.
+    relied on. A finalist was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two
+    arms of `twin` in every round, which measure the noise. `elsewhere` has the outcomes of fresh processes.
+    `leads_again` tells that the winner for a problem nearby led again, and raced against the default alone. `contents`
+    have what is told of each, where there are several, and the times there.
     """
 
     winner: Trial | None
@@ -69,7 +57,9 @@ class Outcome:
     trials: tuple[Trial, ...]
     itself: Interval | None = None
     guard: GuardSummary | None = None
-    raced: RaceSummary = RaceSummary()
+    dropped_at: tuple[tuple[Config, int | None], ...] = ()
+    twin: Config | None = None
+    twins_ms: tuple[tuple[float, ...], ...] = ()
     elsewhere: tuple[Outcome, ...] = ()
     leads_again: bool = False
     contents: tuple[tuple[Any, ...], ...] = ()
@@ -77,7 +67,7 @@ class Outcome:
     @property
     def compared(self) -> bool:
         """True if several configs were compared side by side."""
-        return len(self.raced.dropped_at) > 1
+        return len(self.dropped_at) > 1
 
     @classmethod
     def of_screenings(cls, trials: Sequence[Trial]) -> Outcome:
@@ -293,7 +283,10 @@ def confirmed(
     if not elsewhere:
         return outcome
     decided = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
-    return replace(decided, raced=outcome.raced, elsewhere=tuple(elsewhere))
+    return replace(
+        decided, dropped_at=outcome.dropped_at, twin=outcome.twin, twins_ms=outcome.twins_ms,
+        elsewhere=tuple(elsewhere),
+    )  # fmt: skip
 
 
 def compare_finalists(
@@ -346,8 +339,10 @@ def compare_finalists(
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
     right = {trial.config for trial in outcome.trials if trial.ok}
     contents = _by_content(evaluator, {config: arm for config, arm in arms.items() if config in right})
-    raced = RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins))
-    return replace(outcome, raced=raced, leads_again=leads_again, contents=contents)
+    return replace(
+        outcome, dropped_at=dropped, twin=twin, twins_ms=tuple(tuple(arm.values_ms) for arm in twins),
+        leads_again=leads_again, contents=contents,
+    )  # fmt: skip
 
 
 def _by_content(evaluator: Evaluator, arms: Mapping[Config, Arm]) -> tuple[tuple[Any, ...], ...]:

@@ -255,15 +255,6 @@ def add_flow(facts: Facts, flow: Flow) -> Facts:
     return facts.lines("").text(flow.missing, "counters  ") if flow.missing else facts
 
 
-@dataclass(frozen=True)
-class _About:
-    """Facts that a profile may lack: the GPU, and the operations of one launch with the dtype of their operands."""
-
-    gpu: str | None
-    flops: float
-    dtype: str
-
-
 def flow_command(
     target: Target,
     shape: Typed.Shape = None,
@@ -292,15 +283,15 @@ def flow_command(
         return facts
     with only_data_on_stdout():
         result = _flow_of(subject, request)
-    about, report = _About(None, 0.0, ""), result.report
-    counters = None if report is None else _as_json(report, about)
+    report = result.report
+    counters = None if report is None else _as_json(report, {})
     quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), result.times.quantiles_ms, strict=True))
     data = {
         "time": {**quantiles_ms, **Facts.members(result.times, "mode", "confidence", "notes")},
         **Facts.members(result, "parts", "idle"), "missing": result.missing or None, "counters": counters,
     }  # fmt: skip
     facts = add_flow(Facts("explain profile flow", data), result)
-    return facts if report is None else _add_report(facts.lines(""), report, about)
+    return facts if report is None else _add_report(facts.lines(""), report, {})
 
 
 def read_command(
@@ -313,7 +304,7 @@ def read_command(
 ) -> Facts:
     """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
     report = read_profile(file, kernel=kernel, tried=tried or [])
-    about = _About(gpu, flops, dtype_name(dtype) if dtype else "")
+    about = {"gpu": gpu, "flops": flops, "dtype": dtype_name(dtype) if dtype else ""}
     return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
 
 
@@ -372,7 +363,8 @@ def call_command(
     return Facts("explain profile call", {"target": target, "calls": calls})
 
 
-def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:
+def _add_report(facts: Facts, report: ProfileReport, about: Mapping[str, Any]) -> Facts:
+    """Add the kernels and the advice; `about` are the arguments of `below_roof`, which a profile may lack."""
     for note in report.notes:
         tell(note, "warning", "yellow")
     names = Counter(one.judgement.profile.kernel for one in report.kernels)
@@ -404,15 +396,13 @@ def _row(label: str, one: ProfiledKernel) -> list[str]:
     return [label, Facts.cell(one.share, ".1%"), str(one.launches), duration, *percents, one.judgement.verdict]
 
 
-def _place_in_words(profile: KernelProfile, about: _About) -> str:
+def _place_in_words(profile: KernelProfile, about: Mapping[str, Any]) -> str:
     """Rates beside their shares of the peaks, and the limit, where they are known; else empty."""
-    spec = profile.device_spec(about.gpu)
-    roof_and_place = profile.below_roof(spec, about.flops, about.dtype)
-    if roof_and_place is None or spec is None:
+    if (below := profile.below_roof(**about)) is None:
         return ""
-    roof, place = roof_and_place
+    spec, roof, place = below
     rates = [f"{place.tflops:,.4g} TFLOP/s ({place.of_units:.0%} of the peak)"] if place.of_units else []
-    if profile.products_peak and profile.flops and profile.duration_s and not about.flops:
+    if profile.products_peak and profile.flops and profile.duration_s and not about.get("flops"):
         share = profile.flops / profile.duration_s / profile.products_peak
         rates[-1:] = [f"{rates[-1][:-1]}, {share:.0%} at the clock that ran)"]
     rates += [f"{place.gbps:,.4g} GB/s of device memory ({place.of_memory:.0%})"] if place.of_memory else []
@@ -420,12 +410,12 @@ def _place_in_words(profile: KernelProfile, about: _About) -> str:
     return f"{', '.join(rates)} of {spec.name}{ridge}; {place.of_limit:.0%} of its limit, {place.limit}"
 
 
-def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
+def _as_json(report: ProfileReport, about: Mapping[str, Any]) -> dict[str, Any]:
     kernels = []
     for one in report.kernels:
         profile, roofline = one.judgement.profile, None
-        if roof_and_place := profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype):
-            roof, place = roof_and_place
+        if below := profile.below_roof(**about):
+            _, roof, place = below
             roofline = {**Facts.members(roof, "flops", "bytes", "intensity", "ridge"), **asdict(place)}
         judgement = Facts.members(one.judgement, "verdict", "reasons", next="steps")
         row = {"kernel": profile.kernel, **Facts.members(one, "launches", "share"), **judgement}

@@ -151,19 +151,20 @@ class KernelProfile:
         return spec
 
     def below_roof(
-        self, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
-    ) -> tuple[Roofline, Placed] | None:
-        """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
+        self, gpu: str | None = None, flops: float = 0.0, dtype: str = ""
+    ) -> tuple[DeviceSpec, Roofline, Placed] | None:
+        """The device, the roofline and the place of the launch below it, by the time and the bytes that were counted.
 
-        Without `flops` they are those of the products that it counted. None if the profile has no time, neither bytes
-        nor operations are known, or no peak of the device is.
+        Without `flops` they are those of the products that the profiler counted. None if the profile has no time,
+        neither bytes nor operations are known, or no peak of the device is; `gpu` is as of `device_spec`.
         """
+        spec = self.device_spec(gpu)
         if spec is None or self.duration_s is None:
             return None
         by_dtype = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)
         roof = Roofline.of(spec, flops=by_dtype, bytes_=self.moved_bytes or 0.0)
         place = roof.placed(1e3 * self.duration_s)
-        return None if place is None else (roof, place)
+        return None if place is None else (spec, roof, place)
 
 
 _FIGURES: dict[str, tuple[Sequence[str], Sequence[str]]] = {

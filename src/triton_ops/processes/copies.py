@@ -1,17 +1,19 @@
 """Copies of a program, forked before it uses a GPU, that become its first worker and the fork server of its compilers.
 
 The imports of torch and Triton are most of the time that these take to start; a copy of a program that has imported
-them needs none. It is made where no fork does harm: of one thread, without an open device, and with torch's settings as
-in a new process. Libraries that end their threads before a fork, as OpenBLAS does, do no harm; OpenMP would wait in the
-copy for threads that are not there.
+them needs none. It is made where no fork does harm: of one thread, without an open device, and with the settings of
+torch and Triton as in a new process. Libraries that end their threads before a fork, as OpenBLAS does, do no harm;
+OpenMP would wait in the copy for threads that are not there.
 
-A copy waits until it is needed, for a minute or as long as the program lives. It forgets the program: what is open
-leads nowhere, handlers and Triton's settings are as in a new process, and modules of the user's, or whose import has
-not ended, are imported anew. What it has forgotten is never freed: an object that goes may remove a folder.
+A copy waits until it is needed, for a minute, as long as the program lives, and until that forks: whoever waits for
+all of its children would wait for copies too. It forgets the program: what is open leads nowhere, handlers are as in a
+new process, and modules of the user's, or whose import has not ended, are imported anew. What it has forgotten is never
+freed: an object that goes may remove a folder.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
 from types import ModuleType
@@ -37,9 +39,12 @@ from triton_ops.processes.child import run_forked, socket_pair
 
 _LIFE_S = 60.0  # a program that asks for tunes may first load a model
 _MOST_BYTES = 1 << 30  # of the program's own memory: a fork takes 20 ms for so much
+_MOST_FILES = 256  # that are open: a copy keeps their numbers, of which a process has 1024
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband")
 _ROLES = ("worker", "fork server")
+_RIGHTS = ("Umask:", "Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp:", "Cpus_allowed:")
 _copies: dict[tuple[int, str], tuple[Forked, socket.socket]] = {}  # a program may fork others
+_programs: set[int] = set()  # that have forked copies, even if these had to end at once
 _forgotten: list[Any] = []
 
 
@@ -51,25 +56,31 @@ class Forked(subprocess.Popen[bytes]):
 
 
 def fork_copies(keeps: Callable[[str], bool]) -> bool:
-    """Fork copies unless there are some, if that is safe; returns whether there are.
+    """Fork copies, once in a process, if that is safe; returns whether some wait.
 
     `keeps` tells of a module by name whether a copy keeps it.
 
     Cost: 25 ms of a CPU in a program that has imported torch, at most 60.
     """
     program = os.getpid()
-    if any(process == program for process, _ in _copies):
-        return True
-    if not _may_fork():
-        return False
-    copies = {(program, role): _forked(keeps) for role in _ROLES}
+    if program in _programs or not _may_fork():
+        return (program, _ROLES[0]) in _copies
+    with contextlib.suppress(OSError, RuntimeError):  # of limits, and of audit hooks that allow no fork
+        _copies.update({(program, role): _forked(keeps) for role in _ROLES})
+        os.register_at_fork(before=_end_copies)
+        atexit.register(_end_copies)
+    _programs.add(program)
     if len([*Path("/proc/self/task").iterdir()]) > 1:
-        for copy, _ in copies.values():
-            copy.kill()
-            copy.wait()
-        return False
-    _copies.update(copies)
-    return True
+        _end_copies()
+    return (program, _ROLES[0]) in _copies
+
+
+def _end_copies() -> None:
+    for role in _ROLES:
+        if (waiting := _copies.pop((os.getpid(), role), None)) is not None:
+            with waiting[1], contextlib.suppress(PermissionError):  # then it ends with the connection
+                waiting[0].kill()
+            waiting[0].wait()
 
 
 def _forked(keeps: Callable[[str], bool]) -> tuple[Forked, socket.socket]:
@@ -77,7 +88,6 @@ def _forked(keeps: Callable[[str], bool]) -> tuple[Forked, socket.socket]:
     with theirs, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, for which is looked elsewhere
         if not (pid := os.fork()):
-            ours.close()
             run_forked(lambda: Context().run(_live, theirs, keeps))
     return Forked([str(pid)]), ours
 
@@ -87,19 +97,32 @@ def _may_fork() -> bool:
     if (
         torch is None or sys.platform != "linux" or threading.current_thread() is not threading.main_thread()
         or threading.active_count() > 1 or sys.gettrace() or sys.getprofile() or os.fork.__module__ != "posix"
+        or (sys.version_info >= (3, 12) and any(map(sys.monitoring.get_tool, range(6))))
     ):  # fmt: skip
         return False
     with contextlib.suppress(AttributeError, OSError, RuntimeError):  # of another version of torch, or without /proc
-        resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3])
+        resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="utf-8").split()[1:3])
+        files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
         return (
             (resident - shared) * os.sysconf("SC_PAGE_SIZE") < _MOST_BYTES and torch.is_grad_enabled()
             and torch.get_default_dtype() is torch.float32 and torch.get_float32_matmul_precision() == "highest"
-            and not torch.is_autocast_enabled() and not torch.are_deterministic_algorithms_enabled()
-            and not torch._C._len_torch_function_stack()
-            and not any(os.path.realpath(each).startswith(_DEVICES) for each in Path("/proc/self/fd").iterdir())
-            and {"torch", "triton", "triton_ops"}.isdisjoint(_loading())
+            and cuda.matmul.allow_fp16_reduced_precision_reduction and cudnn.enabled and cudnn.allow_tf32
+            and cuda.matmul.allow_bf16_reduced_precision_reduction and cuda.flash_sdp_enabled()
+            and cuda.math_sdp_enabled() and cuda.mem_efficient_sdp_enabled() and cuda.cudnn_sdp_enabled()
+            and not any((torch.is_autocast_enabled(), torch.is_anomaly_enabled(), cudnn.benchmark, cudnn.deterministic,
+                         torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack()))
+            and len(files) < _MOST_FILES and not any(file.startswith(_DEVICES) for file in files)
+            and {"torch", "triton", "triton_ops"}.isdisjoint(_loading()) and not [*_knobs()]
         )  # fmt: skip
     return False
+
+
+def _knobs() -> Iterator[object]:
+    """Settings and hooks that the program has given to Triton."""
+    knobs: Any = sys.modules.get("triton.knobs")
+    for group in (each for each in vars(knobs).values() if isinstance(each, knobs.base_knobs)) if knobs else ():
+        yield from (*vars(group), *(call for each in vars(type(group)).values() for call in getattr(each, "calls", ())))
 
 
 def _loading() -> set[str]:
@@ -116,17 +139,25 @@ def begin(
     """
     if (waiting := _copies.pop((os.getpid(), role), None)) is not None:
         copy, connection = waiting
-        with connection, contextlib.suppress(OSError):  # it has ended
-            socket.send_fds(connection, [b"f"], [*(each for each in streams if each >= 0), *files])
-            here = settings.current_folder() or "", os.sched_getaffinity(0)
-            connection.sendall(pickle.dumps((words, streams, env, *here)))
-            return copy
-        copy.kill()
-        copy.wait()
+        with contextlib.suppress(OSError):  # it has ended
+            if _rights(copy.pid) == _rights(os.getpid()):
+                socket.send_fds(connection, [b"f"], [*(each for each in streams if each >= 0), *files])
+                connection.sendall(pickle.dumps((words, streams, env, settings.current_folder() or ".")))
+                connection.close()
+                return copy
+        _copies[os.getpid(), role] = waiting
+        _end_copies()
     return subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1], pass_fds=files, env=env,
         start_new_session=True,
     )  # fmt: skip
+
+
+def _rights(process: int) -> list[object]:
+    """Who a process is, and what it may do: a copy is not changed with its program."""
+    status, limits = (Path(f"/proc/{process}/{name}").read_text(encoding="utf-8") for name in ("status", "limits"))
+    lines = [line for line in status.splitlines() if line.startswith(_RIGHTS)]
+    return [*lines, limits, os.getpriority(os.PRIO_PROCESS, process)]
 
 
 def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
@@ -134,18 +165,16 @@ def _live(connection: socket.socket, keeps: Callable[[str], bool]) -> None:
     gc.enable()
     _forget_files(connection.fileno())
     _forget_handlers()
-    _forget_knobs()
     if not select.select([connection], [], [], _LIFE_S)[0]:
         return
     _forget_modules(keeps)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 4, socket.MSG_CMSG_CLOEXEC)
     with connection, connection.makefile("rb") as stream:
-        words, streams, env, folder, cpus = pickle.load(stream)  # or an error, if the program has ended
+        words, streams, env, folder = pickle.load(stream)  # or an error, if the program has ended
     for number in (number for number, each in enumerate(streams, start=1) if each >= 0):
         os.dup2(descriptors[0], number)
         os.close(descriptors.pop(0))
     os.chdir(folder)
-    os.sched_setaffinity(0, cpus)
     settings.restore_environment(env)
     _show_family(env[settings.FAMILY])
     sys.argv[:] = ["-c", words[5], *map(str, descriptors), *words[6 + len(descriptors) :]]
@@ -172,16 +201,6 @@ def _forget_handlers() -> None:
     tempfile.tempdir = None  # a worker has a folder of its own
 
 
-def _forget_knobs() -> None:
-    knobs: Any = sys.modules.get("triton.knobs")
-    for group in (each for each in vars(knobs).values() if isinstance(each, knobs.base_knobs)) if knobs else ():
-        _forgotten.append(dict(vars(group)))
-        vars(group).clear()  # what the program has set, as against what the environment and Triton say
-        for hook in vars(type(group)).values():
-            _forgotten.append([*(calls := getattr(hook, "calls", []))])
-            calls.clear()
-
-
 def _forget_modules(keeps: Callable[[str], bool]) -> None:
     _forgotten.append(modules := dict(sys.modules))
     packages = _loading()
@@ -193,6 +212,6 @@ def _forget_modules(keeps: Callable[[str], bool]) -> None:
 
 def _show_family(mark: str) -> None:
     """Have `/proc` show whose this process is: it shows the environment of the program as it was started."""
-    start, end = map(int, Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[47:49])
+    start, end = map(int, Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[47:49])
     text = f"{settings.FAMILY}={mark}".encode()[: end - start]
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)

@@ -48,7 +48,7 @@ from triton_ops.processes.child import (
     run_forked,
     socket_pair,
 )
-from triton_ops.processes.copies import begin
+from triton_ops.processes.copies import Forked, begin
 
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
@@ -281,8 +281,8 @@ class ForkServer:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Tell whether a signal that people and systems send has ended the fork server, and not this process."""
-        return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
+        """Tell whether a signal of people and systems, or what a copy has of its program, has ended the fork server."""
+        return not self._ended_here and (isinstance(self._process, Forked) or -(self._process.poll() or 0) in OUTSIDE)
 
     def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
@@ -409,8 +409,10 @@ class ForkRequests:
 
         This is not `die_with`: on Linux that ends a process with the thread that started it, which may end early.
         """
+        arrived = select.poll()  # the program may have had more files open than `select` knows
+        arrived.register(self._questions, select.POLLIN)
         while os.getppid() == self.parent:
-            if select.select([self._questions], [], [], _PARENT_CHECK_S)[0] and not self._answer_one(run):
+            if arrived.poll(_PARENT_CHECK_S * 1000) and not self._answer_one(run):
                 return
             self._reap_adopted()
 

@@ -371,7 +371,6 @@ _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
 _POLISH_BELOW, _POLISH_EACH = 0.01, 2  # below this expected gain, each second config is a neighbour of the best
-_POLISH_STEPS = 3  # from the best to these neighbours, through configs that cannot be tried; with priors
 _MOST_COMPARED = 300  # compiled configs among which the one nearest to all others is searched
 _LEADERS = 5
 _SHORTLIST = 1_500  # configs whose gain is estimated between two estimates of all configs
@@ -577,16 +576,17 @@ class AutoSearch:
         return gains
 
     def _polish(self, gain: float) -> NDArray[np.intp] | None:
-        """Positions of open configs around the best config, each second time when little is expected to be gained.
+        """Positions of the open neighbours of the best config, each second time when little is expected to be gained.
 
-        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects. Without
-        a prior of this problem the best so far may be far from the optimum: configs further off then gain more.
+        The surrogate smooths over sharp differences, so a neighbour of the best may be better than it expects.
         """
         if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
             return None
-        measured = {config for config, trial in self._trials.items() if trial.ok}
-        steps = _POLISH_STEPS if self._priors.own else 1
-        return self._open_configs.around(self._leaders()[0], steps, measured | self._pending.keys())
+        positions = (
+            self._open_configs.position(config)
+            for config in self._space.neighbours(self._leaders()[0], steps_only=True)
+        )
+        return np.array([at for at in positions if at is not None], dtype=np.intp)
 
     def _leaders(self) -> list[Config]:
         ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))

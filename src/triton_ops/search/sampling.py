@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,19 +220,6 @@ class OpenConfigs:
         rows = self.rows[positions]
         steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
         return positions[np.argsort(steps, kind="stable")]
-
-    def around(self, config: Config, most_steps: int, measured: Container[Config]) -> NDArray[np.intp]:
-        """Positions of the open configs one step from `config`, or more steps through configs that cannot be tried.
-
-        Limits such as memory may forbid each single step towards a better config. Nothing goes through the `measured`.
-        """
-        around, ends = {config: None}, [config]
-        for _ in range(most_steps):
-            steps = chain(*(self._space.neighbours(end, steps_only=True, valid_only=False) for end in ends))
-            new = [one for one in dict.fromkeys(steps) if one not in around]
-            around.update(dict.fromkeys(new))
-            ends = [one for one in new if self.position(one) is None and one not in measured]
-        return np.array([at for one in around if (at := self.position(one)) is not None], dtype=np.intp)
 
     def _add(self, configs: Iterable[Config]) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._at]

@@ -269,22 +269,20 @@ class ConfigSpace:
         parts = [row for row in rows if row is not None]
         return self._join(parts) if len(parts) == len(rows) else self.default_config
 
-    def neighbours(self, config: Config, *, steps_only: bool = False, valid_only: bool = True) -> Iterator[Config]:
-        """The configs that differ from `config` in one tunable, in the order of the tunables and their values.
+    def neighbours(self, config: Config, *, steps_only: bool = False) -> Iterator[Config]:
+        """The valid configs that differ from `config` in one tunable, in the order of the tunables and their values.
 
         Args:
             config: The config, which need not be in the space itself.
             steps_only: For ordered tunables, take only the next larger and the next smaller value.
-            valid_only: Leave out configs that are not in the space.
 
         Cost: one check of the constraints for each neighbour, and no memory.
         """
         for name, tunable in self.tunables.items():
             own = config[name]
             values = _next_to(tunable.values, own) if steps_only and tunable.ordered else tunable.values
-            new = (value for value in values if type(value) is not type(own) or value != own)
-            others = (Config({**config, name: value}) for value in new)
-            yield from (other for other in others if other in self) if valid_only else others
+            others = (value for value in values if type(value) is not type(own) or value != own)
+            yield from (other for value in others if (other := Config({**config, name: value})) in self)
 
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.

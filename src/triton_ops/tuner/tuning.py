@@ -82,11 +82,11 @@ _log = logging.getLogger("triton_ops")
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
     """Write the last comparison, and those in fresh processes: every finalist with its rounds, and the twins."""
     for process, comparison in enumerate((outcome, *outcome.elsewhere)):
-        trials, raced = {trial.config: trial for trial in comparison.trials}, comparison.raced
-        for config, dropped_at in raced.dropped_at:
+        trials = {trial.config: trial for trial in comparison.trials}
+        for config, dropped_at in comparison.dropped_at:
             log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at, process=process))
-        if raced.twin is not None:
-            log.twins(raced.twin, raced.twins_ms, process)
+        if comparison.twin is not None:
+            log.twins(comparison.twin, comparison.twins_ms, process)
 
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:

@@ -134,9 +134,9 @@ def test_what_a_program_says_long_after_a_table_that_was_cut_is_no_part_of_it():
     assert (len(log.tables[0].choices), log.unread) == (2, ())
 
 
-@pytest.mark.parametrize("width", range(30, 90))
+@pytest.mark.parametrize("width", range(30, 120))
 def test_options_of_a_row_that_a_terminal_has_wrapped_are_counted(width):
-    long = [line.replace("ACC_TYPE", "ALLOW_TF32=False, ACC_TYPE") for line in TABLE]
+    long = [line.replace("ACC_TYPE", "ALLOW_TF32=False, BLOCK_M=64, GROUP_M=8, ACC_TYPE") for line in TABLE]
     lines = [line[at : at + width] for line in long for at in range(0, len(line), width)]
     log = read(lines)
     right = {choice.name: choice.what for choice in read(long).tables[0].choices}

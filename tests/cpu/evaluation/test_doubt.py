@@ -109,7 +109,7 @@ def test_a_default_stays_in_the_race_unless_it_is_slower_by_far(default_ms, stay
     assert found.winner.config != DEFAULT
     assert found.gain.centre == pytest.approx(default_ms, rel=0.02)
     rounds = {trial.config: trial.final.rounds for trial in found.trials}
-    assert dict(found.raced.dropped_at)[DEFAULT] == (None if stays else 4)
+    assert dict(found.dropped_at)[DEFAULT] == (None if stays else 4)
     assert rounds[DEFAULT] == (rounds[found.winner.config] if stays else 4)
 
 
@@ -147,8 +147,8 @@ def test_the_winner_of_a_problem_nearby_races_against_the_default_alone_if_it_le
         outcome = Noisy(times, 0.01, seed, spikes=0.0).compared(nearby=nearby)
         assert outcome.winner.config == min(times, key=times.get)
         assert outcome.leads_again is alone
-        assert ({config for config, _ in outcome.raced.dropped_at} == {DEFAULT, RIVAL}) is alone
-        assert (outcome.raced.twin is None) is alone
+        assert ({config for config, _ in outcome.dropped_at} == {DEFAULT, RIVAL}) is alone
+        assert (outcome.twin is None) is alone
         if alone:
             assert outcome.winner.final.rounds >= 6  # fewer bound no median at 95 %
             assert 1.2 < outcome.gain.low < 1.3 < outcome.gain.high
@@ -190,7 +190,7 @@ def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
 
 @pytest.mark.parametrize(("default_ms", "twin"), [(1.1, DEFAULT), (3.0, RIVAL)])
 def test_the_default_is_its_own_first_twin_unless_it_is_slow(default_ms, twin):
-    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.2}, 0.01, 1).compared().raced
+    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.2}, 0.01, 1).compared()
     assert found.twin == twin
     first, second = found.twins_ms
     assert len(first) == len(second) > 0

@@ -556,12 +556,11 @@ def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
     found = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
-    spec = found["profiled_copy"].device_spec()
+    spec, _, copy = found["profiled_copy"].below_roof()
     assert spec.name == "NVIDIA H200"
-    _, copy = found["profiled_copy"].below_roof(spec)
     assert copy.of_limit == pytest.approx(found["profiled_copy"].dram / 100, rel=0.1)
     product = found["profiled_product"]
-    roof, placed = product.below_roof(spec)
+    _, roof, placed = product.below_roof()
     assert (product.flops, product.dtype, placed.limit) == (WORK["profiled_product"], "bfloat16", "bfloat16")
     assert product.tensor == pytest.approx(92, abs=1)
     assert product.flops / product.duration_s / product.products_peak == pytest.approx(product.tensor / 100, rel=0.1)

@@ -56,6 +56,7 @@ def program(folder, text, wait=True, **variables):
         return process
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
+    assert "Warning" not in errors
     return json.loads(output)
 
 
@@ -72,9 +73,6 @@ folder = tempfile.TemporaryDirectory()
 file = open("log", "w"); file.write("once ")
 logging.basicConfig(handlers=[logging.FileHandler("logged")])
 signal.signal(signal.SIGTERM, lambda *_: None)
-runtime = triton.knobs.runtime
-runtime.launch_enter_hook.add(print)
-runtime.add_stages_inspection_hook = print
 os.environ["BEFORE"] = "1"
 import users_kernel
 forked, forks = pid(), len(copies._copies)
@@ -90,8 +88,6 @@ seen = dict(
     environment=[tell(f"os.environ.get({name!r})") for name in ("BEFORE", "LATER")],
     folder=tell("os.getcwd()").endswith("elsewhere"), path="/later" in tell("sys.path"), words=tell("sys.argv[-1]"),
     term=tell("signal.getsignal(15) == 0"), handlers=tell("logging.getLogger().handlers"),
-    hooks=[tell(f"importlib.import_module('triton.knobs').runtime.{name}") for name in ("launch_enter_hook.calls",
-           "add_stages_inspection_hook")], untouched=len(runtime.launch_enter_hook.calls),
     cuda=tell("importlib.import_module('torch').cuda.is_initialized()"), threads=tell("threading.active_count()"),
     temporary=tell("tempfile.gettempdir()") != tempfile.gettempdir(),
     marked=one._family.encode() in Process(one.pid).environment,
@@ -100,12 +96,12 @@ other = worker()
 seen["other"] = other.is_copy
 other.kill(); one.kill(); file.close()
 seen["left"] = [os.path.isdir(folder.name), Path("../log").read_text()]
+folder.cleanup()
 show(**seen)
-""")  # fmt: skip
+""", PYTHONDEVMODE="1")  # fmt: skip
     assert seen == {
         "forks": 2, "is_copy": True, "same": True, "modules": [False, True, True], "main": False,
         "environment": [None, "1"], "folder": True, "path": True, "words": "torch", "term": True, "handlers": [],
-        "hooks": [[], None], "untouched": 1,
         "files": [os.devnull], "cuda": False, "threads": 1, "temporary": True, "marked": True, "other": False,
         "left": [True, "once "],
     }  # fmt: skip
@@ -119,7 +115,11 @@ show(**seen)
      ("copies._DEVICES = ('/dev/null',); file = open(os.devnull)", 0), ("idle_worker._DRIVER = '/nonexistent'", 0),
      ("os.environ['TRITON_OPS_LOCKFILE'] = 'somewhere'", 0), ("os.environ['TRITON_OPS_ON_MISS'] = 'default'", 0),
      ("torch.set_num_threads(4); torch.randn(2000, 2000) @ torch.randn(2000, 2000)", None),
-     ("fork = os.fork; os.fork = lambda: fork()", 0)],
+     ("fork = os.fork; os.fork = lambda: fork()", 0), ("import cProfile; cProfile.Profile().enable()", 0),
+     ("torch.backends.cudnn.allow_tf32 = False", 0), ("torch.backends.cuda.enable_flash_sdp(False)", 0),
+     ("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False", 0),
+     ("triton.knobs.runtime.launch_enter_hook.add(print)", 0), ("triton.knobs.compilation.always_compile = True", 0),
+     ("files = [open(os.devnull) for _ in range(300)]", 0)],
 )  # fmt: skip
 def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(before, forks, tmp_path):
     seen = program(tmp_path, f"""
@@ -145,7 +145,114 @@ time.sleep(600)
     eventually(lambda: Process(pid).ended)
 
 
-def test_a_worker_is_a_new_process_where_the_copies_have_ended_or_is_another_programs(tmp_path):
+def test_a_worker_is_a_new_process_where_the_copies_have_ended(tmp_path):
+    seen = program(tmp_path, """
+import users_kernel
+first = pid()
+os.kill(first, signal.SIGKILL)
+one = worker()
+show(two=ask(one, "1 + 1"), is_copy=one.is_copy, gone=not os.path.exists(f"/proc/{first}"))
+one.kill()
+""")  # fmt: skip
+    assert seen == {"two": 2, "is_copy": False, "gone": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [("os.umask(0o31)", "os.umask(0)"), ("os.nice(2)", "os.nice(0)"),
+     ("os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])", "len(os.sched_getaffinity(0))"),
+     ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))",
+      "list(importlib.import_module('resource').getrlimit(7))")],
+)  # fmt: skip
+def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(change, read, tmp_path):
+    seen = program(tmp_path, f"""
+import importlib, users_kernel
+{change}
+one = worker()
+show(is_copy=one.is_copy, same=ask(one, {read!r}) == {read}, left=len(copies._copies))
+one.kill()
+""")  # fmt: skip
+    assert seen == {"is_copy": False, "same": True, "left": 0}
+
+
+def test_a_program_whose_folder_is_gone_has_a_copy_for_its_worker(tmp_path):
+    seen = program(tmp_path, """
+import users_kernel
+os.mkdir("short"); os.chdir("short"); os.rmdir(os.getcwd())
+one = worker()
+show(is_copy=one.is_copy, two=ask(one, "1 + 1"))
+one.kill()
+""")  # fmt: skip
+    assert seen == {"is_copy": True, "two": 2}
+
+
+def test_a_program_waits_for_its_own_children_alone(tmp_path):
+    seen = program(tmp_path, """
+import users_kernel
+waiting = [each.pid for each, _ in copies._copies.values()]
+child, ended = os.fork(), []
+if not child:
+    os._exit(0)
+try:
+    while True:
+        ended.append(os.wait()[0])
+except ChildProcessError:
+    show(own=ended == [child], ended=[not os.path.exists(f"/proc/{each}") for each in waiting])
+""")  # fmt: skip
+    assert seen == {"own": True, "ended": [True, True]}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_multiprocessing_have_no_copies(method, tmp_path):
+    seen = program(tmp_path, f"""
+import multiprocessing, users_kernel
+def look(answers):
+    answers.put([len(copies._copies), len(copies._programs - {{os.getppid()}})])
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    context.set_forkserver_preload(["__main__"]) if {method!r} == "forkserver" else None
+    answers = context.SimpleQueue()
+    process = context.Process(target=look, args=(answers,))
+    process.start()
+    show(seen=answers.get())
+    process.join()
+""")  # fmt: skip
+    assert seen == {"seen": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("before", "forks"),
+    [("torch.set_num_threads(2); torch.ones(10_000_000).add_(1)", 2), ("copies._MOST_BYTES = 1", 0)],
+)
+def test_a_program_is_forked_once_however_many_kernels_it_decorates(before, forks, tmp_path):
+    seen = program(tmp_path, f"""
+forks = []
+sys.addaudithook(lambda event, _: forks.append(event) if event == "os.fork" else None)
+{before}
+for _ in range(3):
+    sys.modules.pop("users_kernel", None)
+    import users_kernel
+show(forks=len(forks), left=len(copies._copies))
+os._exit(0)
+""")  # fmt: skip
+    assert seen == {"forks": forks, "left": 0}
+
+
+def test_a_decoration_succeeds_where_no_process_can_be_forked(tmp_path):
+    seen = program(tmp_path, """
+def refuse(event, _):
+    if event == "os.fork":
+        raise RuntimeError("no forks here")
+sys.addaudithook(refuse)
+import users_kernel
+one = worker()
+show(copies=len(copies._copies), two=ask(one, "1 + 1"))
+one.kill()
+""")  # fmt: skip
+    assert seen == {"copies": 0, "two": 2}
+
+
+def test_a_copy_belongs_to_one_program(tmp_path):
     seen = program(tmp_path, """
 import users_kernel
 first = pid()
@@ -154,8 +261,6 @@ if not child:
     one = worker()
     os._exit(0 if not one.is_copy and ask(one, "1 + 1") == 2 else 1)
 code = os.waitpid(child, 0)[1]
-os.kill(first, signal.SIGKILL)
-os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
 one = worker()
 show(code=code, two=ask(one, "1 + 1"), is_copy=one.is_copy, gone=not os.path.exists(f"/proc/{first}"))
 one.kill()
@@ -204,10 +309,7 @@ show(copies=[isinstance(each, copies.Forked) for each in begun], trials=[each.st
     assert seen == {"copies": [True, False], "trials": ["ok", "ok"]}
 
 
-def test_compilers_of_a_copy_compile_as_those_of_a_new_process(tmp_path):
-    compiled = [program(tmp_path, f"""
-from tests.planted_kernels import grid, planted
-{imported}
+COMPILE = """
 from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
@@ -219,7 +321,30 @@ CompilePool.start_server(compiler.needs_on(compiler.target))
 with CompilePool(compiler, workers=2) as pool:
     results = [pool.submit(Config(KIND="good", BLOCK=size)).result() for size in (256, 512)]
 show(forks=forks, left=len(copies._copies), results=[[each.status, str(each.resources)] for each in results])
+"""
+
+
+def test_compilers_of_a_copy_compile_as_those_of_a_new_process(tmp_path):
+    compiled = [program(tmp_path, f"""
+from tests.planted_kernels import grid, planted
+{imported}
+{COMPILE}
 """, TRITON_CACHE_DIR=str(tmp_path / imported)) for imported in ("", "import users_kernel")]  # fmt: skip
     assert [(each["forks"], each["left"]) for each in compiled] == [(0, 0), (2, 1)]
     assert compiled[0]["results"] == compiled[1]["results"]
     assert [status for status, _ in compiled[1]["results"]] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["os.nice = None; import users_kernel", "files = [open(os.devnull) for _ in range(1100)]; import users_kernel"],
+    ids=["a copy that fails", "a program with many files"],
+)
+def test_compilers_start_whatever_the_program_is(before, tmp_path):
+    """A copy fails where the program has replaced a function that it needs."""
+    seen = program(tmp_path, f"""
+from tests.planted_kernels import grid, planted
+{before}
+{COMPILE}
+""", TRITON_CACHE_DIR=str(tmp_path / "triton"))  # fmt: skip
+    assert [status for status, _ in seen["results"]] == ["ok", "ok"]

@@ -104,10 +104,10 @@ def test_the_last_comparison_ends_in_time(seconds, slowest_ms):
 
 def test_fewer_finalists_race_where_time_is_short_and_the_default_is_one_of_them():
     times = {Config(k=k): 20.0 + 0.01 * k for k in range(20)}
-    many, few = (len(compared(times, seconds)[0].raced.dropped_at) for seconds in (60.0, 2.0))
+    many, few = (len(compared(times, seconds)[0].dropped_at) for seconds in (60.0, 2.0))
     assert many == 20
     assert 2 <= few < 20
-    assert DEFAULT in dict(compared(times, 2.0)[0].raced.dropped_at)
+    assert DEFAULT in dict(compared(times, 2.0)[0].dropped_at)
 
 
 def test_the_default_wins_where_there_is_no_time_to_compare_anything():
@@ -121,7 +121,7 @@ def test_the_default_wins_where_there_is_no_time_to_compare_anything():
 def test_the_default_and_the_fastest_race_for_a_few_rounds_all_the_same_where_a_tune_goes_on():
     times = {DEFAULT: 500.0, RIVAL: 10.0, Config(k=2): 200.0}
     found = [compared(times, 0.3, seed=seed, anyway=True) for seed in range(20)]
-    assert all({config for config, _ in each.raced.dropped_at} == {DEFAULT, RIVAL} for each, _ in found)
+    assert all({config for config, _ in each.dropped_at} == {DEFAULT, RIVAL} for each, _ in found)
     assert all(took_s < 6.0 for _, took_s in found)
     assert sum(each.winner.config == RIVAL for each, _ in found) > 10  # a call of three takes three times as long here
     assert all(each.confidence != "ok" for each, _ in found if each.winner.config == DEFAULT)
