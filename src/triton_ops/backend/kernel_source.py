@@ -15,7 +15,7 @@ import contextlib
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
@@ -179,23 +179,24 @@ class KernelSource:
             return None if owner is None else getattr(owner, node.attr, None)
         return None
 
-    def pointers(self, node: ast.expr) -> list[str]:
-        """The parameters that a pointer, or a sum with one, may be made of, the leftmost first."""
-        names: dict[str, bool] = {}  # that are followed, with whether they are parameters
-        queue = [node]
+    def followed(self, node: ast.expr, parts: Callable[[ast.expr], Sequence[ast.expr]]) -> Iterator[ast.expr]:
+        """An expression with these parts of it, and of what the names among them are given, the leftmost first."""
+        names, queue = set[str](), [node]
         while queue:
             one = queue.pop()
             if isinstance(one, ast.Name) and one.id in names:
                 continue
-            if isinstance(one, ast.Name):
-                names[one.id] = one.id in self.own_names
-            queue += reversed(self._carriers(one))
-        return [name for name, is_own in names.items() if is_own]
+            yield one
+            names |= {one.id} if isinstance(one, ast.Name) else set()
+            queue += reversed(self.assignments.get(one.id, ()) if isinstance(one, ast.Name) else parts(one))
+
+    def pointers(self, node: ast.expr) -> list[str]:
+        """The parameters that a pointer, or a sum with one, may be made of, the leftmost first."""
+        names = (one.id for one in self.followed(node, self._carriers) if isinstance(one, ast.Name))
+        return [name for name in names if name in self.own_names]
 
     def _carriers(self, node: ast.expr) -> Sequence[ast.expr]:
         """The expressions of which one has the pointer that an expression is."""
-        if isinstance(node, ast.Name):
-            return self.assignments.get(node.id, ())
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             return node.left, node.right
         if isinstance(node, ast.IfExp):

@@ -122,6 +122,19 @@ class _Array:
     tensor: ExpectedTensor | None
     plain: Any
 
+    def difference(self, array: Any) -> Difference | None:
+        if type(array) is not type(self.plain):
+            return _other_type(array, type(self.plain).__name__)
+        if array.dtype != self.plain.dtype:
+            return Difference(f"dtype {array.dtype} instead of {self.plain.dtype}")
+        if self.tensor is not None:
+            return self.tensor.difference(_as_tensor(array))
+        if _same_elements(array, self.plain):
+            return None
+        if array.dtype.kind in "fc" or array.dtype.name in _CODES:
+            require("torch", f"judging by how much numbers of {array.dtype} may differ (a `check` needs none)")
+        return Difference("an array whose elements differ")
+
 
 def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
@@ -150,9 +163,7 @@ def difference(result: Any, expectation: Any) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
     if isinstance(expectation, ExpectedTensor):
         return expectation.difference(result) if Arguments.is_tensor(result) else _other_type(result, "tensor")
-    if isinstance(expectation, _Array):
-        return _between_arrays(result, expectation)
-    if isinstance(expectation, (_Number, _Fields)):
+    if isinstance(expectation, (_Array, _Number, _Fields)):
         return expectation.difference(result)
     if isinstance(expectation, dict):
         return _between_mappings(result, expectation)
@@ -210,7 +221,7 @@ def _same_leaf(leaf: Any, other: Any) -> bool:
     if Arguments.is_tensor(leaf):
         return Arguments.is_tensor(other) and same_bits_of(leaf, other)
     if _is_array(leaf):  # of a dtype that torch lacks, or there is no torch
-        return _between_arrays(leaf, _Array(None, other)) is None
+        return _Array(None, other).difference(leaf) is None
     return _between_objects(leaf, other) is None
 
 
@@ -266,10 +277,8 @@ def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _
         return Equal([own if golden is None else golden.to(own.dtype)])
     if standard.tolerance.by_element:
         return ByElement(golden, own, standard.tolerance)
-    times = standard.tolerance.times
-    if golden is None:
-        return Rounded(own, (), own.dtype, precision=standard.precision, times=times)
-    return Rounded(golden, [own, *peers], own.dtype, precision=standard.precision, times=times)
+    right, others = (own, []) if golden is None else (golden, [own, *peers])
+    return Rounded(right, others, own.dtype, precision=standard.precision, times=standard.tolerance.times)
 
 
 def _as_tensor(array: Any) -> Any:
@@ -280,20 +289,6 @@ def _as_tensor(array: Any) -> Any:
         return require("torch", "checking results").as_tensor(array.copy())
     except (TypeError, ValueError):
         return None
-
-
-def _between_arrays(array: Any, expectation: _Array) -> Difference | None:
-    if type(array) is not type(expectation.plain):
-        return _other_type(array, type(expectation.plain).__name__)
-    if array.dtype != expectation.plain.dtype:
-        return Difference(f"dtype {array.dtype} instead of {expectation.plain.dtype}")
-    if expectation.tensor is not None:
-        return expectation.tensor.difference(_as_tensor(array))
-    if _same_elements(array, expectation.plain):
-        return None
-    if array.dtype.kind in "fc" or array.dtype.name in _CODES:
-        require("torch", f"judging by how much numbers of {array.dtype} may differ (a `check` needs none)")
-    return Difference("an array whose elements differ")
 
 
 def _same_elements(array: Any, right: Any) -> bool:

@@ -214,18 +214,8 @@ class _UsageReader:
 
     def _is_place(self, node: ast.expr) -> bool:
         """Check whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
-        names: set[str] = set()
-        queue: list[ast.AST] = [node]
-        while queue:
-            one = queue.pop()
-            if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
-                return True
-            if isinstance(one, ast.Name) and one.id not in names:
-                names.add(one.id)
-                queue += self._function.assignments.get(one.id, ())
-            elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
-                queue += ast.iter_child_nodes(one)
-        return False
+        calls = (one for one in self._function.followed(node, _parts) if isinstance(one, ast.Call))
+        return any(last_name(one) in ("arange", "program_id") for one in calls)
 
     def _number(self, node: ast.expr) -> None:
         """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
@@ -290,6 +280,12 @@ class _UsageReader:
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
         return KernelSource.expressions(node, self._function.assignments)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The parts of arithmetic, of an element and of a choice; none of a call."""
+    inner = ast.iter_child_nodes(node) if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)) else ()
+    return [one for one in inner if isinstance(one, ast.expr)]
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:
