@@ -266,10 +266,8 @@ class SharedCpus:
         """
         free = self.most + self._lent - self._running.total()
         able = [each for each in self._waiting if free > (0 if each.first else self._spared)]
-        return min(able, key=self._rank, default=None)
-
-    def _rank(self, each: CompilePool) -> tuple[bool, bool, int]:
-        return not each.first, not each.hurried(), self._running[each] if each.first else -each.turns
+        turns = {each: self._running[each] if each.first else -each.turns for each in able}
+        return min(able, key=lambda each: (not each.first, not each.hurried(), turns[each]), default=None)
 
     def _tell(self) -> None:
         """Tell how many of the own CPUs are idle, outside of the guard, which whoever lends needs meanwhile."""
