@@ -185,10 +185,6 @@ _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an
 Contents = Mapping[str, Sequence[int]]
 
 
-class _TooManyError(Exception):
-    """Ends a function that launches without end."""
-
-
 @dataclass(frozen=True, eq=False)
 class LaunchedKernel:
     """One launch, lowered to TTIR; the signature has what Triton specialises each parameter to, in order."""
@@ -250,8 +246,6 @@ def kernel_work(
     """
     try:
         launches = LaunchedKernel.of_config(kernel, config, arguments, target)
-    except _TooManyError:
-        return kernel_ir.KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
     except TargetError as error:
         return kernel_ir.KernelWork(silent=error.message)
     except Exception as error:  # noqa: BLE001 - whatever the front end raises; a compilation will say so
@@ -296,7 +290,7 @@ def _lowering_launches(launches: list[LaunchedKernel]) -> Iterator[None]:
 
     def launched(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
         if len(launches) >= _MOST_LAUNCHES:
-            raise _TooManyError
+            raise TargetError(f"it launches more than {_MOST_LAUNCHES} kernels")
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
         except LoweredError as enough:

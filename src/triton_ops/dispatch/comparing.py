@@ -75,12 +75,18 @@ def whole_or_part(
         raise
 
 
-def await_gpu(kernel: str, on_miss: str | None, options: TuneOptions) -> None:
-    """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune."""
+def await_gpu(kernel: Any, on_miss: str | None, options: TuneOptions, *, at_once: bool = False) -> None:
+    """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune.
+
+    None is any kernel. With `at_once` the first call starts the worker itself where no copy of the program was forked.
+    """
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
     if call_then is not None:
-        is_first, _awaited[kernel] = not _awaited, (on_miss, options)
-        may_start(kernel, on_miss, options, as_copy=True)
+        function = Layers.unwrap(kernel) if kernel is not None else None
+        name = "" if function is None else f"{function.__module__}:{function.__name__}"
+        is_first, _awaited[name] = not _awaited, (on_miss, options)
+        if not may_start(name, on_miss, options, as_copy=True) and at_once and is_first:
+            may_start(name, on_miss, options)
         if is_first:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
 

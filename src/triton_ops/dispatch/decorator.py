@@ -314,7 +314,7 @@ def autotune(
         _check_tunables(kernel, tuned, parameters)
         _check_nested(kernel, tuned)
         if (len(offered) != 1 or widen or not listed) and do_bench is None and not TritonProcess.is_interpreted(kernel):
-            await_gpu(f"{Layers.unwrap(kernel).__module__}:{Layers.unwrap(kernel).__name__}", on_miss, options.tune)
+            await_gpu(kernel, on_miss, options.tune)
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,

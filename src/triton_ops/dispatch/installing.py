@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from triton_ops.backend import Layers
+from triton_ops.backend import Layers, TritonProcess
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
-from triton_ops.dispatch.comparing import may_start
+from triton_ops.dispatch.comparing import await_gpu
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
 from triton_ops.dispatch.launching import Launches
@@ -63,8 +63,9 @@ def install(
 
     To call it again does nothing: what was installed first stays, and one warning tells of other options.
 
-    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started at once,
-    so that its imports are over by then. It ends after a minute if no tune has come.
+    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started as soon
+    as torch is imported, here or with the first kernel that is decorated, so that its imports are over by then; or the
+    program is forked for it, where that is safe. It ends after a minute if no tune has come.
 
     Args:
         on_miss: As for `triton_ops.autotune`.
@@ -91,7 +92,7 @@ def install(
         _put_decorator(installed)
         _put_run(installed)
         _installed.append(installed)
-    may_start("", on_miss, tune)
+    await_gpu(None, on_miss, tune, at_once=True)
     end = ExitStack()
     end.callback(_end, installed)
     return end
@@ -160,10 +161,13 @@ def _decorated(
     restore_value: Sequence[str] | None = None, pre_hook: Any = None, post_hook: Any = None, *rest: Any, **more: Any,
 ) -> Tuned:  # fmt: skip
     """A kernel as Triton's own decorator takes it; what it would accept is accepted."""
-    return Tuned(
+    tuned = Tuned(
         kernel, kernel.arg_names, configs, list(key or ()), reset_to_zero, restore_value, pre_hook, post_hook,
         prune_configs_by, *rest, options=options, **more,
     )  # fmt: skip
+    if len(tuned.configs) > 1 and not TritonProcess.is_interpreted(kernel):
+        await_gpu(kernel, options.on_miss, options.tune, at_once=True)
+    return tuned
 
 
 def _put_run(installed: _Installed) -> None:

@@ -65,20 +65,22 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
 
 
 def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
-    """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether it was.
+    """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether one waits.
 
     With `as_copy` copies of this program are forked, if that is safe, which the first worker and its compilers become.
     Without a device it is for the first GPU, and for a tune that may never come: then it leaves the GPU alone until a
     task is there, and none is started without a driver, for a program of several processes that share the GPUs, and in
-    a process that this package has started. None is started for a CPU, or where one waits. The driver is left alone
+    a process that this package has started. None is started for a CPU, and no second one. The driver is left alone
     here: a program that forks later could not use it in its children.
 
     Cost: some milliseconds here; one to three seconds of one CPU there, and with a device the memory of a context.
     """
     needs = EARLY._replace(device={"": EARLY.device, "cuda": "cuda:0"}.get(device, device))
     may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
-    if may_not_come or device == "cpu" or waits(needs):
+    if may_not_come or device == "cpu":
         return False
+    if waits(needs):
+        return True
     if as_copy:
         return WorkerProcess.fork_copies(Origin.is_installed)
     try:

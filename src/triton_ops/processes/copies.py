@@ -55,13 +55,15 @@ class Forked(subprocess.Popen[bytes]):
 
 
 def fork_copies(keeps: Callable[[str], bool]) -> bool:
-    """Fork copies, once in a process, if that is safe; `keeps` tells of a module by name whether a copy keeps it.
+    """Fork copies, once in a process, if that is safe; returns whether some wait.
+
+    `keeps` tells of a module by name whether a copy keeps it.
 
     Cost: 25 ms of a CPU in a program that has imported torch, at most 60.
     """
     program = os.getpid()
     if program in _programs or not _may_fork():
-        return False
+        return (program, _ROLES[0]) in _copies
     with contextlib.suppress(OSError, RuntimeError):  # of limits, and of audit hooks that allow no fork
         _copies.update({(program, role): _forked(keeps) for role in _ROLES})
         os.register_at_fork(before=_end_copies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import evaluation  # noqa: E402
+from triton_ops.dispatch import comparing  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 from triton_ops.records import store_in  # noqa: E402
 
@@ -148,16 +150,50 @@ def test_something_that_was_put_in_the_place_meanwhile_stays():
     triton.autotune = before
 
 
+@pytest.fixture
+def starts(monkeypatch):
+    """What was started early: copies of the program, which are then there, or a worker where none can be forked."""
+    calls = []
+
+    def start(*, as_copy=False):
+        calls.append("copies" if as_copy else "worker")
+        return "worker" in calls or can_fork[0]
+
+    can_fork = [True]
+    start.calls, start.can_fork = calls, can_fork
+    monkeypatch.setattr(evaluation, "start_one_early", start)
+    monkeypatch.setattr(comparing, "_awaited", {})
+    monkeypatch.setattr(torch.cuda, "_lazy_call", lambda call: None)
+    return start
+
+
 @pytest.mark.parametrize(
-    ("options", "known", "early"),
-    [({}, False, True), ({"on_miss": "tune"}, False, True), ({"on_miss": "default"}, False, False),
-     ({"isolate": False}, False, False), ({}, True, False)],
-)  # fmt: skip
-def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, known, early, tmp_path, monkeypatch):
-    started = []
-    monkeypatch.setattr(evaluation, "start_one_early", lambda as_copy: started.append(1))
-    folder = tmp_path / "records"
-    if known:
-        store_in(str(folder)).put(record())
-    with triton_ops.install(cache_dir=folder, **options):
-        assert bool(started) is early
+    ("options", "early"),
+    [({}, True), ({"on_miss": "tune"}, True), ({"on_miss": "default"}, False), ({"isolate": False}, False)],
+)
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, early, can_fork, tmp_path, starts):
+    starts.can_fork[0] = can_fork
+    with triton_ops.install(cache_dir=tmp_path / "records", **options):
+        assert starts.calls == early * (["copies"] if can_fork else ["copies", "worker"])
+        triton.autotune(CONFIGS, ["n"])(add)
+        assert starts.calls == early * (["copies", "copies"] if can_fork else ["copies", "worker", "copies"])
+        triton.autotune(CONFIGS[:1], ["n"])(add)
+        assert len(starts.calls) == early * (2 if can_fork else 3)
+
+
+def test_no_worker_is_started_early_where_something_is_recorded(tmp_path, starts):
+    starts.can_fork[0] = False
+    store_in(str(tmp_path / "records")).put(record())
+    with triton_ops.install(cache_dir=tmp_path / "records"):
+        assert starts.calls == ["copies"]
+
+
+def test_install_before_torch_waits_for_a_kernel_to_be_decorated(starts, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setitem(sys.modules, "torch", None)
+        installed = triton_ops.install()
+    with installed:
+        assert starts.calls == []
+        triton.autotune(CONFIGS, ["n"])(add)
+        assert starts.calls == ["copies"]

@@ -240,7 +240,9 @@ def test_no_worker_is_started_early_where_a_tune_has_left_one_for_the_first_gpu(
     monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path))
     monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cuda"))
     start(idle_worker.Needs((), "cuda:0"))
-    assert not idle_worker.start_one_early()
+    before = workers_of(os.getpid())
+    assert idle_worker.start_one_early()
+    assert workers_of(os.getpid()) == before
     idle_worker.drop_idle_workers()
 
 
@@ -278,7 +280,9 @@ def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp
     assert workers_of(os.getpid()) == []
     monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cpu"))
     assert idle_worker.start_one_early()
-    assert not idle_worker.start_one_early(), "one waits"
+    first = workers_of(os.getpid())
+    assert idle_worker.start_one_early()
+    assert workers_of(os.getpid()) == first, "one waits"
     assert not idle_worker.start_one_early("cpu")
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert idle_worker.start_one_early("cuda"), "here is what the tune needs"
