@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 from triton_ops import kernel_ir
 from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
+from triton_ops.device import Target, probe
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.processes import (
     ForkedProcess,
@@ -266,10 +267,8 @@ class SharedCpus:
         """
         free = self.most + self._lent - self._running.total()
         able = [each for each in self._waiting if free > (0 if each.first else self._spared)]
-        return min(able, key=self._rank, default=None)
-
-    def _rank(self, each: CompilePool) -> tuple[bool, bool, int]:
-        return not each.first, not each.hurried(), self._running[each] if each.first else -each.turns
+        turns = {each: self._running[each] if each.first else -each.turns for each in able}
+        return min(able, key=lambda each: (not each.first, not each.hurried(), turns[each]), default=None)
 
     def _tell(self) -> None:
         """Tell how many of the own CPUs are idle, outside of the guard, which whoever lends needs meanwhile."""
@@ -385,9 +384,10 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
 
     @staticmethod
-    def start_server(needs: Hashable) -> None:
-        """Start a server of compiling processes with these needs, for a pool that follows soon."""
+    def start_server(needs_on: Callable[[Target], Hashable], device: str) -> None:
+        """Start a server of processes that compile for a device, for a pool that follows soon."""
         with suppress(TritonKernelError, OSError):  # the pool says why
+            needs = needs_on(Target.of(probe(device)))
             fork_servers.give_back(fork_servers.borrow(needs, partial(compiler_server, needs)))
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:

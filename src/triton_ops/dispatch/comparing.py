@@ -28,7 +28,6 @@ from triton_ops import evaluation
 from triton_ops.backend import Layers, Operation, TritonCompiler, TritonProcess
 from triton_ops.base import ForkSafeLock
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Target, probe
 from triton_ops.dispatch.calls import example_of
 from triton_ops.dispatch.decision import Decision, within
 from triton_ops.dispatch.ladder import BACKGROUND, EXPECTED, RACE, TUNE, TUNER, pinned, policy_of, tune_request
@@ -99,8 +98,7 @@ def _uses_gpu(pid: int) -> None:
 
 def _start_early() -> None:
     if any(may_start(name, *each) for name, each in tuple(_awaited.items())):  # until one does
-        with suppress(TritonKernelError):
-            CompilePool.start_server(TritonCompiler.needs_on(Target.of(probe("cuda"))))
+        CompilePool.start_server(TritonCompiler.needs_on, "cuda")
         TritonProcess.warm_up(launches=True, is_child=False)  # for the launch that follows the tune
 
 

@@ -200,14 +200,9 @@ STANDARD: tuple[Setting, ...] = (
         for name in ("stdin", "stdout", "stderr")
     ),
     Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
-    Setting("how subnormal numbers are rounded", lambda: _subnormal(5e-324, 1.0)),
+    Setting("how subnormal numbers are rounded", lambda: sys.float_info.min / 2 > 0.0),
     *(Setting(f"torch's {name}", partial(_told_by_torch, ask)) for name, ask in _TORCH.items()),
 )  # fmt: skip
-
-
-def _subnormal(least: float, one: float) -> bool:
-    """True if subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
-    return least * one > 0.0
 
 
 def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:

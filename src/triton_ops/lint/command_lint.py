@@ -307,12 +307,9 @@ def _fingerprints(findings: Iterable[Finding]) -> dict[Finding, str]:
     counts: Counter[str] = Counter()
     prints = {}
     for one in findings:
-        words = "\0".join((one.rule, _address(one.file)["uri"], one.kernel, _line(one).strip()))
+        line = next(iter(text_if_readable(Path(one.file)).splitlines()[one.line - 1 :]), "")
+        words = "\0".join((one.rule, _address(one.file)["uri"], one.kernel, line.strip()))
         digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         counts[digest] += 1
         prints[one] = f"{digest}:{counts[digest]}"
     return prints
-
-
-def _line(finding: Finding) -> str:
-    return next(iter(text_if_readable(Path(finding.file)).splitlines()[finding.line - 1 :]), "")

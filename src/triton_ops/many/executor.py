@@ -21,8 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from triton_ops.backend import CandidateError, Packed, ScratchAllocator
-from triton_ops.compilation import SharedCpus
+from triton_ops.backend import CandidateError, Packed, ScratchAllocator, TritonCompiler
+from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many.schedule import Planned
@@ -256,6 +256,9 @@ def main() -> None:
     if allocator is not None:
         ScratchAllocator.take(allocator)
     executor = ChildExecutor(child.send, *place, shares=True)
+    if str(place[0]).startswith("cuda"):  # a job may import torch first, which takes as long as the server's start
+        start = partial(CompilePool.start_server, TritonCompiler.needs_on, place[0])
+        threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
     with contextlib.suppress(EOFError):
         while True:
             executor.take(child.receive())

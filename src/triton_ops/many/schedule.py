@@ -224,14 +224,12 @@ class Schedule:
                 yield from self._measure(device, state, now_s, left_s)
         for device, state in self._devices.items():
             before = len(state.ahead)
-            while len(state.ahead) < self._most_ahead(state) and (name := self._best(device)) is not None:
+            further = 0 if state.ready else _FURTHER  # where none is ready, they may all be slow
+            most = self._ahead and self._ahead + (state.measuring is None) + further
+            while len(state.ahead) < most and (name := self._best(device)) is not None:
                 state.ahead.append(name)
             if len(state.ahead) > before:
                 yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
-
-    def _most_ahead(self, state: _Device) -> int:
-        """The number of problems that a device prepares now: some more where none is ready, which may all be slow."""
-        return self._ahead and self._ahead + (state.measuring is None) + (0 if state.ready else _FURTHER)
 
     def _end(self) -> Iterator[Order]:
         self.unbegun += self.waiting

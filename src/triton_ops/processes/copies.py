@@ -39,7 +39,6 @@ from triton_ops.processes.child import run_forked, socket_pair
 
 _LIFE_S = 60.0  # a program that asks for tunes may first load a model
 _MOST_BYTES = 1 << 30  # of the program's own memory: a fork takes 20 ms for so much
-_MOST_FILES = 256  # that are open: a copy keeps their numbers, of which a process has 1024
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband")
 _ROLES = ("worker", "fork server")
 _RIGHTS = ("Umask:", "Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp:", "Cpus_allowed:")
@@ -95,24 +94,23 @@ def _forked(keeps: Callable[[str], bool]) -> tuple[Forked, socket.socket]:
 def _may_fork() -> bool:
     torch: Any = sys.modules.get("torch")
     if (
-        torch is None or sys.platform != "linux" or threading.current_thread() is not threading.main_thread()
-        or threading.active_count() > 1 or sys.gettrace() or sys.getprofile() or os.fork.__module__ != "posix"
+        torch is None or sys.platform != "linux" or threading.active_count() > 1 or os.fork.__module__ != "posix"
+        or sys.gettrace() or sys.getprofile()
         or (sys.version_info >= (3, 12) and any(map(sys.monitoring.get_tool, range(6))))
     ):  # fmt: skip
         return False
     with contextlib.suppress(AttributeError, OSError, RuntimeError):  # of another version of torch, or without /proc
         resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="utf-8").split()[1:3])
-        files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
         cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
         return (
-            (resident - shared) * os.sysconf("SC_PAGE_SIZE") < _MOST_BYTES and torch.is_grad_enabled()
+            (resident - shared) * os.sysconf("SC_PAGE_SIZE") < _MOST_BYTES
             and torch.get_default_dtype() is torch.float32 and torch.get_float32_matmul_precision() == "highest"
-            and cuda.matmul.allow_fp16_reduced_precision_reduction and cudnn.enabled and cudnn.allow_tf32
-            and cuda.matmul.allow_bf16_reduced_precision_reduction and cuda.flash_sdp_enabled()
-            and cuda.math_sdp_enabled() and cuda.mem_efficient_sdp_enabled() and cuda.cudnn_sdp_enabled()
+            and all((torch.is_grad_enabled(), cudnn.enabled, cudnn.allow_tf32, cuda.flash_sdp_enabled(),
+                     cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.cudnn_sdp_enabled(),
+                     cuda.matmul.allow_bf16_reduced_precision_reduction))
             and not any((torch.is_autocast_enabled(), torch.is_anomaly_enabled(), cudnn.benchmark, cudnn.deterministic,
                          torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack()))
-            and len(files) < _MOST_FILES and not any(file.startswith(_DEVICES) for file in files)
+            and not any(os.path.realpath(each).startswith(_DEVICES) for each in Path("/proc/self/fd").iterdir())
             and {"torch", "triton", "triton_ops"}.isdisjoint(_loading()) and not [*_knobs()]
         )  # fmt: skip
     return False

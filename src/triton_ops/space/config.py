@@ -167,14 +167,9 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
 def _is_storable(kind: type, value: Any) -> bool:
     if kind is int:
         return bool(-(2**63) <= value < 2**64)  # the range of integers that every JSON reader accepts
-    if kind is str:
-        return bool(value.isascii()) or _whole(value)
+    if kind is str:  # UTF-8 cannot hold half of a character
+        return bool(value.isascii()) or not any("\ud800" <= letter <= "\udfff" for letter in value)
     return value is None or kind is bool or (kind is float and math.isfinite(value))
-
-
-def _whole(text: str) -> bool:
-    """True if a text has no half of a character, which UTF-8 cannot hold."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
-from triton_ops.device import Target, gpu_missing  # noqa: E402
+from triton_ops.device import Target, gpu_missing, spec_named  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
@@ -195,6 +195,18 @@ def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_ser
         left = started()
     assert [result.status.value for result in (*found, later)] == ["ok"] * 5, found
     gone([*left, first])
+
+
+def test_a_server_that_was_started_early_serves_the_pool_that_follows(own_fork_server, monkeypatch):
+    fork_servers.drop_idle()
+    spec, needs_of_servers, make = spec_named("NVIDIA H200"), [], compile_pool.compiler_server
+    monkeypatch.setattr(compile_pool, "probe", {"cuda:0": spec}.get)
+    monkeypatch.setattr(compile_pool, "compiler_server", lambda needs: needs_of_servers.append(needs) or make(needs))
+    CompilePool.start_server(TritonCompiler.needs_on, "cuda:0")
+    assert len(needs_of_servers) == 1
+    with CompilePool(TritonCompiler(PLANTED, X, Target.of(spec)), workers=1, reuse=True) as pool:
+        assert pool.submit(config("good")).result().launchable
+    assert len(needs_of_servers) == 1
 
 
 def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, monkeypatch):

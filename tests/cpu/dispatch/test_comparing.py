@@ -21,7 +21,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops.backend import Packed  # noqa: E402
-from triton_ops.device import DeviceSpec, Target, spec_named  # noqa: E402
+from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.dispatch import comparing, deciding  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.evaluation import Stations  # noqa: E402
@@ -340,8 +340,7 @@ class Gpu:
         monkeypatch.setattr(comparing, "_awaited", {})
         self.copies, self.servers = [], []
         monkeypatch.setattr(comparing.evaluation, "start_one_early", self.start)
-        monkeypatch.setattr(comparing, "probe", lambda device: spec_named("NVIDIA H200"))
-        monkeypatch.setattr(comparing.CompilePool, "start_server", self.servers.append)
+        monkeypatch.setattr(comparing.CompilePool, "start_server", lambda _, device: self.servers.append(device))
 
     def start(self, as_copy=False):
         (self.copies if as_copy else self.workers).append(1)
@@ -372,7 +371,7 @@ def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(o
         triton_ops.autotune(**{"configs": [SMALL, LARGE], "key": ["n"], **options})(kernel)
     assert gpu.workers == []
     assert (len(gpu.copies), gpu.use()) == (2 * started, started)
-    assert [needs.target for needs in gpu.servers] == started * [Target.of(spec_named("NVIDIA H200"))]
+    assert gpu.servers == started * ["cuda"]
 
 
 def test_kernels_that_are_decorated_again_and_again_are_awaited_once(gpu):
