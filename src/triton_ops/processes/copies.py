@@ -106,7 +106,7 @@ def _may_fork() -> bool:
             (resident - shared) * os.sysconf("SC_PAGE_SIZE") < _MOST_BYTES
             and torch.get_default_dtype() is torch.float32 and torch.get_float32_matmul_precision() == "highest"
             and all((torch.is_grad_enabled(), cudnn.enabled, cudnn.allow_tf32, cuda.flash_sdp_enabled(),
-                     cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.cudnn_sdp_enabled(),
+                     cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
                      cuda.matmul.allow_bf16_reduced_precision_reduction))
             and not any((torch.is_autocast_enabled(), torch.is_anomaly_enabled(), cudnn.benchmark, cudnn.deterministic,
                          torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack()))

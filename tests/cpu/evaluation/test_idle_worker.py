@@ -122,7 +122,7 @@ def test_a_worker_that_was_killed_meanwhile_costs_nothing():
 def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
     _, pid = tried(assignment())
     os.kill(pid, 9)
-    assert os.waitpid(-1, 0)[0] == pid
+    assert os.waitpid(pid, 0)[0] == pid
     trial, _ = tried(assignment())
     assert trial.status is Status.OK
 
