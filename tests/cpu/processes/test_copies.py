@@ -317,7 +317,6 @@ from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 kernel, x = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
 compiler, forks = TritonCompiler(kernel, x, Target.named("sm_90")), len(copies._copies)
-CompilePool.start_server(compiler.needs_on(compiler.target))
 with CompilePool(compiler, workers=2) as pool:
     results = [pool.submit(Config(KIND="good", BLOCK=size)).result() for size in (256, 512)]
 show(forks=forks, left=len(copies._copies), results=[[each.status, str(each.resources)] for each in results])
