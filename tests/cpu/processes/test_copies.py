@@ -40,6 +40,17 @@ def ask(of, text):
     return of.ask(text, 60, {}, "")
 def pid():
     return copies._copies[os.getpid(), "worker"][0].pid
+def in_programs(texts):
+    # The exit code of each text, in a program of its own that has what this one has imported.
+    codes = []
+    for text in texts:
+        if not (child := os.fork()):
+            try:
+                exec(text, globals())
+            finally:
+                os._exit(99)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return codes
 """
 
 
@@ -107,28 +118,26 @@ show(**seen)
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("before", "forks"),
-    [("", 1), ("threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", 0),
-     ("torch.set_default_dtype(torch.float64)", 0), ("torch.set_default_device('meta')", 0),
-     ("sys.setprofile(lambda *_: None)", 0), ("os.environ['RANK'] = '0'", 0), ("copies._MOST_BYTES = 1", 0),
-     ("copies._DEVICES = ('/dev/null',); file = open(os.devnull)", 0), ("idle_worker._DRIVER = '/nonexistent'", 0),
-     ("os.environ['TRITON_OPS_LOCKFILE'] = 'somewhere'", 0), ("os.environ['TRITON_OPS_ON_MISS'] = 'default'", 0),
-     ("torch.set_num_threads(4); torch.randn(2000, 2000) @ torch.randn(2000, 2000)", None),
-     ("fork = os.fork; os.fork = lambda: fork()", 0), ("import cProfile; cProfile.Profile().enable()", 0),
-     ("torch.backends.cudnn.allow_tf32 = False", 0), ("torch.backends.cuda.enable_flash_sdp(False)", 0),
-     ("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False", 0),
-     ("triton.knobs.runtime.launch_enter_hook.add(print)", 0),
-     ("triton.knobs.compilation.always_compile = True", 0)],
-)  # fmt: skip
-def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(before, forks, tmp_path):
-    seen = program(tmp_path, f"""
-{before}
-import users_kernel
-show(forks=len(copies._copies) // 2, alone=len(os.listdir("/proc/self/task")) == 1)
-os._exit(0)
-""")  # fmt: skip
-    assert seen["forks"] == (int(seen["alone"]) if forks is None else forks)
+FORKED = "import users_kernel; os._exit(len(copies._copies))"
+NOT_FORKED = [
+    "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+    "torch.set_default_dtype(torch.float64)", "torch.set_default_device('meta')",
+    "sys.setprofile(lambda *_: None)", "os.environ['RANK'] = '0'", "copies._MOST_BYTES = 1",
+    "copies._DEVICES = ('/dev/null',); file = open(os.devnull)", "idle_worker._DRIVER = '/nonexistent'",
+    "os.environ['TRITON_OPS_LOCKFILE'] = 'somewhere'", "os.environ['TRITON_OPS_ON_MISS'] = 'default'",
+    "fork = os.fork; os.fork = lambda: fork()", "import cProfile; cProfile.Profile().enable()",
+    "torch.backends.cudnn.allow_tf32 = False", "torch.backends.cuda.enable_flash_sdp(False)",
+    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False",
+    "triton.knobs.runtime.launch_enter_hook.add(print)", "triton.knobs.compilation.always_compile = True",
+]  # fmt: skip
+
+
+def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(tmp_path):
+    threads = "torch.set_num_threads(4); torch.randn(2000, 2000) @ torch.randn(2000, 2000)"
+    alone = "import users_kernel; os._exit(len(copies._copies) == 2 * (len(os.listdir('/proc/self/task')) == 1))"
+    texts = [FORKED, *(f"{before}; {FORKED}" for before in NOT_FORKED), f"{threads}; {alone}"]
+    seen = program(tmp_path, f"show(codes=in_programs({texts!r}))")
+    assert dict(zip(texts, seen["codes"], strict=True)) == {**dict.fromkeys(texts, 0), texts[0]: 2, texts[-1]: 1}
 
 
 def test_a_copy_ends_with_its_program_however_that_ends_and_starts_nothing_before(tmp_path):
@@ -150,6 +159,7 @@ def test_a_worker_is_a_new_process_where_the_copies_have_ended(tmp_path):
 import users_kernel
 first = pid()
 os.kill(first, signal.SIGKILL)
+os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
 one = worker()
 show(two=ask(one, "1 + 1"), is_copy=one.is_copy, gone=not os.path.exists(f"/proc/{first}"))
 one.kill()
@@ -157,22 +167,22 @@ one.kill()
     assert seen == {"two": 2, "is_copy": False, "gone": True}
 
 
-@pytest.mark.parametrize(
-    ("change", "read"),
-    [("os.umask(0o31)", "os.umask(0)"), ("os.nice(2)", "os.nice(0)"),
-     ("os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])", "len(os.sched_getaffinity(0))"),
-     ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))",
-      "list(importlib.import_module('resource').getrlimit(7))")],
-)  # fmt: skip
-def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(change, read, tmp_path):
-    seen = program(tmp_path, f"""
+def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(tmp_path):
+    changes = {
+        "os.umask(0o31)": "os.umask(0)", "os.nice(2)": "os.nice(0)",
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])": "len(os.sched_getaffinity(0))",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500))":
+            "list(importlib.import_module('resource').getrlimit(7))",
+    }  # fmt: skip
+    texts = [f"""
 import importlib, users_kernel
 {change}
 one = worker()
-show(is_copy=one.is_copy, same=ask(one, {read!r}) == {read}, left=len(copies._copies))
+is_new, is_same = not one.is_copy, ask(one, {read!r}) == {read}
 one.kill()
-""")  # fmt: skip
-    assert seen == {"is_copy": False, "same": True, "left": 0}
+os._exit(is_new + 2 * is_same + 4 * len(copies._copies))
+""" for change, read in changes.items()]  # fmt: skip
+    assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [3] * len(changes)}
 
 
 def test_a_program_whose_folder_is_gone_has_a_copy_for_its_worker(tmp_path):
@@ -220,22 +230,17 @@ if __name__ == "__main__":
     assert seen == {"seen": [0, 0]}
 
 
-@pytest.mark.parametrize(
-    ("before", "forks"),
-    [("torch.set_num_threads(2); torch.ones(10_000_000).add_(1)", 2), ("copies._MOST_BYTES = 1", 0)],
-)
-def test_a_program_is_forked_once_however_many_kernels_it_decorates(before, forks, tmp_path):
-    seen = program(tmp_path, f"""
+def test_a_program_is_forked_once_however_many_kernels_it_decorates(tmp_path):
+    texts = [f"""
 forks = []
 sys.addaudithook(lambda event, _: forks.append(event) if event == "os.fork" else None)
 {before}
 for _ in range(3):
     sys.modules.pop("users_kernel", None)
     import users_kernel
-show(forks=len(forks), left=len(copies._copies))
-os._exit(0)
-""")  # fmt: skip
-    assert seen == {"forks": forks, "left": 0}
+os._exit(len(forks) + 8 * len(copies._copies))
+""" for before in ("torch.set_num_threads(2); torch.ones(10_000_000).add_(1)", "copies._MOST_BYTES = 1")]  # fmt: skip
+    assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [2, 0]}
 
 
 def test_a_decoration_succeeds_where_no_process_can_be_forked(tmp_path):
