@@ -154,17 +154,38 @@ time.sleep(600)
     eventually(lambda: Process(pid).ended)
 
 
-def test_a_worker_is_a_new_process_where_the_copies_have_ended(tmp_path):
-    seen = program(tmp_path, """
+def test_a_worker_begins_whatever_became_of_the_copies_and_of_the_programs_folder(tmp_path):
+    ended = """
 import users_kernel
 first = pid()
 os.kill(first, signal.SIGKILL)
 os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
 one = worker()
-show(two=ask(one, "1 + 1"), is_copy=one.is_copy, gone=not os.path.exists(f"/proc/{first}"))
+two, is_gone = ask(one, "1 + 1"), not os.path.exists(f"/proc/{first}")
 one.kill()
-""")  # fmt: skip
-    assert seen == {"two": 2, "is_copy": False, "gone": True}
+os._exit(two + 4 * is_gone + 8 * one.is_copy)
+"""
+    without_folder = """
+import users_kernel
+os.mkdir("short"); os.chdir("short"); os.rmdir(os.getcwd())
+one = worker()
+two = ask(one, "1 + 1")
+one.kill()
+os._exit(two + 8 * one.is_copy)
+"""
+    no_fork = """
+def refuse(event, _):
+    if event == "os.fork":
+        raise RuntimeError("no forks here")
+sys.addaudithook(refuse)
+import users_kernel
+one = worker()
+two = ask(one, "1 + 1")
+one.kill()
+os._exit(two + 4 * len(copies._copies))
+"""
+    seen = program(tmp_path, f"show(codes=in_programs({[ended, without_folder, no_fork]!r}))")
+    assert seen == {"codes": [2 + 4, 2 + 8, 2]}
 
 
 def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(tmp_path):
@@ -183,17 +204,6 @@ one.kill()
 os._exit(is_new + 2 * is_same + 4 * len(copies._copies))
 """ for change, read in changes.items()]  # fmt: skip
     assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [3] * len(changes)}
-
-
-def test_a_program_whose_folder_is_gone_has_a_copy_for_its_worker(tmp_path):
-    seen = program(tmp_path, """
-import users_kernel
-os.mkdir("short"); os.chdir("short"); os.rmdir(os.getcwd())
-one = worker()
-show(is_copy=one.is_copy, two=ask(one, "1 + 1"))
-one.kill()
-""")  # fmt: skip
-    assert seen == {"is_copy": True, "two": 2}
 
 
 def test_a_program_waits_for_its_own_children_alone(tmp_path):
@@ -243,20 +253,6 @@ os._exit(len(forks) + 8 * len(copies._copies))
     assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [2, 0]}
 
 
-def test_a_decoration_succeeds_where_no_process_can_be_forked(tmp_path):
-    seen = program(tmp_path, """
-def refuse(event, _):
-    if event == "os.fork":
-        raise RuntimeError("no forks here")
-sys.addaudithook(refuse)
-import users_kernel
-one = worker()
-show(copies=len(copies._copies), two=ask(one, "1 + 1"))
-one.kill()
-""")  # fmt: skip
-    assert seen == {"copies": 0, "two": 2}
-
-
 def test_a_copy_belongs_to_one_program(tmp_path):
     seen = program(tmp_path, """
 import users_kernel
@@ -266,16 +262,14 @@ if not child:
     one = worker()
     os._exit(0 if not one.is_copy and ask(one, "1 + 1") == 2 else 1)
 code = os.waitpid(child, 0)[1]
-one = worker()
-show(code=code, two=ask(one, "1 + 1"), is_copy=one.is_copy, gone=not os.path.exists(f"/proc/{first}"))
-one.kill()
+show(code=code, left=len(copies._copies), gone=not os.path.exists(f"/proc/{first}"))
 """)  # fmt: skip
-    assert seen == {"code": 0, "two": 2, "is_copy": False, "gone": True}
+    assert seen == {"code": 0, "left": 0, "gone": True}
 
 
-def test_five_programs_have_a_copy_each_whose_worker_ends_with_them(tmp_path):
+def test_three_programs_have_a_copy_each_whose_worker_ends_with_them(tmp_path):
     processes = []
-    for number in range(5):
+    for number in range(3):
         folder = tmp_path / str(number)
         folder.mkdir()
         processes.append(program(folder, """
@@ -285,8 +279,8 @@ show(pid=one.pid, is_copy=one.is_copy, parent=ask(one, "__import__('os').getppid
 sys.stdin.read()
 """, wait=False))  # fmt: skip
     seen = [json.loads(each.stdout.readline()) for each in processes]
-    assert [(each["is_copy"], each["parent"]) for each in seen] == [(True, True)] * 5
-    assert len({each["pid"] for each in seen}) == 5
+    assert [(each["is_copy"], each["parent"]) for each in seen] == [(True, True)] * 3
+    assert len({each["pid"] for each in seen}) == 3
     for each in processes:
         each.kill()
         each.communicate()
