@@ -120,13 +120,11 @@ def sets_of(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """The arguments and copies of them, which together are larger than L2."""
     size = sum(each.nbytes for each in arguments if isinstance(each, torch.Tensor))
     count = min(max(-(-COLD_BYTES // size), LEAST_SETS), MOST_SETS)
-    return [
-        arguments,
-        *(
-            tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in arguments)
-            for _ in range(count - 1)
-        ),
-    ]
+
+    def copy() -> tuple[Any, ...]:
+        return tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in arguments)
+
+    return [arguments, *(copy() for _ in range(count - 1))]
 
 
 def launch_of(config: Any, kernel: Any, grid: Any, sets: list[tuple[Any, ...]]) -> Launch:
@@ -140,7 +138,8 @@ def launch_of(config: Any, kernel: Any, grid: Any, sets: list[tuple[Any, ...]]) 
 
 def worth_of(winner: Any, configs: list[Any], kernel: Any, grid: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """The winner's speed over that of the fastest config, and over the default's, from interleaved rounds."""
-    launches = {str(config): launch_of(config, kernel, grid, sets_of(arguments)) for config in configs}
+    sets = sets_of(arguments)
+    launches = {str(config): launch_of(config, kernel, grid, sets) for config in configs}
     events = EventTimer(cache="cold")
     longest_ms = max(events.prepare(launch, 1).take(events, 1)[0] for launch in launches.values())
     timer = GraphTimer() if longest_ms < SHORT_MS else events

@@ -437,8 +437,8 @@ def loaded(make: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], dict[str, 
         raise
     except Exception as error:
         raise CandidateError.of_compiler(error) from error
-    taken_s, resources = time.perf_counter() - start, together([_resources(kernel) for kernel in kernels])
-    return kernels, {"compile_s": taken_s, "resources": resources, **traits_of(kernels)}
+    compile_s, resources = time.perf_counter() - start, together([_resources(kernel) for kernel in kernels])
+    return kernels, {"compile_s": compile_s, "resources": resources, **traits_of(kernels)}
 
 
 class _Refusal:

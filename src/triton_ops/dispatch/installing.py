@@ -63,9 +63,9 @@ def install(
 
     To call it again does nothing: what was installed first stays, and one warning tells of other options.
 
-    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started as soon
-    as torch is imported, here or with the first kernel that is decorated, so that its imports are over by then; or the
-    program is forked for it, where that is safe. It ends after a minute if no tune has come.
+    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run begins before it,
+    here or with the first kernel that is decorated once torch is imported: as a copy of the program where a fork is
+    safe, else as a new one. It ends after a minute if no tune has come.
 
     Args:
         on_miss: As for `triton_ops.autotune`.
