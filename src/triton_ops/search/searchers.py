@@ -177,8 +177,8 @@ class LearnsPreviews(Protocol):
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
     "ranked": ("ranked", "RankedSearch"),
-    "random": ("sampling", "random_search"),
-    "exhaustive": ("sampling", "exhaustive_search"),
+    "random": ("sampling", "RandomSearch"),
+    "exhaustive": ("sampling", "ExhaustiveSearch"),
     "local": ("coordinate", "LocalSearch"),
     "coordinate": ("coordinate", "CoordinateDescent"),
     "coordinate-all": ("coordinate", "in_all_directions"),
