@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops import device
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
@@ -27,9 +25,7 @@ from triton_ops.settings import expanded
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
-Which = Annotated[
-    str | None, typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False)
-]
+Which = Annotated[str | None, option("KERNEL|ID", "A kernel's name, or the start of an id.", show_default=False)]
 _HEADER = ("id", "kernel", "problem", "median ms", "spread", "vs default", "device", "when", "winner")
 _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
@@ -280,7 +276,7 @@ def path_command(cache_dir: Typed.CacheDir = None) -> Facts:
 
 
 def export_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
+    file: Annotated[Path, option("FILE", "Where to; an existing file is replaced.")],
     which: Which = None,
     cache_dir: Typed.CacheDir = None,
 ) -> Facts:
@@ -295,7 +291,7 @@ def export_command(
 
 
 def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
+    file: Annotated[Path, option("FILE", "A file of `cache export`.")],
     replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
     cache_dir: Typed.CacheDir = None,
 ) -> Facts:
