@@ -31,6 +31,7 @@ from triton_ops.backend import Compiler
 from triton_ops.cost_model import Readings
 from triton_ops.cost_model.blocks import overlap_ns
 from triton_ops.device import Machine, Target
+from triton_ops.exceptions import TargetError
 from triton_ops.kernel_ir import LaunchWork
 from triton_ops.kernel_ir.machine_code import PtxText, loop_lines
 from triton_ops.request import Effort
@@ -120,9 +121,12 @@ def _compiler(recording: Mapping[str, Any]) -> Any:
 
 def _cycles_ms(compiler: Any, config: Mapping[str, Any], works: Readings, machine: Machine) -> dict[str, float]:
     """The milliseconds of the schedulers and of the load and store unit, over all launches of a config."""
-    parts, launches = compiler.built(Config(config)), works.work_of(config).launches
+    try:
+        parts = compiler.built(Config(config))
+    except TargetError:  # the kernel has got a tunable since it was recorded
+        return {}
     total: Counter[str] = Counter()
-    for part, launch in zip(parts, launches, strict=False):
+    for part, launch in zip(parts, works.work_of(config).launches, strict=True):
         warps = int(part.metadata["num_warps"])
         blocks = launch.programs / machine.units
         issued, busy = _counts(PtxText(part.assembly), launch, 32 * warps)
