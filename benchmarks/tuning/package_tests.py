@@ -2,11 +2,13 @@
 
     python -m benchmarks.tuning.package_tests FOLDER --limit-s 270 --out benchmarks/results/DEVICE/package_tests.json
     python -m benchmarks.tuning.package_tests FOLDER --suites attorch --limit-s 270 --out FILE
+    python -m benchmarks.tuning.package_tests FOLDER --suites conch-rest --at-once --limit-s 560 --out FILE
 
 The folder holds a tree for each suite below, as its repository has it. Each run is a pytest process of its own. With
 each tuner a suite runs cold, from empty disk caches, and then warm, on what the cold run has left; the tuners take
-turns. The file is written after each run, and keeps the suites of earlier runs. A run that the limit cuts off is not
-`whole`, and tests that only one tuner has reached are not compared.
+turns, or with `--at-once` run at the same time, each on a GPU of its own. The file is written after each run, and keeps
+the suites of earlier runs. A run that the limit cuts off is not `whole`, and tests that only one tuner has reached are
+not compared.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,14 +71,14 @@ SUITES = {
 }
 
 
-def turns(suite: Suite) -> Iterator[tuple[str, str]]:
-    """The runs of a suite, in their order."""
-    for state, order in (("cold", 1), ("warm", -1)) if suite.warm else (("cold", 1),):
-        for mode in MODES[::order]:
-            yield state, mode
+def turns(suite: Suite) -> Iterator[tuple[str, Sequence[str]]]:
+    """The states of a suite, with the tuners in their order."""
+    yield "cold", MODES
+    if suite.warm:
+        yield "warm", MODES[::-1]
 
 
-def tested(tree: Path, words: Sequence[str], mode: str, caches: Path, seconds: float) -> dict[str, Any]:
+def tested(tree: Path, words: Sequence[str], mode: str, caches: Path, seconds: float, gpu: str) -> dict[str, Any]:
     """Run pytest in a tree, with disk caches in a folder, for at most so many seconds; returns what it noted."""
     plugin = caches / "plugin"
     plugin.mkdir(parents=True, exist_ok=True)
@@ -86,7 +89,7 @@ def tested(tree: Path, words: Sequence[str], mode: str, caches: Path, seconds: f
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(plugin), searched(tree)]),
                    "TRITON_CACHE_DIR": f"{caches}/triton", "TRITON_OPS_CACHE_DIR": f"{caches}/ops",
                    "TRITON_PRINT_AUTOTUNING": "1", "PACKAGE_TESTS_TUNER": mode,
-                   "PACKAGE_TESTS_NOTES": str(notes)}  # fmt: skip
+                   "PACKAGE_TESTS_NOTES": str(notes), **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN.stem, "-p", "no:cacheprovider", "-o", "addopts=", "-q",
                "--tb=line", f"--rootdir={tree}", *words]  # fmt: skip
     start = time.perf_counter()
@@ -144,18 +147,21 @@ def beside(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compared(suite: Suite, tree: Path, folder: Path, end: float) -> Iterator[dict[str, Any]]:
+def compared(suite: Suite, tree: Path, folder: Path, end: float, at_once: bool) -> Iterator[dict[str, Any]]:
     """What is known of a suite after each state: cold, then warm."""
     states: dict[str, Any] = {}
-    runs: dict[str, dict[str, Any]] = {}
-    for state, mode in turns(suite):
+
+    def run(mode: str) -> dict[str, Any]:
+        gpu = str(MODES.index(mode)) if at_once else ""
+        return tested(tree, suite.words, mode, folder / mode, end - time.perf_counter(), gpu)
+
+    for state, modes in turns(suite):
         if time.perf_counter() >= end:
             return
-        runs[mode] = tested(tree, suite.words, mode, folder / mode, end - time.perf_counter())
-        if len(runs) == len(MODES):
-            states[state] = beside(*(runs[mode] for mode in MODES))
-            runs = {}
-            yield {"source": suite.source, "arguments": list(suite.words), **states}
+        with ThreadPoolExecutor(len(modes) if at_once else 1) as threads:
+            runs = dict(zip(modes, threads.map(run, modes), strict=True))
+        states[state] = {**beside(*(runs[mode] for mode in MODES)), "at_once": at_once}
+        yield {"source": suite.source, "arguments": list(suite.words), **states}
 
 
 def summary(suites: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +183,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="holds the packages' trees")
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
     parser.add_argument("--limit-s", type=float, default=270.0, help="end after so many seconds")
+    parser.add_argument("--at-once", action="store_true", help="the tuners run at the same time, on a GPU each")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
@@ -186,7 +193,7 @@ def main() -> None:
     for name in options.suites:
         suite = SUITES[name]
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
-            for row in compared(suite, (options.folder / suite.tree).resolve(), Path(caches), end):
+            for row in compared(suite, (options.folder / suite.tree).resolve(), Path(caches), end, options.at_once):
                 rows[name] = row
                 content = {"device": device, "summary": summary(rows), "suites": rows}
                 if out is not None:

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.base import DamagedError, NamedFile, Sealed, StoredFile, fingerprint, installed_version
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.dispatch import LaunchedConfig
@@ -25,7 +23,7 @@ from triton_ops_serving.pinned import rows_of, voted
 from triton_ops_serving.tables import FOLDERS, Place
 from triton_ops_serving.tuning import LIMITS, OPERATIONS, TunedTables
 
-Engine = Annotated[str, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
+Engine = Annotated[str, option("ENGINE", "vllm or sglang.")]
 ModelFile = Annotated[Path, option("--model", "The model's config.json, as Hugging Face's models have one.", "FILE")]
 Ranks = Annotated[int, option("--tp", "Tensor-parallel ranks, one of whose shares is meant.", "T")]
 Experts = Annotated[bool, option("--expert-parallel", "Ranks share the experts, and not their width.")]
@@ -187,7 +185,7 @@ def tune_command(
 
 def export_command(
     engine: Engine,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where ENGINE looks for its tables.")],
+    folder: Annotated[Path, option("FOLDER", "Where ENGINE looks for its tables.")],
     model: ModelFile,
     tp: Ranks = 1,
     expert_parallel: Experts = False,

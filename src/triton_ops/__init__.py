@@ -4,8 +4,6 @@ The names below are imported when they are first used, so that `import triton_op
 neither torch nor Triton.
 """
 
-from __future__ import annotations
-
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -30,6 +30,10 @@ class CompilerNeeds:
     """The needs of processes that compile: those of equal needs are forked from one server, which has them ready."""
 
     imports: tuple[str, ...] = ()
+
+    def __ge__(self, others: CompilerNeeds) -> bool:
+        """Tell whether a server with these needs has all that is ready for others."""
+        return replace(self, imports=others.imports) == others and {*self.imports} >= {*others.imports}
 
     def ready(self) -> None:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""

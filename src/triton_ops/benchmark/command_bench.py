@@ -9,8 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
-import typer
-
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel_policy, rounds_bar
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
@@ -220,12 +218,9 @@ def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest
 
 @with_options(TuneOptions, "seed", "wait", "cache_dir")
 def bench_command(
-    target: Annotated[
-        str, typer.Argument(metavar="A", help="TARGET: a shipped kernel, module:object, or file.py:object.")
-    ],
+    target: Annotated[str, option("A", "TARGET: a shipped kernel, module:object, or file.py:object.")],
     other: Annotated[
-        str | None,
-        typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
+        str | None, option("B", "A second TARGET; default A, with its default config.", show_default=False)
     ] = None,
     shape: Typed.Shape = None,
     dtype: Typed.Dtype = None,

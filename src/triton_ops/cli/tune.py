@@ -47,10 +47,7 @@ _NUMBERS = ("median ms", "spread", "vs default")
 @with_options(TuneOptions)
 def tune_command(
     targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.", show_default=False
-        ),
+        list[str] | None, option("TARGET", "A shipped kernel, module:object, or file.py:object.", show_default=False)
     ] = None,
     shape: Typed.Shape = None,
     dtype: Typed.Dtype = None,

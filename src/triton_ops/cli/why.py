@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
@@ -17,9 +15,7 @@ from triton_ops.terminal import Facts, Typed, only_data_on_stdout, option
 
 
 def why_command(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
-    ],
+    target: Annotated[str, option("TARGET", "As for tune; or a FILE.json that TRITON_OPS_REPORT named.")],
     shape: Typed.Shape = None,
     dtype: Typed.Dtype = None,
     arg: Typed.Arg = None,

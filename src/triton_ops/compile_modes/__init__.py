@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.compile_modes.call_profile import Advice as Advice
     from triton_ops.compile_modes.call_profile import advise as advise
-    from triton_ops.compile_modes.call_profile import profiler as profiler
+    from triton_ops.compile_modes.call_profile import profile_of as profile_of
     from triton_ops.compile_modes.command_inductor import backends_command as backends_command
     from triton_ops.compile_modes.command_inductor import draw_command as draw_command
     from triton_ops.compile_modes.command_inductor import inductor_cache_command as inductor_cache_command

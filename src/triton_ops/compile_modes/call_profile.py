@@ -158,13 +158,9 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
     """Profile a call with torch's profiler; the rate of its products is compared with the peak for `dtype`."""
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
-    wait = torch.cuda.synchronize if gpu else lambda: None
     calls = HostTimer.with_waits(device_name, 0.0).prepare(Launch(call), 1)
     call_ms = statistics.median(calls.queue(_WARM + _CALLS)()[_WARM:])
-    with profiler(device_name, with_flops=True) as recorded:
-        for _ in range(_CALLS):
-            call()
-        wait()
+    recorded = profile_of(call, device_name, _CALLS, with_flops=True)
     own_us = attrgetter("self_device_time_total" if gpu else "self_cpu_time_total")
     host = [each for each in recorded.key_averages() if each.device_type == torch.autograd.DeviceType.CPU]
     events = sorted((each for each in host if "::" in each.key and own_us(each) > 0), key=own_us, reverse=True)
@@ -287,8 +283,7 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
     """
     torch = require("torch", "counting kernels")
     with contextlib.suppress(RuntimeError), _counted_loops() as loops:
-        with profiler(device_name) as profile:
-            call()
+        profile = profile_of(call, device_name)
         if device_name.startswith("cuda"):
             device = torch.autograd.DeviceType.CUDA
             kernels = [each.name.lower() for each in profile.events() if each.device_type == device]
@@ -298,13 +293,18 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
     return None
 
 
-def profiler(device_name: str, **more: Any) -> Any:
-    """Torch's profiler for a device, with further options; it keeps its events, since torch 2.11 else warns."""
+def profile_of(call: Callable[[], Any], device_name: str, calls: int = 1, **more: Any) -> Any:
+    """So many calls in torch's profiler, with further options; it keeps its events, since torch 2.11 else warns."""
     torch: Any = require("torch", "profiling a model")
     settings.keep_cupti()  # timers capture graphs in this process, and models may
     kinds = torch.profiler.ProfilerActivity
     activities = [kinds.CPU, *([kinds.CUDA] if device_name.startswith("cuda") else [])]
-    return torch.profiler.profile(activities=activities, acc_events=True, **more)
+    with torch.profiler.profile(activities=activities, acc_events=True, **more) as profile:
+        for _ in range(calls):
+            call()
+        if device_name.startswith("cuda"):
+            torch.cuda.synchronize()
+    return profile
 
 
 class PeakMemory:

@@ -32,7 +32,7 @@ _PLACE = "Inductor's cache folder; default the one that torch would use."
 
 
 def backends_command(
-    op: Annotated[str, typer.Argument(metavar="OP", help="mm, a product of matrices, or conv, a convolution.")] = "mm",
+    op: Annotated[str, option("OP", "mm, a product of matrices, or conv, a convolution.")] = "mm",
     shape: Annotated[str | None, option("--shape", "The extents of a product.", "MxNxK")] = None,
     dtype: Annotated[str, option("--dtype", "Such as bf16, fp16, fp32.", "DTYPE")] = "fp32",
     device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
@@ -56,7 +56,7 @@ def backends_command(
 
 
 def log_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program that compiles wrote to stderr.")],
+    file: Annotated[Path, option("FILE", "What a program that compiles wrote to stderr.")],
     own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
 ) -> Facts:
     """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
@@ -81,7 +81,7 @@ def log_command(
 
 
 def options_command(
-    name: Annotated[str | None, typer.Argument(metavar="WORD", help="Only options whose names hold it.")] = None,
+    name: Annotated[str | None, option("WORD", "Only options whose names hold it.")] = None,
     device: Annotated[str, option("--device", "cpu, cuda or cuda:N.", "DEVICE")] = "cpu",
 ) -> Facts:
     """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
@@ -132,8 +132,8 @@ def inductor_cache_command(
 
 
 def draw_command(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="An ir_post_fusion.txt, or a folder of traces.")],
-    other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="A second one, to be compared.")] = None,
+    trace: Annotated[Path, option("TRACE", "An ir_post_fusion.txt, or a folder of traces.")],
+    other: Annotated[Path | None, option("OTHER", "A second one, to be compared.")] = None,
     out: Annotated[Path | None, option("--out", "Where the SVG goes; default none.", "FILE")] = None,
 ) -> Facts:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""

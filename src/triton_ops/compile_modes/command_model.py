@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.base import base_class, gain_text, require
 from triton_ops.compile_modes.call_profile import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
@@ -21,7 +19,7 @@ from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.request import TuneOptions, TypedProblem, named_object
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
-_Model = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")]
+_Model = Annotated[str, option("MODULE:FACTORY", "Returns (model, inputs); or a shipped model.")]
 _FOR = "making a model"
 _Module: Any = base_class("torch.nn", "Module", _FOR)
 

@@ -249,7 +249,7 @@ class DeviceSpec:
     def named(name: str) -> DeviceSpec | None:
         """The spec of a device by its vendor's name, as recordings and records have it; None without a row for it."""
         row = datasheet_of(name)
-        return None if row is None else _spec_from(row, name)
+        return None if row is None else replace(row.spec, name=name)
 
     @staticmethod
     def called(text: str) -> DeviceSpec | None:
@@ -261,8 +261,9 @@ class DeviceSpec:
         """
         words = " ".join(text.lower().split())
         for model, row in DATASHEETS.items():
-            if words in (model.lower(), row.name.lower(), row.arch, *(alias.lower() for alias in row.aliases)):
-                return _spec_from(row, row.name)
+            names = model, row.spec.name, row.spec.arch, *row.aliases
+            if words in map(str.lower, names):
+                return row.spec
         return DeviceSpec.named(text)
 
     @staticmethod
@@ -376,26 +377,25 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Datasheet:
-    """The figures of one model, by the name that its driver reports, with the document that has them.
+    """The figures of one model, whose L2 is without AMD's Infinity Cache, and the document that has them.
 
-    `l2_bytes` does not count AMD's Infinity Cache; `tflops` is the dense matrix rate by dtype, 10^12 operations per
-    second; `aliases` are further names that people use for it.
+    The spec has the name that its driver reports; `aliases` are further names that people use for it.
     """
 
-    name: str
-    arch: str
-    units: int
-    bandwidth_gbps: float
-    l2_bytes: int
-    tflops: Mapping[str, float]
+    spec: DeviceSpec
     source: str
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...]
 
 
 def _sheet(
-    name: str, arch: str, units: int, gbps: float, l2_mib: int, tflops: Mapping[str, float], source: str, *aliases: str
+    name: str, arch: str, units: int, gbps: float, l2_mib: int, tflops: dict[str, float], source: str, *aliases: str
 ) -> Datasheet:
-    return Datasheet(name, arch, units, gbps, l2_mib << 20, tflops, source, aliases)
+    target = TARGETS[arch]
+    spec = DeviceSpec(
+        target.kind, name, arch, units, l2_bytes=l2_mib << 20, shared_bytes_per_block=target.shared_bytes_per_block,
+        registers_per_unit=LIMITS[arch].registers, bandwidth_gbps=gbps, tflops=tflops,
+    )  # fmt: skip
+    return Datasheet(spec, source, aliases)
 
 
 _WIDENED = {
@@ -522,12 +522,3 @@ def datasheet_of(name: str) -> Datasheet | None:
 
 def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
-
-
-def _spec_from(row: Datasheet, name: str) -> DeviceSpec:
-    target, limits = TARGETS[row.arch], LIMITS[row.arch]
-    return DeviceSpec(
-        kind=target.kind, name=name, arch=row.arch, units=row.units, l2_bytes=row.l2_bytes,
-        shared_bytes_per_block=target.shared_bytes_per_block, registers_per_unit=limits.registers,
-        bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops),
-    )  # fmt: skip

@@ -47,7 +47,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import CodeFolder, Folder, Host, Process, available, require, warn_once
-from triton_ops.device.datasheets import DeviceSpec, datasheet_of
+from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.vendors import (
     VENDORS,
     ProcessUse,
@@ -292,10 +292,8 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
 
 @lru_cache(maxsize=16)
 def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
-    row = datasheet_of(spec.name)
-    if row is None:
-        return spec
-    return replace(spec, bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops))
+    known = DeviceSpec.named(spec.name)
+    return spec if known is None else replace(spec, bandwidth_gbps=known.bandwidth_gbps, tflops=known.tflops)
 
 
 @lru_cache(maxsize=1)

@@ -119,15 +119,29 @@ class Nvidia:
 
     triton = VENDOR_FACTS["cuda"].backend
 
-    def describe(self) -> tuple[DeviceSpec, ...]:
-        """NVIDIA's GPUs in the order of torch's numbers, each with the driver's version, as `gpus_of_libcuda`.
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def describe() -> tuple[DeviceSpec, ...]:
+        """The GPUs that torch would find, in torch's order, each with the driver's version; empty where it might not.
 
         Libcuda is asked, without the seconds of torch's import; that needs an installed torch for CUDA, and a driver
         that answers all.
 
         Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then need not do again.
         """
-        return gpus_of_libcuda()
+        oldest = _oldest_driver_for_torch()
+        if oldest is None:
+            return ()
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+            _check(libcuda.cuInit(0))
+            version, count = ctypes.c_int(), ctypes.c_int()
+            _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
+            _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
+            indices = range(count.value if version.value >= oldest else 0)
+            return tuple(_spec_of(libcuda, index, driver_version()) for index in indices)
+        except OSError:
+            return ()
 
     def make_ready(self, device_name: str) -> None:
         """Initialise libcuda for `cuda` or `cuda:N`, and retain the primary context, which torch will use.
@@ -188,24 +202,6 @@ def _libcuda() -> Any:
     with contextlib.suppress(OSError):
         return ctypes.CDLL(_LIBCUDA)
     return None
-
-
-@lru_cache(maxsize=1)
-def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch would find, in torch's order; empty where torch might find others."""
-    oldest = _oldest_driver_for_torch()
-    if oldest is None:
-        return ()
-    try:
-        libcuda = ctypes.CDLL(_LIBCUDA)
-        _check(libcuda.cuInit(0))
-        version, count = ctypes.c_int(), ctypes.c_int()
-        _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
-        _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
-        indices = range(count.value if version.value >= oldest else 0)
-        return tuple(_spec_of(libcuda, index, driver_version()) for index in indices)
-    except OSError:
-        return ()
 
 
 def _oldest_driver_for_torch() -> int | None:

@@ -186,11 +186,11 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
     )
 
 
-# Checked launches of what ties, and further ones of the winner: an error that shows in one launch of four, or of ten,
-# passes in 3 and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
+# Checked launches of what ties, and of the winner: an error that shows in one launch of four, or of ten, passes in 3
+# and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
 # as many programs run in each. No further repeat is started after the seconds.
 _CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15
-_WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 32, 100.0, 2.0
+_WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 44, 140.0, 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
 _LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
@@ -411,7 +411,7 @@ class _LastComparison:
             if winner not in self.arms or winner is None:
                 return outcome
             before = self._losers
-            self._check([winner, *outcome.ties])
+            self._check([config for config in outcome.ties if config != winner])
             seconds = min(_WINNER_CHECKED_S, self._left_s)
             self._repeat(winner, _WINNER_CHECKED, _WINNER_CHECKED_MS, seconds)
             if self._losers == before:

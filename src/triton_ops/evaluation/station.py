@@ -113,21 +113,27 @@ class Evaluator:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
         Each repeat launches on every argument set; there is one for each poison, and none is started after `seconds`.
-        Fewer launches than there are sets, as of a launch that takes long, are all on the first set.
+        Fewer launches than there are sets, as of a launch that takes long, are all on the first set. Of small arguments
+        there are thousands of sets, and results of as many are compared as launches are asked for.
         """
         if self.verifier is None:
             return None
         self.note_config(config)
         executable = self._compile(config)
-        sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
+        further = self.subject.further(executable) if executable.outputs else []
+        sets, share = 1 + len(further), math.ceil(launches / _PATTERNS)
         few = sampler.launches == 1 and launches < sets
+        # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
+        samples = math.ceil(sets * (1 + len(self.subject.contents)) / sampler.launches)
         end = time.monotonic() + seconds
         difference = None
         for turn in range(math.ceil(launches / _PATTERNS) if few else max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(StationStep.LAUNCH)
-            difference = (
-                self.verifier.wrong(executable) if few else self._wrong_once(self.verifier, executable, sampler, turn)
-            )
+            if few or not executable.outputs:
+                difference = self.verifier.wrong(executable)
+            else:
+                judged = further if sets <= launches else further[turn * share :][:share]
+                difference = self._wrong_once(self.verifier, executable, judged, turn, lambda: sampler.queue(samples)())
             if difference is not None or time.monotonic() > end:
                 break
         return difference
@@ -152,17 +158,17 @@ class Evaluator:
         executable.launch(self.subject.arguments)
         return None
 
-    def _wrong_once(self, verifier: Verifier, executable: Executable, sampler: Sampler, turn: int) -> Difference | None:
-        if not executable.outputs:
-            return verifier.wrong(executable)
-        further = self.subject.further(executable)
+    def _wrong_once(
+        self, verifier: Verifier, executable: Executable, further: Sequence[Arguments], turn: int,
+        launch: Callable[[], object],
+    ) -> Difference | None:  # fmt: skip
+        """Launch on every set, and judge the results of the first and of some further ones, which held poison."""
         contents = [each.arguments for each in self.subject.contents]
-        sets = [self.subject.arguments, *further]
-        outputs = tuple(each.result(name) for each in [*sets, *contents] for name in executable.outputs)
+        sets = [self.subject.arguments, *further, *contents]
+        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
             ArgumentSet.fill_with_poison(tensor, turn % _PATTERNS)
-        # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
-        sampler.queue(math.ceil(len(sets) * (1 + len(contents)) / sampler.launches))()
+        launch()
         return verifier.wrong_after_timing(executable, further, last=True)
 
     def _timer(self, launch: Launch) -> Timer:
@@ -194,8 +200,9 @@ class Evaluator:
         launch = self.subject.launch(executable)
         try:
             samples, relative = self._screen(config, launch, best)
-            # Before the reset, which may empty the outputs for the next launch.
-            difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable)
+            # Before the reset, which may empty the outputs for the next launch. What cannot win is not launched again.
+            again = best is None or relative <= self.policy.hopeless * best.rank
+            difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable, again=again)
         except EmptyCaptureError as error:
             return _failed(config, Status.WRONG, str(error), executable)
         finally:

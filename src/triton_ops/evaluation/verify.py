@@ -225,18 +225,20 @@ class Verifier:
         return None
 
     def wrong_after_timing(
-        self, executable: Executable, sets: Sequence[Arguments] = (), *, last: bool = False
+        self, executable: Executable, sets: Sequence[Arguments] = (), *, last: bool = False, again: bool = True
     ) -> Difference | None:
         """The difference of the results that timed launches left behind; None if they are right.
 
         `sets` are further argument sets that were launched on. Unless the `last` launch on every set was this
-        executable's, and not that of what it was measured beside, it is launched once more, where its results must have
+        executable's, and not that of what it was measured beside, it is launched `again`, where its results must have
         equal bits.
         """
-        error = self._wrong_after_timing(executable, sets, last)
+        error = self._wrong_after_timing(executable, sets, last, again)
         return None if error is None else error.suspecting(executable.suspect(), error.text)
 
-    def _wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments], last: bool) -> Difference | None:
+    def _wrong_after_timing(
+        self, executable: Executable, sets: Sequence[Arguments], last: bool, again: bool
+    ) -> Difference | None:
         first, argument_set = self.cases[0], self.subject.first
         if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
@@ -257,7 +259,7 @@ class Verifier:
         if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
             return Difference(f"after timing, {' and '.join(changes)} is changed, which the first config does not do")
-        return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
+        return self._wrong_at(first, executable) if again and not last and self._bitwise(executable) else None
 
     @property
     def against(self) -> str:

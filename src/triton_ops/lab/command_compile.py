@@ -9,8 +9,6 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.base import counted
 from triton_ops.compilation import CompilePool
@@ -25,9 +23,7 @@ from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, followed, onl
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
-TargetName = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-]
+TargetName = Annotated[str, option("TARGET", "A shipped kernel, module:object, or file.py:object.")]
 ConfigValues = Annotated[
     list[str] | None,
     option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
@@ -233,18 +229,16 @@ def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[d
 def _add_compiled(
     facts: Facts, problem: Problem, target: Target, expectations: Sequence[Expectation], elapsed_s: float
 ) -> Facts:
-    by_config = {one.config: one.compiled for one in expectations if one.compiled}
     times = {config: one.finite_ms for config, one in by_program(expectations).items()}
-    results = sorted(by_config.values(), key=lambda result: result.status.facts.listed)
+    compiled = (one.compiled for one in expectations if one.compiled)
+    results = sorted(compiled, key=lambda result: result.status.facts.listed)
     rows = []
-    for config, others in same_programs((one.config, one.launch or "") for one in results):
-        result, ms = by_config[config], times.get(config)
-        resources = result.resources or Resources()
+    for result, configs in same_programs(results, lambda one: one.launch):
+        resources, ms = result.resources or Resources(), times[result.config]
         sizes = (resources.registers, resources.spill_bytes, resources.shared_bytes, resources.load_bytes)
         *figures, load = (Facts.cell(size, ",") for size in sizes)
         figures += [resources.mma or "-", load, Facts.cell(ms, ".4g", " ms"), Facts.cell(result.compile_s, ".2f")]
-        what = f"{config}{others}: {result.reason}" if result.reason else f"{config}{others}"
-        rows.append([result.status.value, *figures, what])
+        rows.append([result.status.value, *figures, f"{configs}: {result.reason}" if result.reason else configs])
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
     return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
 

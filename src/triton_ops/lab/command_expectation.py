@@ -300,12 +300,10 @@ def rank_command(
     if guesses := [one for one in guessed if math.isfinite(one.expected_ms) or one.limited_by == GUESSED_TOO_LARGE]:
         what = "their times, marked ~, and whether they fit are guessed; --all compiles every config"
         tell(f"{len(guesses)} of {len(ranking)} configs are not compiled: {what}")
-    by_config = {one.config: one for one in ranking}
     rows = []
-    for config, others in same_programs((one.config, one.program) for one in ranking)[: most or _CONFIGS_SHOWN]:
-        one = by_config[config]
+    for one, configs_text in same_programs(ranking, lambda one: one.program)[: most or _CONFIGS_SHOWN]:
         expected = f"{'' if one.compiled else '~'}{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
-        rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{config}{others}"])
+        rows.append([expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, configs_text])
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
 

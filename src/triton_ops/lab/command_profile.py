@@ -16,16 +16,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from triton_ops._faces import REGISTERED
 from triton_ops.backend import Operation
 from triton_ops.base import require
-from triton_ops.compile_modes import profiler
+from triton_ops.compile_modes import profile_of
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
@@ -64,11 +62,8 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[CallPart, ...]:
     """The kernels or operators of a call, which has run before, by torch's profiler, the most expensive first."""
     torch: Any = require("torch", "profiling a call")
     gpu = device_name.startswith("cuda")
-    with TorchDevice(device_name).current(), profiler(device_name) as recorded:
-        for _ in range(CALLS):
-            call()
-        if gpu:
-            torch.cuda.synchronize()
+    with TorchDevice(device_name).current():
+        recorded = profile_of(call, device_name, CALLS)
     device_type = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
     took_us = {
         event.key: (float(event.self_device_time_total if gpu else event.self_cpu_time_total), int(event.count))
@@ -156,12 +151,12 @@ Tried = Annotated[
 ]
 Flops = Annotated[float, option("--flops", "Operations of one launch, if they were not counted.", "N", min=0.0)]
 FlopsDtype = Annotated[str | None, option("--dtype", "Of the operands of --flops.", "DTYPE")]
-Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
+Program = Annotated[list[str], option("PROGRAM...", "The program to profile, after `--`.")]
 Metrics = Annotated[str, option("--set", f"One of {', '.join(SETS)}.", "SET")]
 Skip = Annotated[int, option("--skip", "Launches to leave out at first.", "N")]
 Launches = Annotated[int | None, option("--launches", "Launches to profile; default all.", "N")]
 FewLaunches = Annotated[int, option("--launches", "Launches that the counters are of.", "N")]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or a function that needs no arguments.")]
+Target = Annotated[str, option("TARGET", "An operation, or a function that needs no arguments.")]
 Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 
 
@@ -214,45 +209,35 @@ class Called:
                 cuda.profiler.stop()
 
 
-@dataclass(frozen=True)
-class Flow:
-    """The results of the steps."""
-
-    times: Any  # those of `time_ms`
-    parts: tuple[CallPart, ...]
-    idle: float | None  # the share of a call in which the GPU waits; None on a CPU
-    report: ProfileReport | None = None  # on the counters of the third step
-    missing: str = ""  # why there is none
-
-
-def _flow_of(called: Called, request: NcuRequest) -> Flow:
+def _flow_of(
+    called: Called, request: NcuRequest
+) -> tuple[Any, tuple[CallPart, ...], float | None, ProfileReport | str]:
+    """The times, the parts, the share of a call in which a GPU waits, and a report on counters or why there is none."""
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
     times = REGISTERED["time a call"](function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
     tell("2 of 3: torch.profiler")
     parts = parts_of(lambda: function(**arguments), device)
     if not device.startswith("cuda"):
-        return Flow(times, parts, None, missing="Nsight Compute counts on NVIDIA's GPUs, and this ran on a CPU")
-    flow = Flow(times, parts, idle_share(parts, times.median_ms))
+        return times, parts, None, "Nsight Compute counts on NVIDIA's GPUs, and this ran on a CPU"
+    idle = idle_share(parts, times.median_ms)
     tell("3 of 3: Nsight Compute")
     try:
-        return replace(flow, report=read_profile(request.run(), kernel=request.kernel))
+        return times, parts, idle, read_profile(request.run(), kernel=request.kernel)
     except (MissingDependencyError, ProfileError) as error:
-        return replace(flow, missing=f"{error.message}; {error.hint}" if error.hint else error.message)
+        return times, parts, idle, f"{error.message}; {error.hint}" if error.hint else error.message
 
 
-def add_flow(facts: Facts, flow: Flow) -> Facts:
-    """Add the first two steps, and why there is no third."""
-    times, *notes = str(flow.times).splitlines()
-    facts.text(times, "time      ").lines(*(f"          {note}" for note in notes), "")
+def add_calls(facts: Facts, times: str, parts: Sequence[CallPart], idle: float | None) -> Facts:
+    """Add the first two steps."""
+    time, *notes = times.splitlines()
+    facts.text(time, "time      ").lines(*(f"          {note}" for note in notes), "")
     rows = [
         [part.name[:_PART_NAME], f"{part.share:.1%}", f"{part.calls:g}", f"{part.mean_ms * 1e3:,.2f}"]
-        for part in flow.parts[:_SHOWN]
+        for part in parts[:_SHOWN]
     ]
     facts.table(("profiler", "share", "calls", "us"), rows, ("share", "calls", "us"))
-    if flow.idle is not None:
-        facts.lines(f"the GPU waits in {flow.idle:.0%} of a call")
-    return facts.lines("").text(flow.missing, "counters  ") if flow.missing else facts
+    return facts if idle is None else facts.lines(f"the GPU waits in {idle:.0%} of a call")
 
 
 def flow_command(
@@ -282,20 +267,19 @@ def flow_command(
             facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
         return facts
     with only_data_on_stdout():
-        result = _flow_of(subject, request)
-    report = result.report
-    counters = None if report is None else _as_json(report, {})
-    quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), result.times.quantiles_ms, strict=True))
+        times, parts, idle, report = _flow_of(subject, request)
+    missing = report if isinstance(report, str) else None
+    quantiles_ms = dict(zip(("median_ms", "p20_ms", "p80_ms"), times.quantiles_ms, strict=True))
     data = {
-        "time": {**quantiles_ms, **Facts.members(result.times, "mode", "confidence", "notes")},
-        **Facts.members(result, "parts", "idle"), "missing": result.missing or None, "counters": counters,
+        "time": {**quantiles_ms, **Facts.members(times, "mode", "confidence", "notes")}, "parts": parts, "idle": idle,
+        "missing": missing, "counters": None if isinstance(report, str) else _as_json(report, {}),
     }  # fmt: skip
-    facts = add_flow(Facts("explain profile flow", data), result)
-    return facts if report is None else _add_report(facts.lines(""), report, {})
+    facts = add_calls(Facts("explain profile flow", data), str(times), parts, idle).lines("")
+    return facts.text(report, "counters  ") if isinstance(report, str) else _add_report(facts, report, {})
 
 
 def read_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ncu` printed, or what rocprof or Proton wrote.")],
+    file: Annotated[Path, option("FILE", "What `ncu` printed, or what rocprof or Proton wrote.")],
     kernel: Kernel = "",
     gpu: Typed.Gpu = None,
     flops: Flops = 0.0,
@@ -309,7 +293,7 @@ def read_command(
 
 
 def ptxas_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
+    file: Annotated[Path, option("FILE", "What `ptxas -v` printed, perhaps among other lines.")],
 ) -> Facts:
     """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
     log = read_ptxas(file)

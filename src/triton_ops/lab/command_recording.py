@@ -51,9 +51,7 @@ replay_command = typer.Typer(add_completion=False, pretty_exceptions_enable=Fals
 
 @replay_command.command("replay", cls=_ManyRecords)
 def _replay(
-    recordings: Annotated[
-        list[Path], typer.Argument(metavar="RECORDING...", help="Recorded spaces: files, or folders of them.")
-    ],
+    recordings: Annotated[list[Path], option("RECORDING...", "Recorded spaces: files, or folders of them.")],
     search: Annotated[str, option("--search", "A searcher, or several as NAME,NAME.", "NAME")] = "auto",
     trials: Annotated[str, option("--trials", "Numbers of evaluations to report.", "N,N")] = "10,25,50,100,200",
     seeds: Annotated[int, option("--seeds", "Runs of each search.", "N", min=1)] = 5,
@@ -200,7 +198,7 @@ def record_command(
 
 
 def sensitivity_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run logs, or recordings of whole spaces.")],
+    files: Annotated[list[Path], option("FILE...", "Run logs, or recordings of whole spaces.")],
 ) -> Facts:
     """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
 

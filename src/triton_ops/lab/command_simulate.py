@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-import typer
-
 from triton_ops import kernels
 from triton_ops.base import Page
 from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
@@ -294,9 +292,7 @@ def _check_outputs(html: Path | None, *, serve: bool, port: int | None, as_json:
 def simulate_command(
     target: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TARGET", help=f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."
-        ),
+        option("TARGET", f"{', '.join(WORKLOADS)}, all of them by default; or any TARGET, as of explain rank."),
     ] = None,
     shape: Typed.Shape = None,
     dtype: Typed.Dtype = None,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
@@ -418,13 +418,17 @@ def by_program(expectations: Iterable[Expectation]) -> dict[Config, Expectation]
     return {one.config: fastest[one.program or one.config] for one in expectations}
 
 
-def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, str]]:
-    """The first config of each program, with what the others of that program change, in words; in their order."""
-    groups: dict[str, list[Config]] = {}
-    for config, program in programs:
-        groups.setdefault(program or f"of {config} alone", []).append(config)
+_Answer = TypeVar("_Answer", RankedConfig, Compiled)
+
+
+def same_programs(answers: Iterable[_Answer], program: Callable[[_Answer], str | None]) -> list[tuple[_Answer, str]]:
+    """The first answer of each program, with its config and what others of that program change in words; in order."""
+    groups: dict[str, list[_Answer]] = {}
+    for one in answers:
+        groups.setdefault(program(one) or f"of {one.config} alone", []).append(one)
     rows = []
     for first, *others in groups.values():
-        changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
-        rows.append((first, f" (the same program with {', '.join(changes)})" if changes else ""))
+        own = [[f"{name}={v}" for name, v in it.config.items() if first.config.get(name) != v] for it in others]
+        changes = ", ".join(map(" ".join, own))
+        rows.append((first, f"{first.config} (the same program with {changes})" if own else str(first.config)))
     return rows

@@ -49,9 +49,9 @@ def lint_command(
     context: typer.Context,
     targets: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TARGET...",
-            help="FILE.py, a folder, a shipped kernel; package.module:NAME or FILE.py:NAME of a kernel or Operation.",
+        option(
+            "TARGET...",
+            "FILE.py, a folder, a shipped kernel; package.module:NAME or FILE.py:NAME of a kernel or Operation.",
         ),
     ],
     rule: Annotated[list[str] | None, option("--rule", "Only this rule; may be given several times.", "RULE")] = None,

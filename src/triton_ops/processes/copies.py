@@ -63,7 +63,7 @@ def fork_copies(keeps: Callable[[str], bool]) -> bool:
     """
     program = os.getpid()
     if program in _programs or not _may_fork():
-        return (program, _ROLES[0]) in _copies
+        return waits(_ROLES[0])
     with contextlib.suppress(OSError, RuntimeError):  # of limits, and of audit hooks that allow no fork
         _copies.update({(program, role): _forked(keeps) for role in _ROLES})
         os.register_at_fork(before=_end_copies)
@@ -71,7 +71,12 @@ def fork_copies(keeps: Callable[[str], bool]) -> bool:
     _programs.add(program)
     if len([*Path("/proc/self/task").iterdir()]) > 1:
         _end_copies()
-    return (program, _ROLES[0]) in _copies
+    return waits(_ROLES[0])
+
+
+def waits(role: str) -> bool:
+    """Tell whether a copy of this program waits for a role: it has imported torch."""
+    return (os.getpid(), role) in _copies
 
 
 def _end_copies() -> None:

@@ -48,7 +48,7 @@ from triton_ops.processes.child import (
     run_forked,
     socket_pair,
 )
-from triton_ops.processes.copies import Forked, begin
+from triton_ops.processes.copies import Forked, begin, waits
 
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
@@ -208,8 +208,11 @@ _PARENT_CHECK_S = 0.25  # the parent may end while another process still holds t
 class ForkServer:
     """The handle of a fork server, whose program `module` finds `words` from `sys.argv[4]` on; safe among threads.
 
-    `OSError` or `DeviceError` if no process can be started.
+    `OSError` or `DeviceError` if no process can be started. Its users say what its `equipment` is.
     """
+
+    equipment: Any = None
+    copy_waits = staticmethod(partial(waits, "fork server"))
 
     def __init__(self, module: str, *words: str, changes: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
@@ -459,22 +462,24 @@ class SharedForkServers:
     """The fork servers that users of this process share, and those that they have left; safe among threads."""
 
     def __init__(self) -> None:
-        self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST)
+        self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST, operator.ge)
         self.holds, self.drop_idle = self._idle.holds, self._idle.drop
         self._forget()
         ForkSafeLock.at_fork(self._forget)
 
     def borrow(self, needs: Hashable, make: Callable[[], ForkServer]) -> ForkServer:
-        """A fork server with these needs: one that others use, or one that was left, or else a new one."""
+        """A fork server that has these needs or more (`>=`): others use it, or it was left, or else it is new."""
         around = self._idle.inherited()
         with self._guard:
             for server, loan in self._loans.items():
-                if loan == (needs, around) and server.alive:
+                if loan == around and server.equipment >= needs and server.alive:
                     self._users[server] += 1
                     return server
-            server = self._idle.take(needs) or make()
-            self._loans[server], self._users[server] = (needs, around), 1
-            return server
+            if (idle := self._idle.take(needs)) is None:
+                idle = make()
+                idle.equipment = needs
+            self._loans[idle], self._users[idle] = around, 1
+            return idle
 
     def give_back(self, server: ForkServer) -> None:
         """Need a server no more; after the last user, it is left to the next one, or closed if it has ended."""
@@ -484,9 +489,9 @@ class SharedForkServers:
             self._users[server] -= 1
             if self._users[server]:
                 return
-            needs, _ = self._loans.pop(server)
+            del self._loans[server]
         if server.alive:
-            self._idle.put(server, needs, needs)
+            self._idle.put(server, server.equipment, server.equipment)
         else:
             server.close()
 
@@ -499,7 +504,7 @@ class SharedForkServers:
     def _forget(self) -> None:
         """Forget the servers, in a forked child, whose parent's they are."""
         self._guard = threading.Lock()
-        self._loans: dict[ForkServer, tuple[Hashable, Hashable]] = {}  # needs and environment of those in use
+        self._loans: dict[ForkServer, Hashable] = {}  # the environment of those in use
         self._users: Counter[ForkServer] = Counter()
 
 

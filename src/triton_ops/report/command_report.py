@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Run, Runs
@@ -106,10 +104,7 @@ _HINT = "choose another -o"
 
 def report_command(
     runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...", help="A run log, a run's id or its start, or a kernel or TARGET: its last run."
-        ),
+        list[str], option("RUN...", "A run log, a run's id or its start, or a kernel or TARGET: its last run.")
     ],
     out: Annotated[Path | None, option("--out -o", "Write a page for browsers to FILE.", "FILE")] = None,
     as_text: Annotated[bool, option("--text", "Write text; the default without -o.")] = False,

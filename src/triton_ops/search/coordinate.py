@@ -13,19 +13,19 @@ descent tuner of torch's compiler, whose options these are.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, product
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.sampling import OneByOne
+from triton_ops.search.sampling import RandomSearch
 from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.values import Trial
 
 _STARTS = 4  # random configs, from the best of which a walk starts
 
 
-class Descent(OneByOne):
+class Descent(RandomSearch, ABC):
     """A walk from the best of a few random configs, or of `first`, to better ones; where none is, another one."""
 
     def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.search.sampling import OneByOne
+from triton_ops.search.sampling import RandomSearch
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 
@@ -20,7 +20,7 @@ _TRIES = 20  # proposals in a row that may be invalid or known
 _PURPOSE = "the search `optuna`"
 
 
-class OptunaSearch(OneByOne):
+class OptunaSearch(RandomSearch):
     """A searcher around a sampler of Optuna: its tree of Parzen estimators with this seed, or any given sampler."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:

@@ -12,7 +12,6 @@ best configs so far.
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -24,31 +23,9 @@ from triton_ops.search.surrogate import Encoder, Floats
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 
-
-class Stream:
-    """Proposes the configs of an iterator, each at most once, in their order."""
-
-    def __init__(self, configs: Iterator[Config]) -> None:
-        self._others: set[Config] = set()
-        self._pending = (config for config in configs if config not in self._others)
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return list(islice(self._pending, count))
-
-    def tell(self, trials: Sequence[Trial]) -> None:
-        """Leave out configs that others proposed."""
-        self._others.update(trial.config for trial in trials)
-
-
 _SHUFFLE_WINDOW = 100_000  # a larger space is shuffled within windows of this many configs, to bound memory
 _RARE = 20  # where fewer than one config in so many is valid, windows are smaller in proportion, to bound the time
 _LEAST_WINDOW = 100
-
-
-def exhaustive_search(space: ConfigSpace, seed: int = 0) -> Stream:
-    """The searcher `exhaustive`, as the module describes."""
-    return Stream(shuffled(space, random.Random(seed)))
 
 
 def shuffled(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
@@ -100,11 +77,6 @@ _ENUMERABLE = 50_000  # a space of up to this size is shuffled whole, which is e
 _MOST_REPEATS = 20  # after so many draws in a row without a new config, the rest is too rare to be found by chance
 
 
-def random_search(space: ConfigSpace, seed: int = 0) -> Stream:
-    """The searcher `random`: the configs of `draws`."""
-    return Stream(draws(space, random.Random(seed)))
-
-
 def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     """Every valid config of `space` once: uniform draws, then the configs that these missed, in shuffled order."""
     configs: set[Config] = set()
@@ -123,10 +95,10 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     yield from (config for config in shuffled(space, rng) if config not in configs)
 
 
-class OneByOne(ABC):
-    """A searcher that proposes its configs one by one."""
+class RandomSearch:
+    """The searcher `random`: the configs of `draws`, one by one; searchers that derive from it take others."""
 
-    def __init__(self, space: ConfigSpace, seed: int) -> None:
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._space = space
         self._rng = random.Random(seed)
         self._draws = draws(space, self._rng)
@@ -136,9 +108,13 @@ class OneByOne(ABC):
         """The next `count` configs."""
         return list(islice(iter(self._next, None), count))
 
-    @abstractmethod
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Leave out configs that others proposed."""
+        self._taken.update(trial.config for trial in trials)
+
     def _next(self) -> Config | None:
         """Take the next config; None ends the search."""
+        return self._any()
 
     def _first_of(self, configs: Iterable[Config]) -> Config | None:
         """Take the first of some configs that is not taken yet; None if all are taken."""
@@ -150,6 +126,14 @@ class OneByOne(ABC):
     def _any(self) -> Config | None:
         """Take a random config; None when all are taken."""
         return self._first_of(self._draws)
+
+
+class ExhaustiveSearch(RandomSearch):
+    """The searcher `exhaustive`: the configs of `shuffled`."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        super().__init__(space, seed)
+        self._draws = shuffled(space, self._rng)
 
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode

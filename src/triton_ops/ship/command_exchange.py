@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.base import counted, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan
@@ -24,7 +22,7 @@ from triton_ops.ship.targets import as_target
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell
 
-FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
+FormatName = Annotated[str, option("FORMAT", f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
 Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
 TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
@@ -35,7 +33,7 @@ LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
 def export_command(
     format_name: FormatName,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
+    folder: Annotated[Path, option("FOLDER", "Where the engine looks for its tables.")],
     kernel: Annotated[str | None, option("--kernel", "The kernel's name in records.", "NAME")] = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     run: Annotated[Path | None, option("--run", "A run log, all of whose configs are written.", "FILE")] = None,
@@ -81,7 +79,7 @@ def export_command(
 
 def import_command(
     format_name: FormatName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
+    file: Annotated[Path, option("FILE", "A table.")],
     kernel: Kernel,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     row: Rows = None,
@@ -129,7 +127,7 @@ def import_command(
 
 def look_up_command(
     format_name: FormatName,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for tables; or a table.")],
+    folder: Annotated[Path, option("FOLDER", "Where the engine looks for tables; or a table.")],
     at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
     facts: TableFacts = None,
 ) -> Facts:
@@ -181,10 +179,8 @@ _NUMBERS = ("regret", "vs default", "serves")
 
 
 def portfolio_command(
-    kernel: Annotated[
-        str, typer.Argument(metavar="KERNEL", help="A kernel's name in records, or a TARGET.", show_default=False)
-    ],
-    most: Annotated[int, typer.Option("--most", "-k", metavar="K", help="The most configs; default 4.")] = 4,
+    kernel: Annotated[str, option("KERNEL", "A kernel's name in records, or a TARGET.", show_default=False)],
+    most: Annotated[int, option("--most -k", "The most configs; default 4.", "K")] = 4,
     objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
     gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
     weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,

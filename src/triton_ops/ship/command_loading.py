@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from triton_ops import dispatch
 from triton_ops.backend import Operation, Packed
@@ -71,10 +70,9 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
 
 @with_options(TuneOptions, "seed", "cache_dir")
 def verify_command(
-    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
+    lockfile: Annotated[Path, option("LOCKFILE", "The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
-        list[str] | None,
-        typer.Option("--kernels", "--target", metavar="KERNELS", help="A file, module or TARGET to load; repeat it."),
+        list[str] | None, option("--kernels --target", "A file, module or TARGET to load; repeat it.", "KERNELS")
     ] = None,
     kernel: Annotated[str | None, option("--kernel", "Only entries of this kernel.", "NAME")] = None,
     static: Annotated[

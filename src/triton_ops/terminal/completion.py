@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from triton_ops.terminal.facts import Facts
+from triton_ops.terminal.option_types import option
 from triton_ops.terminal.program import COMPLETE, NO_FILES
 
 _SHELLS = {
@@ -48,7 +49,7 @@ complete -c {program} -f -a '(__triton_ops)'
 
 
 def completion_command(
-    context: typer.Context, shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")]
+    context: typer.Context, shell: Annotated[str, option("SHELL", f"One of {', '.join(_SHELLS)}.")]
 ) -> Facts:
     """Print what a shell reads to complete commands, options and targets.
 

@@ -17,7 +17,12 @@ from triton_ops.terminal.console import State
 
 
 def option(names: str, text: str, metavar: str | None = None, **further: Any) -> Any:
-    """An option of a command by its names, with its help and the name of its value; without one it is a flag."""
+    """An option of a command by its names, with its help and the name of its value; without one it is a flag.
+
+    A name without dashes is that of an argument, as its metavar.
+    """
+    if not names.startswith("-"):
+        return typer.Argument(metavar=names, help=text, **further)
     return typer.Option(*names.split(), metavar=metavar, help=text, **further)
 
 

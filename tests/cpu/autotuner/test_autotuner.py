@@ -120,6 +120,11 @@ def test_the_methods_are_the_documented_ones():
         ("triton_ops.benchmark.plain_configs", "generate_configs filter_valid_configs get_default_config"),
         ("triton_ops.benchmark.plain_configs", "ConfigCache"),
         ("triton_ops.autotuner", "TritonAutoTuner ConfigCache TuningResult KernelMetrics"),
+        ("triton_ops.autotuner", "RMSNORM_ROPE_CONFIGS compute_gemm_metrics PerformanceProfile generate_configs"),
+        ("triton_ops.autotuner.configs", "RMSNORM_ROPE_CONFIGS GATED_MLP_CONFIGS FP8_GEMM_CONFIGS"),
+        ("triton_ops.autotuner.configs", "generate_configs filter_valid_configs get_default_config"),
+        ("triton_ops.autotuner.tuner", "TritonAutoTuner TuningResult KernelMetrics PerformanceProfile"),
+        ("triton_ops.autotuner.tuner", "compute_gemm_metrics compute_elementwise_metrics"),
     ],
 )
 def test_names_are_where_the_document_has_them(module, names):

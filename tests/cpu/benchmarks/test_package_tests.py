@@ -29,12 +29,13 @@ def test_whose_it_is():
 """
 
 
-def test_tests_of_a_package_run_with_both_tuners_and_what_differs_is_named(tmp_path):
+@pytest.mark.parametrize("at_once", [False, True])
+def test_tests_of_a_package_run_with_both_tuners_and_what_differs_is_named(tmp_path, at_once):
     (tmp_path / "tests").mkdir()
     (tmp_path / "package.py").write_text(PACKAGE)
     (tmp_path / "tests/test_fill.py").write_text(TESTS)
     suite = Suite("", ("tests",), "", warm=False)
-    (row,) = compared(suite, tmp_path, tmp_path / "caches", time.perf_counter() + 60)
+    (row,) = compared(suite, tmp_path, tmp_path / "caches", time.perf_counter() + 60, at_once)
     cold = row["cold"]
     assert cold["counts"] == {"triton": {"passed": 2}, "ours": {"passed": 1, "failed": 1}}
     assert cold["unequal"] == {"tests/test_fill.py::test_whose_it_is": ["passed", "failed"]}

@@ -9,7 +9,7 @@ import pytest
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
 from triton_ops.lab.command_profile import CallPart as Part
-from triton_ops.lab.command_profile import Flow, add_flow, idle_share
+from triton_ops.lab.command_profile import add_calls, idle_share
 from triton_ops.terminal import Facts
 
 pytestmark = pytest.mark.triton
@@ -84,7 +84,7 @@ def test_notes_of_the_time_have_lines_of_their_own():
         quantiles=(0.5, 0.2, 0.8), quantiles_ms=(1.0, 1.0, 1.0), samples_ms=(1.0,), launches=1, warmup_launches=0,
         launches_per_sample=1, mode="host", notes=("other programs used the CPUs",),
     )  # fmt: skip
-    first, note, *_ = add_flow(Facts("flow"), Flow(times=times, parts=(), idle=None)).printed(None)
+    first, note, *_ = add_calls(Facts("flow"), str(times), (), None).printed(None)
     assert first == "time      1 ms (p20 1, p80 1 ms), 1 launches, host"
     assert note == "          Note: other programs used the CPUs"
 

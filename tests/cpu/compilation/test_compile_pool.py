@@ -568,6 +568,43 @@ def test_nobody_borrows_a_fork_server_that_is_about_to_be_killed():
     assert other.alive
 
 
+def test_a_fork_server_with_more_imports_serves_who_needs_fewer():
+    class Server:
+        alive = True
+
+        def close(self):
+            self.alive = False
+
+    target = Target.named("sm_90")
+    few, more = (TritonCompiler.needs_on(target, imports) for imports in ("", "torch"))
+    assert few.imports < more.imports
+    servers = type(fork_servers)()
+    small, large = servers.borrow(few, Server), servers.borrow(more, Server)
+    assert small is not large
+    servers.give_back(small)
+    servers.drop_idle()
+    assert servers.borrow(few, Server) is large
+    for _ in range(2):
+        servers.give_back(large)
+    assert servers.borrow(few, Server) is large  # it was left, and has still what it had
+    assert servers.borrow(more, Server) is large
+    assert servers.borrow(TritonCompiler.needs_on(Target.named("sm_80")), Server) is not large
+
+
+def test_a_server_that_was_started_as_a_copy_of_the_program_has_torch(monkeypatch):
+    monkeypatch.setattr(compile_pool, "probe", {"cuda:0": spec_named("NVIDIA H200")}.get)
+    waiting, needs_of_servers = iter((True, False)), []
+    monkeypatch.setattr(compile_pool.ForkServer, "copy_waits", lambda: next(waiting))
+
+    def borrow(needs, make):
+        needs_of_servers.append(needs.imports)
+
+    monkeypatch.setattr(compile_pool.fork_servers, "borrow", borrow)
+    for _ in range(2):
+        CompilePool.start_server(TritonCompiler.needs_on, "cuda:0")
+    assert needs_of_servers == [("triton", "torch"), ("triton",)]
+
+
 # What a script begins with that compiles, and then looks whether it finds in the cache what the pool has compiled. Its
 # pools share a fork server, and it needs no torch: importing it takes longer than all else.
 COMPILES = """

@@ -198,7 +198,7 @@ ASKED = """
 from triton_ops.device import vendors as nvidia
 
 nvidia._oldest_driver_for_torch = lambda: {wanted}
-for spec in nvidia.gpus_of_libcuda():
+for spec in nvidia.Nvidia.describe():
     print(spec.name, spec.arch, spec.units, spec.memory_bytes, spec.l2_bytes, spec.shared_bytes_per_block)
 """
 

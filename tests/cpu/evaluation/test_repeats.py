@@ -12,10 +12,11 @@ import torch
 from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.device import TorchDevice, probe
-from triton_ops.evaluation import Subject
+from triton_ops.evaluation import Subject, verify
 from triton_ops.evaluation.station import Evaluator
 from triton_ops.evaluation.verify import Case, Verifier
 from triton_ops.timing import Sampler, ScreenPolicy, SharedTimer
+from triton_ops.values import Measurement, Status, Trial
 
 CONFIG = Config(n=1)
 
@@ -78,6 +79,15 @@ def test_as_many_launches_are_checked_as_asked_for_on_every_set(sets, each, want
     assert found.judged == 0  # all have the bits that were judged before
 
 
+@pytest.mark.parametrize(("wanted", "compared"), [(12, 7), (44, 23)])
+def test_of_many_argument_sets_as_many_results_are_compared_as_asked_for(monkeypatch, wanted, compared):
+    repeated, calls, same_bits = Repeated(right, 200, 50), [], verify.same_bits
+    monkeypatch.setattr(verify, "same_bits", lambda *results: calls.append(1) or same_bits(*results))
+    assert repeated.wrong(wanted) is None
+    assert len(repeated.places) == 200
+    assert len(calls) == 2 * compared  # with either poison: of the first set, and of half as many as asked for
+
+
 def test_a_fault_on_one_of_the_argument_sets_is_found():
     places = []
 
@@ -88,6 +98,14 @@ def test_a_fault_on_one_of_the_argument_sets_is_found():
     found = Repeated(one_place, 8, 8)
     assert "after timing" in found.wrong(12).text
     assert found.judged == 1
+
+
+def test_what_cannot_win_is_not_launched_again_after_its_timing(monkeypatch):
+    repeated, again = Repeated(right, 1, 1), []
+    monkeypatch.setattr(repeated.verifier, "wrong_after_timing", lambda _, **how: again.append(how["again"]))
+    fast = Trial(CONFIG, Status.OK, Measurement((1e-9,), "host"))
+    assert [repeated.evaluator.attempt(CONFIG, best).ok for best in (None, fast)] == [True, True]
+    assert again == [True, False]
 
 
 def test_what_is_not_written_shows_under_either_poison():

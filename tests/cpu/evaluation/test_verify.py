@@ -108,6 +108,7 @@ def test_a_config_that_gives_other_bits_when_it_is_launched_once_more_is_wrong()
     found = verifier(drifts, ["out"], lambda x, out: x, strict, x=torch.rand(64) + 1, out=torch.empty(64))
     drifting = compiled(found, n=1)
     assert found.wrong(drifting) is None
+    assert found.wrong_after_timing(drifting, again=False) is None
     assert "other bits" in found.wrong_after_timing(drifting).text
 
 
