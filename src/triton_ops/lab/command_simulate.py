@@ -45,10 +45,10 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     }  # fmt: skip
 
 
-def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
+def recorded_ranking(overlay: Overlay) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
     places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured.values()), 1)))}
-    shown = _shown(overlay.standings, overlay.standings[0], most)
+    shown = _shown(overlay.standings, overlay.standings[0], SHOWN)
     for row, one in zip(shown["rows"], overlay.standings, strict=False):
         ms = overlay.measured[one.config]
         row["measured"] = [f"{ms:.4g} ms", str(places[ms])]
