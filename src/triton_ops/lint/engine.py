@@ -254,9 +254,8 @@ def lint_here(target: Any, options: LintOptions) -> LintReport:
     usable_names = {usable.name for usable in readings}
     failures += [(one.name, _INTERPRETED) for one in all_readings if one.name not in usable_names]
     run_record = _run_record(target, options.shape) if options.run and readings else None
-    gpu_target = Target.named(options.gpu)
     undecided = [replace(rule.undecided(*one), file=files[0]) for one in failures for rule in chosen_rules]
-    chosen_readings = [replace(one, target=gpu_target, gpu=options.gpu, run=run_record) for one in readings]
+    chosen_readings = [replace(one, gpu=options.gpu, run=run_record) for one in readings]
     statements = [(reading.file, one) for reading in chosen_readings for one in _statements(chosen_rules, reading)]
     undecided += [replace(one, file=file) for file, one in statements if isinstance(one, Undecided)]
     findings = tuple(one for _, one in statements if isinstance(one, Finding))

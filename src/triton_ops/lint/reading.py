@@ -168,8 +168,7 @@ class KernelReading:
     launches: tuple[SourceLaunch, ...] = ()
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
-    target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
-    gpu: str = COMPILED_FOR  # of which this is the target
+    gpu: str = COMPILED_FOR  # for which rules compile
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
     operation: Operation | None = None  # that launches it, where one was named
     run: RunRecord | None = None  # None if no run was asked for
@@ -180,6 +179,11 @@ class KernelReading:
     def line(self) -> int:
         """The line in which the kernel begins."""
         return self.function.node.lineno
+
+    @cached_property
+    def target(self) -> Target:
+        """The target of its GPU."""
+        return Target.named(self.gpu)
 
     @cached_property
     def ones(self) -> frozenset[str]:

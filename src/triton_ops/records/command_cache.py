@@ -6,11 +6,11 @@ no store: it is written and read as a whole.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,16 +150,10 @@ def kernel_names(which: str) -> set[str]:
 def _all(folder: Path) -> list[Record]:
     Folder(folder).check_home()
     store = DirectoryStore(folder, RECORDS, read_only=True)
-    if store.reachable:
+    with CacheError.when(f"{folder} cannot be read", "name a folder that you may read"), suppress(FileNotFoundError):
+        os.listdir(f"{folder}/.")  # noqa: PTH208 - a path would lose the point, which asks for what is in the folder
         return list(store)
-    try:
-        os.stat(folder)  # noqa: PTH116 - for its error alone
-        reason = os.strerror(errno.EACCES)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        reason = error.strerror or str(error)
-    raise CacheError(f"{folder} cannot be read: {reason}", hint="name a folder that you may read")
+    return []
 
 
 def nothing_found(which: str | None, cache_dir: str | None) -> str:

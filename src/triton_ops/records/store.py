@@ -263,8 +263,7 @@ class DirectoryStore(Generic[T]):
         self.read_only = read_only
         self._guard = ForkSafeLock()
         self._reported: set[str] = set()
-        self._checked: dict[str, bytes] = {}
-        self._listed: dict[str, tuple[bytes, T]] = {}
+        self._known: dict[str, tuple[bytes, T]] = {}  # by the file's name, as it was when it was read last
 
     @property
     def writable(self) -> bool:
@@ -287,21 +286,21 @@ class DirectoryStore(Generic[T]):
         """
         if not _ID.fullmatch(entry_id):
             return None
-        checked = self._checked.get(entry_id)
-        if checked is not None and self.codec.reader is not None:
-            path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
-            if StoredFile(path).holds(checked):
-                return self.codec.reader()(checked)
-        entry = self._read(self.path_of(entry_id))
+        name = self.codec.file_name(entry_id)
+        known, file = self._known.get(name), StoredFile(self._prefix + name)  # a path object would take too long
+        if known is not None and self.codec.reader is not None and file.holds(known[0]):
+            return self.codec.reader()(known[0])
+        entry = self._read(self.folder / name)
         if entry is not None:
-            self._checked[entry_id] = entry[0]
-        elif checked is not None and self.reachable:  # it was removed, or has become unreadable
-            self._checked.pop(entry_id, None)
+            self._known[name] = entry
+        elif known is not None and self.reachable:  # it was removed, or has become unreadable
+            self._known.pop(name, None)
         return None if entry is None else entry[1]
 
     def last_known(self) -> dict[str, T]:
-        """The values that `get` gave last, by id, once the folder cannot be read; none as long as it can."""
-        return {} if self.reachable else {each: self.codec.loads(text) for each, text in sorted(self._checked.items())}
+        """The values that were read last, by id, once the folder cannot be read; none as long as it can."""
+        values = () if self.reachable else (self.codec.loads(text) for _, (text, _) in sorted(self._known.items()))
+        return {self.codec.id_of(value): value for value in values}
 
     def put(self, value: T, /) -> None:
         """Write `value`; a failure is a warning, as with `try_put`."""
@@ -335,7 +334,7 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return False
         path = self.path_of(entry_id)
-        self._checked.pop(entry_id, None)
+        self._known.pop(path.name, None)
         return self._remove(lambda: [path] if StoredFile(path).exists else []) == 1
 
     def clear(self) -> int:
@@ -344,7 +343,7 @@ class DirectoryStore(Generic[T]):
         Half-written files of killed writers go too if they are old; all other files stay. CacheError: the folder cannot
         be changed; some entries may be gone already.
         """
-        self._checked.clear()
+        self._known.clear()
         return self._remove(self._paths)
 
     def __iter__(self) -> Iterator[T]:
@@ -353,11 +352,11 @@ class DirectoryStore(Generic[T]):
         An entry whose file is as it was is the same object again. Cost: 15 µs for each such entry, else 0.5 ms.
         """
         for path in self._paths():
-            entry = self._listed.get(path.name)
+            entry = self._known.get(path.name)
             if entry is None or not StoredFile(path).holds(entry[0]):
                 entry = self._read(path)
             if entry is not None:
-                self._listed[path.name] = entry
+                self._known[path.name] = entry
                 yield entry[1]
 
     def _paths(self) -> list[Path]:

@@ -185,9 +185,8 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
 _USES_PRIORS = ("auto", "ranked")  # the searchers that take priors
-_IMPORTED_LATE = {
-    "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
-}  # what searchers import when they first need it, which takes a third of a second
+_IMPORTED_LATE = ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
+"""What `auto` imports when it first needs it, which takes a third of a second."""
 
 SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
 """Makes a searcher from a space and a seed; a class whose constructor takes these two is a factory."""
@@ -226,13 +225,12 @@ class Search:
         A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first
         config is tried. A space that is tried whole needs none. MissingDependencyError: one is not installed.
         """
-        search = self.search
         joined = math.prod(len(tunable) for tunable in space.tunables.values())
         most = joined if space.listed is None else len(space.listed)
-        if isinstance(search, str) and search in _IMPORTED_LATE and most > self.SMALL:
+        if self.search == "auto" and most > self.SMALL:
             if (missing := MissingDependencyError.of_extra("tune", "a tune")) is not None:
                 raise missing
-            threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
+            threading.Thread(target=_load, args=_IMPORTED_LATE, name="triton-ops preload", daemon=True).start()
 
     @staticmethod
     def checked(search: _Search) -> _Search:

@@ -56,7 +56,7 @@ class SpaceWalk:
     """The combinations of values, one for each name, that keep all constraints.
 
     The names are in the order in which they are chosen; the last changes fastest. The constraints are over two or more
-    of them; `narrowed_alone` answers those over one. With `rng` the values of each tunable are tried in random order.
+    of them; a group's domains keep those over one. With `rng` the values of each tunable are tried in random order.
     After each choice `promising` is asked, with its name and the values chosen so far; False leaves out all rows that
     begin with them.
     """
@@ -126,16 +126,6 @@ def _narrowing(names: Sequence[str], constraints: Sequence[Constraint]) -> dict[
     return rules
 
 
-def narrowed_alone(constraints: Sequence[Constraint], domains: Domains) -> dict[str, Sequence[Value]]:
-    """`domains` without the values that a constraint over one tunable refuses."""
-    rest = dict(domains)
-    for constraint in constraints:
-        if len(constraint.names) == 1:
-            (name,) = constraint.names
-            rest[name] = [value for value in rest[name] if constraint.kept_by({name: value})]
-    return rest
-
-
 def narrowed_by_projections(
     constraints: Sequence[Constraint], domains: Domains
 ) -> tuple[dict[str, Sequence[Value]], Constraint | None]:
@@ -193,7 +183,12 @@ class Group:
     @cached_property
     def domains(self) -> Domains:
         """The values that no constraint over one tunable refuses."""
-        return narrowed_alone(self.constraints, self.values)
+        rest = dict(self.values)
+        for constraint in self.constraints:
+            if len(constraint.names) == 1:
+                (name,) = constraint.names
+                rest[name] = [value for value in rest[name] if constraint.kept_by({name: value})]
+        return rest
 
     @property
     def joined(self) -> tuple[Constraint, ...]:

@@ -408,7 +408,7 @@ def test_a_list_with_options_of_another_vendor_is_undecided(tmp_path):
     refused = "B=512 STAGES=2 waves_per_eu=2 num_warps=4 num_stages=3 is refused: Triton has no waves_per_eu for sm_90"
     (reading,), _, _ = readings_of(str(path))
     for arch, whys in (("sm_90", [refused]), ("gfx942", [])):
-        one = replace(reading, target=Target.named(arch))
+        one = replace(reading, gpu=arch)
         assert [each.why for each in compiled_costs.lost_occupancy.statements(one)] == whys
 
 
