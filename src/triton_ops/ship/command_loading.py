@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
-
 from triton_ops import dispatch
 from triton_ops.backend import Operation, Packed
 from triton_ops.base import canonical_json, counted, gain_text
@@ -135,10 +133,9 @@ def verify_command(
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
     plain = [
         {
-            **Facts.members(one, "outcome", "reason", "at", "regret"),
-            "entry": msgspec.to_builtins(one.entry, enc_hook=Config.encode),
+            **Facts.members(one, "outcome", "reason", "at", "regret", "entry"),
             "result": None if one.result is None else one.result.as_json,
-            "becomes": msgspec.to_builtins(one.becomes, enc_hook=Config.encode),
+            "becomes": one.becomes,
         }
         for one in verdicts
     ]
