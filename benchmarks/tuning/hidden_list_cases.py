@@ -293,8 +293,9 @@ CASES: dict[str, Case] = {
                    lambda m: m.triton_conv2d_relu_addbias(
                        rows(32, 64, 64, 64, dtype=torch.float32), rows(128, 64, 3, 3, dtype=torch.float32),
                        rows(128, dtype=torch.float32), rows(128, 1, 1, dtype=torch.float32))),
-    "int8_batched_matmul": Case(AKSHAY, f"{_ALONE}/akshay919191__int8_quant.py", "int8_matmul",
-                                lambda m: m.triton_int8_matmul(rows(2, 8, 1024, 1024), rows(2, 8, 1024, 1024))),
+    "batched_matmul": Case(AKSHAY, f"{_ALONE}/akshay919191__kernel_optimized.py", "matmul",
+                           lambda m: m.triton_matmul(rows(2, 8, 1024, 1024, dtype=torch.float16),
+                                                     rows(2, 8, 1024, 1024, dtype=torch.float16))),
     "dequant": Case(AUTOGPTQ, f"{_ALONE}/autogptq__dequant.py", "dequant_kernel_248",
                     lambda m: m.dequant248(whole(1 << 30, 512, 4096), rows(32, 4096, dtype=torch.float16),
                                            whole(1 << 30, 32, 512),
@@ -325,7 +326,7 @@ CASES: dict[str, Case] = {
                                                            rows(4096, 4096, dtype=torch.float16))),
     "vector_matrix": Case(KERNL, f"{_ALONE}/kernl__attention_vec_mat.py", "vec_mat",
                           lambda m: m.vec_mat_wrapper(
-                              rows(16, 16, 1, 2048, dtype=torch.float16), rows(16, 16, 2048, 64, dtype=torch.float16),
+                              rows(16, 16, 1, 256, dtype=torch.float16), rows(16, 16, 256, 64, dtype=torch.float16),
                               rows(16, 16, 1, 64, dtype=torch.float16), 1.0, True, False)),
     "linear_attention": Case(FLASH_BLA, f"{_ALONE}/flash_bla__decoupled.py", "fused_fwd_kernel_s_km",
                              lambda m: m.DecoupledLAFunction.apply(

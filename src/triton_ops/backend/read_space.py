@@ -25,6 +25,7 @@ from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _STAND_IN = "sm_90"  # where no device is named
 _SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
+_LEAST_OF_BYTES = 32  # of what a product of elements of one byte adds up
 _LONE, _AMONG = (64, 32768, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _MOST_ELEMENTS, _MOST_EACH = 65536, 256  # of a block that no product makes, and of each thread
 _COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
@@ -152,6 +153,8 @@ class ReadSpace:
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
         sized = [one for one in self._roles.roles.values() if one.kind in ("tile", "derived")]
         least, most, first = _SIDES if self._roles.products else _AMONG if len(sized) > 1 else _LONE
+        if self._roles.products and role.in_loop and self._item_bytes == 1:
+            least = _LEAST_OF_BYTES
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -251,14 +254,14 @@ class ReadSpace:
         widths = [sum(shape) if len(sums) == 1 else min(shape) for shape in sums]
         stages = max(values.get("num_stages", 2) - 1, 1)
         elements: int = min(widths, default=0) * min(inner, default=0) * stages
-        return elements * self._item_bytes <= self._target.shared_bytes_per_block
+        return elements * (self._item_bytes or 1) <= self._target.shared_bytes_per_block
 
     @cached_property
-    def _item_bytes(self) -> int:
-        """The size of the smallest element of an argument."""
+    def _item_bytes(self) -> int | None:
+        """The size of the smallest element of an argument; None where none is known."""
         specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self._values.values())
         sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
-        return min(sizes, default=1)
+        return min(sizes, default=None)
 
     @cached_property
     def _whole(self) -> int:

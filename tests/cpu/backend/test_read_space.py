@@ -230,6 +230,12 @@ def test_rules_say_what_the_kernel_asserts_and_what_the_device_holds():
     assert read.space.why_not(read.space.default_config) is None
 
 
+@pytest.mark.parametrize(("dtype", "least"), [("int8", 32), ("float8_e4m3fn", 32), ("float16", 16)])
+def test_a_product_of_bytes_adds_up_at_least_32_of_them(dtype, least):
+    read = ReadSpace.of(product, {"a": TensorSpec((512, 4096), dtype), "c": TensorSpec((512, 512), "float32")})
+    assert [min(read.tunables[name].values) for name in ("BM", "BN", "BK")] == [16, 16, least]
+
+
 def test_a_flag_that_no_call_gives_is_a_tunable_whose_results_must_agree():
     read = ReadSpace.of(product, {})
     assert read.tunables["FLAG"].values == (False, True)
