@@ -134,8 +134,8 @@ def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
     beside = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}", *beside]
-        last_line = _ran("pytest", *options, *tests)[1]
+        told = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}"]
+        last_line = _ran("pytest", *told, "-o", "timeout=600", *beside, *tests)[1]
         ended = list(cases(report)) if report.is_file() else []
     return {
         test: together([end for name, end in ended if name == test or name.startswith(f"{test}[")], last_line)
