@@ -335,11 +335,9 @@ class _Sections(TyperGroup):
 
 
 def imported(command: _ImportedLater) -> Any:
-    """The command that another one stands for, in the form of the parser under Typer."""
-    function = single = _named(*command.place[:2])
-    if not isinstance(function, typer.Typer):
-        single = typer.Typer(**_BARE)
-        single.command(command.name)(function)
+    """The command that another one stands for, in the form of the parser under Typer, or of a function's own."""
+    function, single = _named(*command.place[:2]), typer.Typer(**_BARE)
+    single.command(command.name, cls=getattr(function, "parser", TyperCommand))(function)
     whole = _unconverted(typer.main.get_command(single))
     whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
     return whole
