@@ -266,13 +266,8 @@ class _ImportedLater(TyperCommand):
 
     def __init__(self, path: str, place: _Place, note: str = "", *, hidden: bool = False) -> None:
         super().__init__(name=path.split()[-1], short_help=place[2], hidden=hidden)
-        self.place = place
-        self.note = note
-
-    @property
-    def is_former(self) -> bool:
-        """True for a name that a command had."""
-        return bool(self.note)
+        self.place, self.note = place, note
+        self.is_former = bool(note)  # a name that the command had
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
