@@ -6,13 +6,15 @@ the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 
 
 `expected` is what the effort `expected` would run, with each other config as the default: for how many defaults the
 model is sure, for how many of these its pick is more than 2 % slower, the worst of these, and the pick's fraction of
-the optimum. `default` is the first value of each tunable: its fraction of the optimum, whether the model is sure beside
-it, the speed of what then runs over it, and what the best of five picks and the default reach.
+the optimum. `error` is the standard deviation of the logarithm of measured over expected times among the picks that
+are compiled. `default` is the first value of each tunable: its fraction of the optimum, whether the model is sure
+beside it, the speed of what then runs over it, and what the best of five picks and the default reach.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ from triton_ops.kernels import load
 from triton_ops.lab.recording import write_recording
 from triton_ops.request import Effort
 from triton_ops.space import Config
+from triton_ops.tuner import priors
 from triton_ops.values import Resources, TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
@@ -121,9 +124,12 @@ def expected(recording: Mapping[str, Any], of: Readings | None) -> dict[str, Any
     first = sorted(range(len(rows)), key=guesses.__getitem__)[: effort.previews]
     flags = {at: None if (known := compiled[at].serialised) is None else Resources(serialised=known) for at in first}
     light = [at for at in first if not compiled[at].wasteful] or first
-    pick = min(light, key=lambda at: model.expected_ms(rows[at]["config"], flags[at]))
     known_ms = [model.expected_ms(row["config"], each) for row, each in zip(rows, compiled, strict=True)]
-    sure = [at for at in range(len(rows)) if known_ms[at] >= (1 + effort.expected_gain) * known_ms[pick]]
+    leader = min(light, key=lambda at: model.expected_ms(rows[at]["config"], flags[at]))
+    fastest = min(light, key=known_ms.__getitem__)
+    pick = fastest if known_ms[leader] >= (1 + priors._ERROR) * known_ms[fastest] else leader
+    sure = [at for at in range(len(rows)) if known_ms[at] >= (1 + effort.expected_gain) * known_ms[leader]]
+    errors = [math.log(times[at] / known_ms[at]) for at in light]
     speeds = [times[at] / times[pick] for at in sure]
     plain = {name: values[0] for name, values in recording["space"].items()}
     default = next((at for at, row in enumerate(rows) if row["config"] == plain), None)
@@ -135,6 +141,7 @@ def expected(recording: Mapping[str, Any], of: Readings | None) -> dict[str, Any
         "spoke": default is None or default in sure,
         "speed": None if default is None else round(times[default] / times[pick], 4) if default in sure else 1.0,
         "race": round(min(times) / min(times[at] for at in raced), 4),
+        "error": round(statistics.stdev(errors), 4) if len(errors) > 2 else None,
     }  # fmt: skip
 
 
@@ -153,6 +160,7 @@ def summary(spaces: Mapping[str, Any], expectations: Mapping[str, Mapping[str, A
         "lowest_speed": min(speeds, default=1.0), "every_default": sum(each["defaults"] for each in heard),
         "spoke_beside": sum(each["sure"] for each in heard), "wrong_beside": sum(each["wrong"] for each in heard),
         "lowest_beside": min(each["worst"] for each in heard),
+        "error": statistics.median(each["error"] for each in heard if each["error"] is not None),
     }  # fmt: skip
 
 

@@ -22,8 +22,8 @@ import triton
 import triton.language as tl
 
 PACKAGES = (
-    "attorch", "conch", "einops", "fla", "flag_gems", "flash_attn", "kernels", "liger_kernel", "linghe", "mamba_ssm",
-    "megablocks", "sageattention", "sglang", "vllm",
+    "attorch", "axolotl", "conch", "einops", "fla", "flag_gems", "flash_attn", "flash_bla", "kernels", "liger_kernel",
+    "linghe", "mamba_ssm", "megablocks", "sageattention", "sglang", "tk", "vllm", "xtuner",
 )  # fmt: skip
 
 
@@ -133,6 +133,10 @@ def cumulative(*shape: int) -> Any:
     return -torch.rand(*shape, device="cuda").cumsum(-1)
 
 
+def _attention(*shape: int, dtype: Any = torch.float16) -> tuple[Any, Any, Any]:
+    return rows(*shape, dtype=dtype), rows(*shape, dtype=dtype), rows(*shape, dtype=dtype)
+
+
 def _bins(tokens: int, experts: int) -> tuple[Any, Any, Any]:
     ids = torch.arange(tokens, device="cuda", dtype=torch.int32) % experts
     order = torch.argsort(ids.long(), stable=True).int()
@@ -144,11 +148,17 @@ TUTORIALS, MAMBA, LIGER, FLA = "triton 3.6 tutorials", "mamba-ssm e9594ce", "lig
 VLLM, CONCH, MEGABLOCKS = "vllm 0.33.0", "conch-triton-kernels 1.3", "megablocks 78eea65"
 ATTORCH, SAGE, FLASH = "attorch 67c2772", "sageattention 1.0.6", "flash-attn 0251105a"
 SGLANG, LINGHE, GEMS = "sglang 0.5.23", "linghe 02edabd", "flag-gems 5.0.2"
-APPLIED = "applied-ai 4f8c39e"
+APPLIED, XTUNER, FLASH_BLA = "applied-ai 4f8c39e", "xtuner b934f462", "flash-bidirectional-linear-attention dd222769"
+AUTOGPTQ, AXOLOTL, VEOMNI, KERNL = "AutoGPTQ 9f7d3707", "axolotl 067b021c", "VeOmni d9774494", "kernl 91e2cd92"
+ABINESH, AKSHAY = "Abinesh-Mathivanan/triton-kernels 095cf9dc", "akshay919191/cuda-triton-kernels-lab 4f6ae427"
+ADITYA, AVUPPAL = "adityakotha03/tritonLLM 0e70fe59", "avuppal/triton-kernels 117e9ae5"
+AZIMML, BHAVIK = "Azimml/triton-kernels ccfa59df", "Bhavikupadhyay/triton-kernels a5188e5a"
+DAVIDGONMAR, DLUO96 = "davidgonmar/triton-kernels e4c92520", "dluo96/triton-kernels 82fd4b2a"
+HARSH = "harsh-vsingh/triton-kernels f1cfe149"
 
 _LINGHE, _MAMBA, _FLA = "linghe/linghe/utils", "mamba/mamba_ssm/ops/triton", "fla-core/fla"
 _LIGER, _CONCH, _GEMS = "liger-kernel/liger_kernel/ops", "conch/conch/kernels", "flag-gems/flag_gems/ops"
-_T = "tutorials"
+_T, _ALONE = "tutorials", "alone"  # files that need little of their repository, each named after its owner too
 
 CASES: dict[str, Case] = {
     "add": Case(TUTORIALS, f"{_T}/01-vector-add.py", "add_kernel",
@@ -208,8 +218,8 @@ CASES: dict[str, Case] = {
                              lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), None, 1e-5, z=rows(8192, 4096),
                                                          is_rms_norm=True), ()),
     "gelu_and_mul": Case(CONCH, f"{_CONCH}/activation/gelu_tanh_and_mul.py", "_gelu_tanh_and_mul_kernel",
-                         lambda m: m.gelu_tanh_and_mul_launcher(
-                             rows(8192, 4096, dtype=torch.float16), rows(8192, 8192, dtype=torch.float16)),
+                         lambda m: m.gelu_tanh_and_mul_launcher(  # libdevice has no tanh of halves
+                             rows(8192, 4096, dtype=torch.float32), rows(8192, 8192, dtype=torch.float32)),
                          ("cxpr_block_size",)),
     "silu_and_mul": Case(CONCH, f"{_CONCH}/activation/silu_and_mul.py", "_silu_and_mul_kernel",
                          lambda m: m.silu_and_mul_launcher(rows(8192, 4096), rows(8192, 8192)), ("cxpr_block_size",)),
@@ -277,4 +287,53 @@ CASES: dict[str, Case] = {
     "fused_rms_norm": Case(APPLIED, "applied-ai/kernels/triton/training/rms_norm/fused_rms_norm.py",
                            "_rms_norm_fwd_kernel",
                            lambda m: m.ttt_RMSNorm.apply(rows(8192, 4096), rows(4096), 1e-6)),
+    "int4_attention": Case(ABINESH, f"{_ALONE}/abinesh__int4_int8_sa3.py", "_attn_fwd_int4_int8",
+                           lambda m: m.int4_flash_attention(*_attention(2, 16, 4096, 128), 128**-0.5)),
+    "conv2d": Case(ADITYA, f"{_ALONE}/adityakotha03__conv2d_relu_bias_add.py", "conv2d_relu_addbias_kernel",
+                   lambda m: m.triton_conv2d_relu_addbias(
+                       rows(32, 64, 64, 64, dtype=torch.float32), rows(128, 64, 3, 3, dtype=torch.float32),
+                       rows(128, dtype=torch.float32), rows(128, 1, 1, dtype=torch.float32))),
+    "batched_matmul": Case(AKSHAY, f"{_ALONE}/akshay919191__kernel_optimized.py", "matmul",
+                           lambda m: m.triton_matmul(rows(2, 8, 1024, 1024, dtype=torch.float16),
+                                                     rows(2, 8, 1024, 1024, dtype=torch.float16))),
+    "dequant": Case(AUTOGPTQ, f"{_ALONE}/autogptq__dequant.py", "dequant_kernel_248",
+                    lambda m: m.dequant248(whole(1 << 30, 512, 4096), rows(32, 4096, dtype=torch.float16),
+                                           whole(1 << 30, 32, 512),
+                                           torch.arange(4096, device="cuda", dtype=torch.int32) // 128, 4)),
+    "avuppal_matmul": Case(AVUPPAL, f"{_ALONE}/avuppal__matmul.py", "matmul_kernel",
+                           lambda m: m.matmul(rows(4096, 4096, dtype=torch.float16),
+                                              rows(4096, 4096, dtype=torch.float16))),
+    "sliding_attention": Case(AXOLOTL, f"{_ALONE}/axolotl__attention.py", "_fwd_kernel",
+                              lambda m: m._sliding_attn_fwd_op(
+                                  rows(2, 16, 4096, 128), rows(2, 4096, 128), rows(2, 4096, 128),
+                                  rows(16, dtype=torch.float32), 128**-0.5, 512, True)),
+    "grouped_gemm": Case(AZIMML, f"{_ALONE}/azimml__expert_gemm.py", "_grouped_gemm_kernel",
+                         lambda m: m.grouped_gemm(
+                             rows(8192, 2048, dtype=torch.float16), rows(8, 4096, 2048, dtype=torch.float16),
+                             torch.arange(9, device="cuda") * 1024, 8)),
+    "float32_attention": Case(BHAVIK, f"{_ALONE}/bhavikupadhyay__flash_attention_v2.py", "flash_attention_v2_kernel",
+                              lambda m: m.flash_attention_v2(*_attention(2, 16, 2048, 64, dtype=torch.float32))),
+    "fp8_matmul": Case(VEOMNI, f"{_ALONE}/veomni__kernel.py", "fp8_gemm_kernel",
+                       lambda m: m.fp8_gemm(rows(4096, 4096, dtype=torch.float8_e4m3fn),
+                                            torch.rand(4096, 32, device="cuda"),
+                                            rows(4096, 4096, dtype=torch.float8_e4m3fn),
+                                            torch.rand(32, 32, device="cuda"))),
+    "naive_matmul": Case(DAVIDGONMAR, f"{_ALONE}/davidgonmar__matmul.py", "matmul_naive_kernel",
+                         lambda m: m.matmul(rows(4096, 4096, dtype=torch.float16),
+                                            rows(4096, 4096, dtype=torch.float16))),
+    "matmul_2d": Case(DLUO96, f"{_ALONE}/dluo96__matmul_autotuned.py", "kernel_matmul_grouped_autotuned",
+                      lambda m: m.matmul_grouped_autotuned(rows(4096, 4096, dtype=torch.float16),
+                                                           rows(4096, 4096, dtype=torch.float16))),
+    "vector_matrix": Case(KERNL, f"{_ALONE}/kernl__attention_vec_mat.py", "vec_mat",
+                          lambda m: m.vec_mat_wrapper(
+                              rows(16, 16, 1, 256, dtype=torch.float16), rows(16, 16, 256, 64, dtype=torch.float16),
+                              rows(16, 16, 1, 64, dtype=torch.float16), 1.0, True, False)),
+    "linear_attention": Case(FLASH_BLA, f"{_ALONE}/flash_bla__decoupled.py", "fused_fwd_kernel_s_km",
+                             lambda m: m.DecoupledLAFunction.apply(
+                                 rows(4, 16, 4096, 64), *_attention(4, 16, 4096, 64, dtype=torch.bfloat16),
+                                 rows(4, 16, 4096, 64), 0.125, 1e-6)),
+    "paged_attention": Case(HARSH, f"{_ALONE}/harsh_vsingh__attention.py", "_flash_attentionv1_kernel",
+                            lambda m: m.flash_attention_v1(*_attention(2, 16, 2048, 128))),
+    "tile_quant": Case(XTUNER, f"{_ALONE}/xtuner__per_tile_quant.py", "per_tile_quant_kernel",
+                       lambda m: m.per_tile_quant(rows(8192, 4096))),
 }  # fmt: skip

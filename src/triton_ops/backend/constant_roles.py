@@ -33,8 +33,8 @@ _OPERANDS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "arange": ((1, "end", "range"),),
     "make_block_ptr": (*_LAID_OUT, (4, "block_shape", "block"), (0, "base", "address"), (3, "offsets", "address")),
     "make_tensor_descriptor": (*_LAID_OUT, (3, "block_shape", "block")),
-    **dict.fromkeys(("zeros", "full"), ((0, "shape", "block"),)),
-    **dict.fromkeys(("broadcast_to", "reshape", "view"), ((1, "shape", "block"),)),
+    **dict.fromkeys(("zeros", "full"), ((0, "shape", "shape"),)),
+    **dict.fromkeys(("broadcast_to", "reshape", "view"), ((1, "shape", "shape"),)),
     **dict.fromkeys(("to", "cast"), ((1, "dtype", "type"),)),
     **dict.fromkeys(("load", "store"), ((0, "pointer", "address"), (1, "offsets", "block"))),
     "advance": ((1, "offsets", "stepped"),),
@@ -297,7 +297,8 @@ class _Frame:
             others = [each for each in operands if self.constants(each) is None]
             is_group = bool(_NONE.union(*map(self._marks, others)) & {"program", "loop"})
             for each in operands[-1:] if name == "swizzle2d" else operands:
-                uses.note("group", self.constants(each) if is_group else None)
+                own = {ast.unparse(each)} & self.source.constants if self.depth == 0 else _NONE  # it may be stored anew
+                uses.note("group", (frozenset(own) or self.constants(each)) if is_group else None)
         self._visit_quotient(call)
 
     def _visit_operands(self, call: ast.Call, name: str) -> None:
@@ -436,7 +437,7 @@ def _quotient(node: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
 def _role(name: str, uses: SourceRoles) -> ConstantRole:
     kinds, extents, option = {*uses.kinds[name]}, tuple(uses.extents[name]), uses.options.get(name, "")
     goes_on = bool(kinds & {"stepped", "programs"})
-    kinds |= {"sized"} if kinds & {"range", "block"} else set()
+    kinds |= {"sized"} if kinds & {"range", "block", "shape"} else set()
     kinds |= {"bounded"} if extents else set()
     kinds |= {"numbering"} if any(_numbered(name, uses)) else set()
     is_bounded = goes_on or kinds & {"masked", "block", "bounded"}

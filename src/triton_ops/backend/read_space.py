@@ -25,8 +25,9 @@ from triton_ops.values import ITEM_BYTES, TensorSpec
 
 _STAND_IN = "sm_90"  # where no device is named
 _SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
-_LONE, _AMONG = (64, 16384, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
-_MOST_ELEMENTS = 32768  # of a block that no product makes
+_LEAST_OF_BYTES = 32  # of what a product of elements of one byte adds up
+_LONE, _AMONG = (64, 32768, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
+_MOST_ELEMENTS, _MOST_EACH = 65536, 256  # of a block that no product makes, and of each thread
 _COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
 _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
     "group": ((1, 2, 4, 6, 8, 12, 16), 8), "num_stages": ((1, 2, 3, 4, 5), 2), "loop_unroll_factor": ((1, 2, 4), 1),
@@ -152,6 +153,8 @@ class ReadSpace:
             return Tunable(values, ordered=role.kind not in ("option", "flag") or role.option in _VALUES), first
         sized = [one for one in self._roles.roles.values() if one.kind in ("tile", "derived")]
         least, most, first = _SIDES if self._roles.products else _AMONG if len(sized) > 1 else _LONE
+        if self._roles.products and role.in_loop and self._item_bytes == 1:
+            least = _LEAST_OF_BYTES
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -164,12 +167,23 @@ class ReadSpace:
         for role in self._roles.roles.values():
             if role.by_grid and role.name in self.tunables and grid is not None:
                 grids = [self._grid_with(grid, role.name, value) for value in self.tunables[role.name]]
+                if not role.masked:
+                    self._keep_exact(role.name, grid)
                 is_one = callable(grid) and not {*(grids[0] or ())} - {1}
                 if None not in grids and len({*grids}) == 1 and len(grids) > 1 and not is_one:
                     how = "ignores it" if callable(grid) else "is fixed numbers"
                     self.grid += (f"{role.name} decides how many programs there must be, and the grid {how}",)
                     self.meaning[role.name] = self.grid[-1]
                     del self.tunables[role.name], self.first[role.name], self.reasons[role.name]
+
+    def _keep_exact(self, name: str, grid: Any) -> None:
+        """Keep the sides of a tile without a mask that divide what the grid covers: others would reach beyond it."""
+        sides = {side: self._grid_with(grid, name, side) for side in self.tunables[name] if isinstance(side, int)}
+        whole = math.prod(self._grid_with(grid, name, 1) or ())
+        exact = [side for side, extents in sides.items() if extents and math.prod(extents) * side == whole]
+        if len(exact) > 1:
+            self.tunables[name] = Tunable(tuple(exact), ordered=True)
+            self.first[name] = max((side for side in exact if side <= self.first[name]), default=exact[0])
 
     def _grid_with(self, grid: Any, name: str, value: Any) -> tuple[int, ...] | None:
         meta = {**self._source.defaults, **{n: v for n, v in self.derived.items() if v}, **self.first, **self._values}
@@ -186,7 +200,7 @@ class ReadSpace:
         values = {"num_warps": tuple(number for number in warps if number <= most)}
         reasons = {"num_warps": "it divides the elements of a block among threads"}
         if self._roles.loops:
-            values["num_stages"] = (2, 3, 4, 5) if products else (1, 2, 3, 4)
+            values["num_stages"] = (2, 3, 4, 5, 6) if products else (1, 2, 3, 4)
             reasons["num_stages"] = "a loop loads: its loads run ahead"
         alone = _ALONE | ({} if self._roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
         self.meaning |= {name: why for name, why in alone.items() if name not in self._source.own_names}
@@ -215,9 +229,9 @@ class ReadSpace:
             staged = (*tiles, *({"num_stages"} & self.options.keys()))
             over = f"the operands of a product take over {self._target.shared_bytes_per_block:,} bytes of shared memory"
             yield Constraint("shared", self._fits_shared, over, names=staged)
-        elif len(tiles) > 1 or (tiles and self.derived):
-            fewer = f"a block of more than {_MOST_ELEMENTS:,} elements spills"
-            yield Constraint("elements", self._has_few_elements, fewer, names=tiles)
+        elif len(tiles) > 1 or (tiles and self._whole > 1):
+            fewer = f"a block of more than {_MOST_ELEMENTS:,} elements, or {_MOST_EACH} for each thread, spills"
+            yield Constraint("elements", self._has_few_elements, fewer, names=limited)
 
     def _is_kept(self, assertion: ast.expr, /, **values: Any) -> bool:
         return not is_false(self._source, assertion, {**self._known, **values})
@@ -240,20 +254,27 @@ class ReadSpace:
         widths = [sum(shape) if len(sums) == 1 else min(shape) for shape in sums]
         stages = max(values.get("num_stages", 2) - 1, 1)
         elements: int = min(widths, default=0) * min(inner, default=0) * stages
-        return elements * self._item_bytes <= self._target.shared_bytes_per_block
+        return elements * (self._item_bytes or 1) <= self._target.shared_bytes_per_block
 
     @cached_property
-    def _item_bytes(self) -> int:
-        """The size of the smallest element of an argument."""
+    def _item_bytes(self) -> int | None:
+        """The size of the smallest element of an argument; None where none is known."""
         specs = (TensorSpec.of(value) if Arguments.is_tensor(value) else value for value in self._values.values())
         sizes = [ITEM_BYTES.get(spec.dtype, 1) for spec in specs if isinstance(spec, TensorSpec)]
-        return min(sizes, default=1)
+        return min(sizes, default=None)
+
+    @cached_property
+    def _whole(self) -> int:
+        """The number of elements in what one block covers whole, as far as extents are known."""
+        derived = (self._known.get(role.name) for role in self._roles.roles.values() if role.kind == "derived")
+        return math.prod(extent for extent in derived if type(extent) is int)
 
     def _has_few_elements(self, **values: Any) -> bool:
         """Compare with what spills, or with the smallest block where that is larger already."""
-        whole = math.prod(number or 1 for number in self.derived.values())
-        least = math.prod(min(self.tunables[name].values) for name in values) * whole  # type: ignore[type-var, arg-type]
-        return bool(math.prod(values.values()) * whole <= max(_MOST_ELEMENTS, least))
+        threads = values.pop("num_warps", _USUAL["num_warps"]) * self._target.warp_size
+        least = math.prod(min(self.tunables[name].values) for name in values)  # type: ignore[type-var, arg-type]
+        most = min(_MOST_ELEMENTS, _MOST_EACH * threads) // self._whole
+        return bool(math.prod(values.values()) <= max(most, least))
 
 
 def _padded(extent: int) -> int:

@@ -1,4 +1,4 @@
-"""One self-contained HTML file out of a body, a style, data and scripts.
+"""One self-contained HTML file out of a room's assets and data.
 
 The file's policy names the style and the scripts by their digests and forbids everything else: nothing is asked of a
 network, and no text of a file that is shown could run, even if it became markup.
@@ -22,19 +22,21 @@ _DIGITS = 5  # of numbers that are not whole
 
 @dataclass(frozen=True)
 class Page:
-    """The parts of a page, and the page itself."""
+    """A page of a room, whose assets hold its body `page.html`, its `style.css` and its scripts."""
 
     title: str
-    body: str  # HTML
-    style: Sequence[str]
-    scripts: Sequence[str]  # in one scope
+    room: str
+    scripts: Sequence[str]  # names; they run in one scope, in which `DATA` are the page's data
+    data: Any  # what `storable` takes
     asks: bool = False  # the scripts may ask the server that the page came from, and nothing else in any case
 
     @property
     def html(self) -> str:
         """The page as HTML. The style and the scripts that all pages share come before the page's own."""
-        style = "\n".join([self.part(_OWN, "base.css"), *self.style])
-        scripts = [self.part(_OWN, "elements.js"), *self.scripts]
+        style = "\n".join([self.part(_OWN, "base.css"), self.part(self.room, "style.css")])
+        data = self.json(self.data).replace("<", "\\u003c")  # no text of a file can end a script
+        own = [self.part(self.room, name) for name in self.scripts]
+        scripts = [self.part(_OWN, "elements.js"), f"const DATA = {data};", *own]
         filled = {
             "{{POLICY}}": "; ".join([
                 "default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'",
@@ -43,7 +45,7 @@ class Page:
             ]),
             "{{TITLE}}": self.title,
             "{{STYLE}}": style,
-            "{{BODY}}": self.body,
+            "{{BODY}}": self.part(self.room, "page.html"),
             "{{SCRIPTS}}": "\n".join(f"<script>{script}</script>" for script in scripts),
         }  # fmt: skip
         page = self.part(_OWN, "page.html")
@@ -56,11 +58,6 @@ class Page:
     def part(room: str, name: str) -> str:
         """The text of a file in a room's folder of assets, such as a script; the package may be in an archive."""
         return files(room).joinpath("assets", name).read_text(encoding="utf-8")
-
-    @classmethod
-    def data(cls, name: str, content: Any) -> str:
-        """A script that gives plain JSON values a name; `<` is written otherwise: no text of a file can end it."""
-        return f"const {name} = {cls.json(content).replace('<', chr(92) + 'u003c')};"
 
     @staticmethod
     def json(content: Any) -> str:

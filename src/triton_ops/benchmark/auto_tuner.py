@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
-from triton_ops.benchmark.plain_configs import ConfigCache, checked_whole
+from triton_ops.benchmark.plain_configs import ABOVE_0, ConfigCache, checked, checked_runs
 from triton_ops.benchmark.timing import measuring
 from triton_ops.device import gpu_missing, probe
 from triton_ops.evaluation import Subject
@@ -293,11 +292,6 @@ def _restored(subject: Subject) -> Iterator[None]:
             leaf.grad = grad
 
 
-def checked_runs(name: str, value: Any, least: int) -> int:
-    """A number of runs as an int; a `SettingsError` unless it is a whole number of `least` or more."""
-    return checked_whole(name, value, least, f"a whole number, {least} or more")
-
-
 def _is_given(problem_size: Any) -> bool:
     """Tell whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
     try:
@@ -509,18 +503,13 @@ def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, in
 
 
 def _positive(name: str, value: Any) -> int:
-    return checked_whole(name, value, 1, "a positive integer", f"pass int({name})")
+    return int(checked(name, value, Integral, 1, "a positive integer", f"pass int({name})"))
 
 
 def _peak(name: str, value: Any) -> float | None:
-    least = math.nextafter(0.0, 1.0)
-    return None if value is None else _finite(name, value, "positive, or None for the device's own", least)
+    return None if value is None else _finite(name, value, "positive, or None for the device's own", ABOVE_0)
 
 
 def _finite(name: str, value: Any, words: str, least: float) -> float:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < least:
-        raise SettingsError(
-            f"{name} is {value!r}; it must be a finite number, {words}", hint=f"check where {name} comes from"
-        )
-    return float(value)
+    hint = f"check where {name} comes from"
+    return float(checked(name, value, Real, least, f"a finite number, {words}", hint))

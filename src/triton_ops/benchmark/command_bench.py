@@ -26,9 +26,7 @@ from triton_ops.values import Key, Measurement, Problem, dtype_name
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
 _WINNER, _DEFAULT = "winner", "default"
 _HEADER = ("", "config", "p20 ms", "median ms", "p80 ms", "spread", "what")
-_NUMBERS = ("p20 ms", "median ms", "p80 ms", "spread")
 _KERNELS_HEADER = ("kernel", "problem", "beside", "ms", "other ms", "speed", "interval", "verdict", "config")
-_KERNELS_NUMBERS = ("ms", "other ms", "speed", "interval")
 _Target: TypeAlias = Operation | Callable[..., Any]
 _WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it comes from
 
@@ -269,7 +267,7 @@ def bench_command(
             )
     facts = Facts("bench", _as_json(a, b, comparison))
     facts.text(f"{a.problem} on {probe(a.device_name).name}")
-    facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _NUMBERS)
+    facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _HEADER[2:-1])
     for number, line in enumerate(str(comparison).splitlines()):
         facts.text(line, bold=not number)
     return facts
@@ -321,7 +319,7 @@ def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
         tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
     facts = Facts("bench kernels", {"device": device, "rows": rows})
     facts.text(f"{len(rows)} comparisons on {device}")
-    return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_NUMBERS)
+    return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_HEADER[3:7])
 
 
 def _kernel_row(row: KernelRow) -> list[str]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
+from triton_ops.benchmark.plain_configs import checked
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
@@ -30,7 +32,7 @@ class CorrectnessVerifier:
     """
 
     def __init__(self, rtol: float = 1e-3, atol: float = 1e-5) -> None:
-        self.rtol, self.atol = checked_tolerance("rtol", rtol), checked_tolerance("atol", atol)
+        self.rtol, self.atol = _tolerance("rtol", rtol), _tolerance("atol", atol)
 
     def verify(self, actual: Any, expected: Any) -> tuple[bool, dict[str, Any]]:
         """Check that each element is within `atol + rtol * |expected|`, and return figures.
@@ -135,7 +137,7 @@ def verify_fp8_accuracy(
         SettingsError: `max_relative_error` is no number, negative or not finite.
     """
     check_tensors(fp8_result=fp8_result, fp16_baseline=fp16_baseline)
-    checked_tolerance("max_relative_error", max_relative_error)
+    _tolerance("max_relative_error", max_relative_error)
     if tuple(fp8_result.shape) != tuple(fp16_baseline.shape):
         figures = [math.inf] * 5
     else:
@@ -172,11 +174,8 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
     return nan_kept and inf_kept, details
 
 
-def checked_tolerance(name: str, value: Any) -> float:
-    """`value`, if it is a finite number, 0 or more; else a `SettingsError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise SettingsError(f"{name} is {value!r}; it must be a finite number, 0 or more")
-    return value
+def _tolerance(name: str, value: Any) -> Any:
+    return checked(name, value, Real, 0, "a finite number, 0 or more")
 
 
 def check_tensors(**results: Any) -> None:

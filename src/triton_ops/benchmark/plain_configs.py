@@ -33,6 +33,7 @@ from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 _log = logging.getLogger("triton_ops")
 _LARGEST_BYTES = 4 << 20
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+ABOVE_0 = math.nextafter(0.0, 1.0)  # the least positive number
 _DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
 
 
@@ -341,7 +342,7 @@ def filter_valid_configs(
     ]  # fmt: skip
     hint = "leave it out to drop no config by it"
     limits = [
-        (block, checked_whole(name, bound, 1, "a positive integer", hint) * factor)
+        (block, int(checked(name, bound, Integral, 1, "a positive integer", hint)) * factor)
         for block, name, bound, factor in bounds
         if bound is not None
     ]
@@ -377,11 +378,16 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
     return values
 
 
-def checked_whole(name: str, value: Any, least: int, words: str, hint: str = "") -> int:
-    """A whole number as an int, also one of NumPy's; a `SettingsError` that says `words` if it is none, or less."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+def checked(name: str, value: Any, kind: type[Any], least: float, words: str, hint: str = "") -> Any:
+    """A number of a kind, finite and not less; a `SettingsError` that says `words` if it is none."""
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
         raise SettingsError(f"{name} is {value!r}; it must be {words}", hint=hint)
-    return int(value)
+    return value
+
+
+def checked_runs(name: str, value: Any, least: int) -> int:
+    """A number of runs as an int; a `SettingsError` unless it is a whole number of `least` or more."""
+    return int(checked(name, value, Integral, least, f"a whole number, {least} or more"))
 
 
 def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:

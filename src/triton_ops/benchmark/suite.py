@@ -14,9 +14,10 @@ from typing import Any
 import triton_ops
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import Host, StoredFile
-from triton_ops.benchmark.auto_tuner import PerformanceProfile, checked_runs, metrics_of
+from triton_ops.benchmark.auto_tuner import PerformanceProfile, metrics_of
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.plain_configs import checked_runs
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe

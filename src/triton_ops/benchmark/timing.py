@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import triton_ops
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
 from triton_ops.base import require
+from triton_ops.benchmark.plain_configs import ABOVE_0, checked
 from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
@@ -423,10 +424,8 @@ def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str,
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
-    if not isinstance(warmup_ms, Real) or not 0 <= float(warmup_ms) < math.inf:
-        raise SettingsError(f"warmup_ms is {warmup_ms!r}; it must be milliseconds, 0 or more")
-    if not isinstance(rep_ms, Real) or not 0 < float(rep_ms) < math.inf:
-        raise SettingsError(f"rep_ms is {rep_ms!r}; it must be milliseconds above 0")
+    checked("warmup_ms", warmup_ms, Real, 0, "milliseconds, 0 or more")
+    checked("rep_ms", rep_ms, Real, ABOVE_0, "milliseconds above 0")
     if not isinstance(quantiles, Sequence) or isinstance(quantiles, (str, bytes)):
         raise SettingsError(f"quantiles is {quantiles!r}; it must be a list of numbers", hint="quantiles=(0.5, 0.9)")
     if wrong := [share for share in quantiles if not isinstance(share, Real) or not 0 <= float(share) <= 1]:

@@ -41,7 +41,6 @@ _SHOWN_FAILED = 5
 _DEFAULT = " default"
 _WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
-_NUMBERS = ("median ms", "spread", "vs default")
 
 
 @with_options(TuneOptions)
@@ -232,9 +231,9 @@ def _add_ranking(facts: Facts, result: TuningResult) -> None:
     def narrow() -> Facts:
         configs = [{name: v for name, v in trial.config.items() if name not in common} for trial in trials]
         shorter = [[*row[:-1], str(Config(config))] for row, config in zip(rows, configs, strict=True)]
-        return Facts("tune").text(str(common), "in all: ").table(_HEADER, shorter, _NUMBERS)
+        return Facts("tune").text(str(common), "in all: ").table(_HEADER, shorter, _HEADER[1:-1])
 
-    facts.table(_HEADER, rows, _NUMBERS, narrow=narrow if common else None)
+    facts.table(_HEADER, rows, _HEADER[1:-1], narrow=narrow if common else None)
 
 
 def _common(configs: list[Config]) -> Config:

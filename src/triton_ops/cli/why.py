@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -54,5 +53,5 @@ def _facts(decision: Decision) -> dict[str, str]:
 def _report_facts(path: str) -> Facts:
     rows = LaunchedConfig.read_report(path)
     total = sum(row.launches for row in rows)
-    facts = Facts("why", {"launches": [{**asdict(row), "config": dict(row.config)} for row in rows]})
+    facts = Facts("why", {"launches": rows})
     return facts.lines(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}", *(row.text for row in rows))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -298,7 +297,7 @@ def advise_command(
     with only_data_on_stdout():
         advice = advise(factory_of(target), training=training, tried=tried or [])
     profile = advice.profile
-    facts = Facts("torch advise", {"way": advice.way, "reasons": list(advice.reasons), "profile": asdict(profile)})
+    facts = Facts("torch advise", Facts.members(advice, "way", "reasons", "profile"))
     rows = [[op.name, f"{op.share:.1%}", str(op.calls), op.kind] for op in profile.ops[:_SHOWN]]
     idle = "" if profile.idle is None else f", the GPU idle in {profile.idle:.0%}"
     facts.lines(f"{profile.call_ms:.3f} ms a call{idle}")

@@ -6,8 +6,8 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -370,11 +370,9 @@ class Comparing:
         budget_s = self._request.options.budget_s
         return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> AbstractContextManager[Any]:
         name = self._turns.device_name
-        with self._turns.turn(Turns.key_of(probe(name), name)):
-            yield
+        return self._turns.turn(Turns.key_of(probe(name), name))
 
 
 def _eager_failed(status: Status, reason: str) -> TuningFailedError:

@@ -20,7 +20,7 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -316,8 +316,7 @@ class ShownGraphs(NamedTuple):
     def of(cls, graphs: Mapping[str, Sequence[GraphNode]]) -> ShownGraphs:
         """Each graph of one program by its name."""
         lines = [f"{name}: {_launches(nodes)} launches" for name, nodes in graphs.items()]
-        data = {name: [asdict(node) for node in nodes] for name, nodes in graphs.items()}
-        return cls(lines, data, [Picture(*graph) for graph in graphs.items()])
+        return cls(lines, dict(graphs), [Picture(*graph) for graph in graphs.items()])
 
     @classmethod
     def of_two(cls, paths: Sequence[Path], programs: Sequence[Mapping[str, Sequence[GraphNode]]]) -> ShownGraphs:

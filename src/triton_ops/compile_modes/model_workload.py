@@ -187,13 +187,14 @@ class ModelRunner:
         return loss
 
     def results(self, call: Arguments) -> list[Any]:
-        """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
+        """Output, gradients, buffers and inputs after a call; buffers and inputs are as before afterwards."""
         buffers, gradients = self._workload.buffers, {}
         before, arguments = Protection(buffers.values()), call.map(copied)
         output = self._trained(arguments) if self.training else self(arguments)
         if self.training:
             gradients = {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
-        results = [ReferenceResults.kept(each) for each in gathered(output, gradients, buffers, arguments)]
+        gathered = [output, gradients, buffers, list(arguments.tensors())]
+        results = [ReferenceResults.kept(each) for each in gathered]
         before.restore()
         return results
 
@@ -218,7 +219,7 @@ class ModelRunner:
             trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
             tensors = torch.autograd.grad(self._loss(output), list(trained.values()), allow_unused=True)
             gradients = dict(zip(trained, tensors, strict=True))
-        return gathered(output, gradients, buffers, arguments)
+        return [output, gradients, buffers, list(arguments.tensors())]
 
     def _trained(self, call: Arguments) -> Any:
         for parameter in self._parameters:
@@ -226,11 +227,6 @@ class ModelRunner:
         output = self._function(*call.positional, **call.keyword)
         self._loss(output).backward()
         return output
-
-
-def gathered(output: Any, gradients: Mapping[str, Any], buffers: Mapping[str, Any], call: Arguments) -> list[Any]:
-    """Results in one order: the output, the gradients by name, the buffers by name, and the inputs after the call."""
-    return [output, dict(gradients), dict(buffers), list(call.tensors())]
 
 
 def copied(tensor: Any) -> Any:

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from triton_ops import settings
-from triton_ops.backend import Kernel, MayCrash, Origin
-from triton_ops.device import DeviceSpec
+from triton_ops import backend, settings
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import IdleProcesses, WorkerLostError, WorkerProcess
+
+if TYPE_CHECKING:
+    from triton_ops.backend import Kernel
+    from triton_ops.device import DeviceSpec
 
 _log = logging.getLogger("triton_ops")
 
@@ -39,7 +41,7 @@ class Needs(NamedTuple):
     @classmethod
     def of(cls, kernel: Kernel, device: DeviceSpec, device_name: str) -> Needs:
         """The needs of a kernel on a device."""
-        own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
+        own = kernel.process_imports if isinstance(kernel, backend.MayCrash) else ()
         packages = tuple(dict.fromkeys([*own, *(["torch"] if not device.is_cpu else [])]))
         return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
 
@@ -82,7 +84,7 @@ def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
     if waits(needs):
         return True
     if as_copy:
-        return WorkerProcess.fork_copies(Origin.is_installed)
+        return WorkerProcess.fork_copies(backend.Origin.is_installed)
     try:
         _idle.put(new(needs), needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S)
     except (TritonKernelError, OSError):  # the tune that needs one will say why

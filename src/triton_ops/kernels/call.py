@@ -200,18 +200,22 @@ class ShippedKernel:
         chosen, launched = config_for(self.operation, values, self.takes.checked, config, tune), {**values, **changed}
         if self.fits is not None:
             chosen = self.fits(chosen, launched, config is not None)
-        kernel: Any = self.operation.kernel
-        form, own = kernel.form_of(chosen) if isinstance(kernel, FormsKernel) else (kernel, chosen)
-        with on_device(device):
-            if isinstance(form, LauncherKernel):
-                ScratchAllocator.around(partial(form.launch, **launched, **own))()
-            else:
-                kernel.executable(chosen).launch(Arguments(keyword=launched))
+        self.launch(chosen, launched, device)
 
     def problem_of(self, values: Mapping[str, Any], **changed: Any) -> Problem:
         """The problem of a launch, but for values that do not count, which are `changed`."""
         specs = {name: TuneProblem.spec_of(value) for name, value in {**values, **changed}.items()}
         return Problem(self.operation.name, tuple(specs.items()))
+
+    def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
+        """Launch once with a config."""
+        kernel: Any = self.operation.kernel
+        form, own = kernel.form_of(config) if isinstance(kernel, FormsKernel) else (kernel, config)
+        with on_device(device):
+            if isinstance(form, LauncherKernel):
+                ScratchAllocator.around(partial(form.launch, **values, **own))()
+            else:
+                kernel.executable(config).launch(Arguments(keyword=values))
 
 
 _UNITS_UNKNOWN = 132

@@ -57,9 +57,7 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
 
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "expected", "s", "config")
-_COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "expected", "s")
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
-_SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
 
 
 def side_by_side(facts: Facts, problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float) -> Facts:
@@ -240,7 +238,7 @@ def _add_compiled(
         figures += [resources.mma or "-", load, Facts.cell(ms, ".4g", " ms"), Facts.cell(result.compile_s, ".2f")]
         rows.append([result.status.value, *figures, f"{configs}: {result.reason}" if result.reason else configs])
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
-    return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
+    return facts.table(_COMPILE_HEADER, rows, {*_COMPILE_HEADER[1:-1]} - {"mma"}).text(_summary(results, elapsed_s))
 
 
 def _summary(results: list[Compiled], elapsed_s: float) -> str:
@@ -275,7 +273,7 @@ def spills_command(
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))
     facts.code = ExitCode.DONE if report.before.compiled else ExitCode.NONE_RAN
-    facts.table(_SPILL_HEADER, [row for cure in report.tried for row in cure_rows(cure)], _SPILL_NUMBERS)
+    facts.table(_SPILL_HEADER, [row for cure in report.tried for row in cure_rows(cure)], _SPILL_HEADER[2:-1])
     return facts.text(report.advice, bold=True)
 
 

@@ -143,7 +143,6 @@ _SHOWN = 10
 _PART_NAME = 60  # characters of a part's name in the table
 _KERNEL_NAME = 48  # characters of a kernel's name in the table
 _HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
-_NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
 _ASSEMBLED = ("kernel", "target", "registers", "frame", "stored", "loaded", "verdict")
 Kernel = Annotated[str, option("--kernel", "Only kernels with this in their names.", "REGEX")]
 Tried = Annotated[
@@ -353,7 +352,7 @@ def _add_report(facts: Facts, report: ProfileReport, about: Mapping[str, Any]) -
         tell(note, "warning", "yellow")
     names = Counter(one.judgement.profile.kernel for one in report.kernels)
     labels = [_label(one.judgement.profile, names) for one in report.kernels]
-    facts.table(_HEADER, [_row(*pair) for pair in zip(labels, report.kernels, strict=True)], _NUMBERS)
+    facts.table(_HEADER, [_row(*pair) for pair in zip(labels, report.kernels, strict=True)], _HEADER[1:-1])
     for label, one in zip(labels, report.kernels, strict=True):
         facts.lines("").text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
         if place := _place_in_words(one.judgement.profile, about):

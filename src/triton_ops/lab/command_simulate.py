@@ -45,10 +45,10 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     }  # fmt: skip
 
 
-def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
+def recorded_ranking(overlay: Overlay) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
     places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured.values()), 1)))}
-    shown = _shown(overlay.standings, overlay.standings[0], most)
+    shown = _shown(overlay.standings, overlay.standings[0], SHOWN)
     for row, one in zip(shown["rows"], overlay.standings, strict=False):
         ms = overlay.measured[one.config]
         row["measured"] = [f"{ms:.4g} ms", str(places[ms])]
@@ -94,7 +94,7 @@ def _shapes(points: Sequence[SizePoint], axis: int) -> dict[str, Any]:
 
 
 Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]
-_ROOM = "triton_ops.lab"
+_SCRIPTS = ("charts.js", "views.js", "controls.js")
 _ASKED = "as asked"  # the name of a size that is none of the workload's own
 _SERVED_ROWS = 1000
 _MOST_FIELDS = 16  # of a question
@@ -176,12 +176,7 @@ def page_of(
     With the rankings of `grid_of` it needs no network; without a grid it asks its server.
     """
     data = {**_data(first, overlays, grid), "on_recording": on_recording}
-    return Page(
-        title="Config ranking simulator", body=Page.part(_ROOM, "page.html"),
-        style=[Page.part(_ROOM, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(_ROOM, f"{it}.js") for it in ("charts", "views", "controls"))],
-        asks=grid is None,
-    ).html  # fmt: skip
+    return Page("Config ranking simulator", "triton_ops.lab", _SCRIPTS, data, asks=grid is None).html
 
 
 def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> dict[str, Any]:

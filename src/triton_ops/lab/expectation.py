@@ -121,7 +121,7 @@ def warp_choices(target: Target, accumulator_bytes: int) -> tuple[WarpChoice, ..
 
 
 STAGES = (1, 2, 3, 4, 5)
-_COLUMNS = 64
+_COLUMNS, _SCALE = 64, 4  # of a drawing, and of each unit of time
 _LOADING, _READY, _COMPUTING, _EMPTY = "=", "-", "#", "."
 LEGEND = f"{_LOADING} a tile is loaded, {_READY} it waits, {_COMPUTING} it is computed"
 
@@ -165,14 +165,13 @@ def timeline(stages: int, *, load: float) -> Timeline:
     return Timeline(stages, tuple(done_steps))
 
 
-def drawn(loop: Timeline, until: float = 16.0) -> list[str]:
-    """A timeline as text: one line for each buffer, with time from left to right up to `until`."""
+def drawn(loop: Timeline) -> list[str]:
+    """A timeline as text: one line for each buffer, with time from left to right."""
     rows = [[_EMPTY] * _COLUMNS for _ in range(loop.stages)]
-    scale = _COLUMNS / until
     for step in loop.steps:
         parts = ((_LOADING, step.issued, step.loaded), (_READY, step.loaded, step.begun))
         for mark, begin, end in (*parts, (_COMPUTING, step.begun, step.done)):
-            for column in range(round(begin * scale), min(round(end * scale), _COLUMNS)):
+            for column in range(round(begin * _SCALE), min(round(end * _SCALE), _COLUMNS)):
                 rows[step.buffer][column] = mark
     return ["".join(row) for row in rows]
 

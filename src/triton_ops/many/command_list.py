@@ -23,7 +23,6 @@ from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
 from triton_ops.values import Tolerance
 
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")
-_NUMBERS = ("median ms", "vs default")
 _ENDS = {
     "complete": "",
     "seconds": "; the budget left no time for the rest, and the same command goes on with it",
@@ -115,7 +114,7 @@ def _facts(result: ManyResult) -> Facts:
         for outcome in result.outcomes
     ]  # fmt: skip
     facts = Facts("tune list", {**document, "problems": problems})
-    facts.table(_HEADER, list(map(_row, result.outcomes)), _NUMBERS)
+    facts.table(_HEADER, list(map(_row, result.outcomes)), _HEADER[2:-1])
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     problems_text = counted(len(result.outcomes), "problem")
     return facts.tell(f"{problems_text} in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")

@@ -7,7 +7,6 @@ waits for. That process has a `LocalExecutor` too, and each side calls methods o
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -21,13 +20,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from triton_ops.backend import CandidateError, Packed, ScratchAllocator, TritonCompiler
-from triton_ops.compilation import CompilePool, SharedCpus
+from triton_ops.backend import CandidateError, Packed, ScratchAllocator
+from triton_ops.compilation import SharedCpus
 from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many.schedule import Planned
-from triton_ops.processes import Child, Surroundings, Threads, WorkerLostError, WorkerProcess
-from triton_ops.request import Effort
+from triton_ops.processes import Surroundings, Threads, WorkerLostError, WorkerProcess
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
@@ -248,22 +247,6 @@ def _tuned(packed: bytes, place: JobPlace) -> TuningResult:
     return tune(place)
 
 
-def main() -> None:
-    """Measure as asked until the pipe is closed; the first message is what `RemoteExecutor.of_device` sends."""
-    child = Child()
-    surroundings, allocator, *place = child.receive()
-    surroundings.take()
-    if allocator is not None:
-        ScratchAllocator.take(allocator)
-    executor = ChildExecutor(child.send, *place, shares=True)
-    if str(place[0]).startswith("cuda"):  # a job may import torch first, which takes as long as the server's start
-        start = partial(CompilePool.start_server, TritonCompiler.needs_on, place[0])
-        threading.Thread(target=start, name="triton-ops early start", daemon=True).start()
-    with contextlib.suppress(EOFError):
-        while True:
-            executor.take(child.receive())
-
-
 class Link(Protocol):
     """The connection to a process that measures; each method raises a `WorkerLostError` if that is gone."""
 
@@ -326,23 +309,24 @@ class RemoteExecutor:
 
     @classmethod
     def of_devices(
-        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort
+        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], options: TuneOptions
     ) -> dict[str, RemoteExecutor]:
         """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle."""
         lent = LentCpus(cpus)
-        return {device: cls.of_device(device, cpus, listener_of, effort, lent) for device in devices}
+        return {device: cls.of_device(device, cpus, listener_of, options, lent) for device in devices}
 
     @classmethod
     def of_device(
-        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, lent: LentCpus
+        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], options: TuneOptions, lent: LentCpus
     ) -> RemoteExecutor:
         """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
-        process = WorkerProcess(program=__name__, duplex=True)
+        process = WorkerProcess(program="triton_ops.many.executor_process", duplex=True)
         process.step = "tune"
         allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
-        process.tell((Surroundings.here(), allocator, device, cpus, _log.getEffectiveLevel()))
-        renew = partial(cls.of_device, device, cpus, listener_of, effort, lent)
-        return cls(process, listener_of, effort, renew=renew, note=partial(lent.note, device))
+        place = device, cpus, _log.getEffectiveLevel()
+        process.tell((Surroundings.here(), allocator, options.isolate is not False, *place))
+        renew, note = partial(cls.of_device, device, cpus, listener_of, options, lent), partial(lent.note, device)
+        return cls(process, listener_of, Effort.of(options), renew=renew, note=note)
 
     def lend(self, cpus: int) -> None:
         """Let its compilers have so many CPUs more, which others leave idle."""

@@ -475,8 +475,8 @@ def _executors(
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
-    cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
-    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, effort)}
+    cpus = max(1, Host.usable_cpus() // len(devices))
+    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, options.each)}
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 

@@ -474,10 +474,8 @@ def _refreshed(lockfile: Path) -> Facts:
         lock, by_hand = Lockfile.accept_edits(lockfile)
         lock.write(lockfile)
     edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-    return Facts(
-        "lock",
-        {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]},
-    ).lines(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
+    facts = Facts("lock", {"file": str(lockfile), "entries": len(lock.entries), "by_hand": by_hand})
+    return facts.lines(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
 
 
 def _counted(lock: Lockfile) -> str:
@@ -493,9 +491,5 @@ def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile
 
 
 def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Path) -> dict[str, Any]:
-    rows = [{"kind": each.kind, "entry": _entry_json(each.entry), "fields": list(each.fields)} for each in differences]
+    rows = [{"kind": each.kind, "entry": each.entry, "fields": list(each.fields)} for each in differences]
     return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}
-
-
-def _entry_json(entry: Any) -> Any:
-    return msgspec.to_builtins(entry, enc_hook=Config.encode)

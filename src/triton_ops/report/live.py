@@ -38,7 +38,6 @@ MOST_ROWS = 20_000
 _ERROR_LETTERS = 400
 _SCRIPTS = ("charts.js", "trials.js", "views.js", "start.js")
 _FOLLOWS = "live.js"
-_ROOM = "triton_ops.report"
 _RESOURCES = ("registers", "spill_bytes", "shared_bytes")
 
 
@@ -59,12 +58,7 @@ def page_of(reports: Sequence[Report]) -> str:
 
 
 def _page(data: dict[str, Any], *further: str) -> str:
-    return Page(
-        title="Tuning report", body=Page.part(_ROOM, "page.html"),
-        style=[Page.part(_ROOM, "style.css")],
-        scripts=[Page.data("DATA", data), *(Page.part(_ROOM, name) for name in (*_SCRIPTS, *further))],
-        asks=_FOLLOWS in further,
-    ).html  # fmt: skip
+    return Page("Tuning report", "triton_ops.report", (*_SCRIPTS, *further), data, asks=_FOLLOWS in further).html
 
 
 def run_data(report: Report) -> dict[str, Any]:

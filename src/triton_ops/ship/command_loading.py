@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
-
 from triton_ops import dispatch
 from triton_ops.backend import Operation, Packed
 from triton_ops.base import canonical_json, counted, gain_text
@@ -135,10 +133,9 @@ def verify_command(
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
     plain = [
         {
-            **Facts.members(one, "outcome", "reason", "at", "regret"),
-            "entry": msgspec.to_builtins(one.entry, enc_hook=Config.encode),
+            **Facts.members(one, "outcome", "reason", "at", "regret", "entry"),
             "result": None if one.result is None else one.result.as_json,
-            "becomes": msgspec.to_builtins(one.becomes, enc_hook=Config.encode),
+            "becomes": one.becomes,
         }
         for one in verdicts
     ]
@@ -200,7 +197,7 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     if result.stopped == "interrupted":
         facts.code = ExitCode.INTERRUPTED
         facts.tell("interrupted: the same command goes on where it stopped")
-    elif not all(each.loaded for each in outcomes):
+    elif any(each.word == "not loaded" for each in outcomes):
         facts.code = ExitCode.NOT_LOADED
     elif outcomes and not any(each.result for each in outcomes):
         facts.code = ExitCode.NONE_RAN
@@ -215,12 +212,7 @@ class MissOutcome:
     result: TuningResult | None = None  # None if it was not tuned
     reason: str = ""  # why it was not tuned, or in what its record's key differs from what was missed
     stored: bool = False  # there is a record now; the miss is off the list then
-    loaded: bool = True  # not so where only the file names its kernel
-
-    @property
-    def word(self) -> str:
-        """The outcome in words."""
-        return "not loaded" if not self.loaded else "not tuned" if self.result is None else "tuned"
+    word: str = "tuned"  # or `not tuned`; `not loaded` where only the file names its kernel
 
 
 def tune_misses(
@@ -245,9 +237,8 @@ def tune_misses(
             if options.cluster is not None:
                 Packed.of(work)  # each is sent when its turn comes
         except TritonKernelError as error:
-            outcomes[miss.key.id] = MissOutcome(
-                miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError)
-            )
+            word = "not loaded" if isinstance(error, NotLoadedError) else "not tuned"
+            outcomes[miss.key.id] = MissOutcome(miss=miss, reason=str(error), word=word)
             continue
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
@@ -286,7 +277,8 @@ def _outcome(outcome: ProblemOutcome, options: RunOptions, unbegun: str) -> Miss
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
         why = unbegun if outcome.status == "not begun" else "it was interrupted"
-        return MissOutcome(miss=miss, result=result, reason=str(outcome.error) if outcome.error else why)
+        reason, word = str(outcome.error) if outcome.error else why, "tuned" if result else "not tuned"
+        return MissOutcome(miss=miss, result=result, reason=reason, word=word)
     record = store_in(str(options.each.cache_dir)).get(result.record) if result.record else None
     if record is None:
         return MissOutcome(miss=miss, result=result, reason="its winner was not stored")

@@ -40,7 +40,7 @@ _PURPOSE = "choosing a portfolio"
 _OPTIMAL, _INFEASIBLE = 0, 2  # statuses of `scipy.optimize.milp`
 
 Cells: TypeAlias = "NDArray[np.float64]"
-Matrix: TypeAlias = Sequence[Sequence[float]]
+Matrix: TypeAlias = "Sequence[Sequence[float]] | Cells"
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
     total = _Total(regrets, weights, k)
     columns = total.exchanged()
     value = worst(regrets, columns)
-    levels = sorted({cell for row in regrets for cell in row if cell < value})
-    levels.append(value)
+    cells = np.array(regrets, dtype=np.float64)
+    levels = [*np.unique(cells[cells < value]).tolist(), value]
     low, high, proven = 0, len(levels) - 1, 0  # no k columns reach a level before `proven`
     while low < high:
         middle = (low + high) // 2
-        cover, impossible = _cover(np.array(regrets) <= levels[middle], k, until - time.monotonic())
+        cover, impossible = _cover(cells <= levels[middle], k, until - time.monotonic())
         if cover is not None:
             columns, high = cover, middle
             continue
         low = middle + 1
         proven = low if impossible else proven
-    allowed = [[cell if cell <= levels[high] else math.inf for cell in row] for row in regrets]
+    allowed = np.where(cells <= levels[high], cells, math.inf)
     rivals = columns, least_mean(allowed, weights, k, until - time.monotonic()).columns
     columns = min(rivals, key=lambda each: (worst(regrets, each), total(each)))
     value = worst(regrets, columns)
@@ -98,28 +98,25 @@ def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float
 
 def worst(regrets: Matrix, columns: Sequence[int]) -> float:
     """The largest regret of a row, each served by the best of some columns."""
-    return max((_row_value(row, columns) for row in regrets), default=0.0)
+    return float(_served(regrets, columns).max())
 
 
 def mean(regrets: Matrix, weights: Sequence[float], columns: Sequence[int]) -> float:
     """The weighted mean regret of the rows, each served by the best of some columns; infinite if one is not served."""
-    rows = [_row_value(row, columns) for row in regrets]
-    if not all(map(math.isfinite, rows)):
-        return math.inf
-    return math.fsum(w * each for w, each in zip(weights, rows, strict=True)) / math.fsum(weights) if rows else 0.0
+    rows = _served(regrets, columns)
+    return math.fsum(np.multiply(weights, rows)) / math.fsum(weights) if np.isfinite(rows).all() else math.inf
 
 
-def _row_value(row: Sequence[float], columns: Sequence[int]) -> float:
-    return min((row[column] for column in columns), default=math.inf)
+def _served(regrets: Matrix, columns: Sequence[int]) -> Cells:
+    served: Cells = np.array(regrets, dtype=np.float64)[:, list(columns)].min(axis=1, initial=math.inf)
+    return served
 
 
 def _order(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
     """The columns that serve a row, those first that serve most."""
-    counts = dict.fromkeys(columns, 0)
-    for row in regrets:
-        if math.isfinite(_row_value(row, columns)):
-            counts[min(columns, key=lambda column: row[column])] += 1
-    return tuple(sorted((column for column in columns if counts[column]), key=lambda column: (-counts[column], column)))
+    served = zip(regrets, _served(regrets, columns), strict=True)
+    counts = Counter(min(columns, key=row.__getitem__) for row, regret in served if regret < math.inf)
+    return tuple(sorted(counts, key=lambda column: (-counts[column], column)))
 
 
 class _Total:

@@ -44,9 +44,9 @@ class Facts:
     called for it only where a document is written. `code` is the exit code of the command.
     """
 
-    def __init__(self, kind: str, data: Any = (), *, code: int = 0) -> None:
+    def __init__(self, kind: str, data: Any = ()) -> None:
         self.kind = kind
-        self.code = code
+        self.code = 0
         self.messages: list[tuple[str, str, str]] = []
         self.failed: list[tuple[str, str, str]] = []
         self._data = data

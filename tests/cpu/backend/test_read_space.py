@@ -143,6 +143,26 @@ def rows_of(x, y, m, n, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def unmasked(x, y, n, ROWS: tl.constexpr, STEP: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), tl.float32)
+    for start in range(0, n, STEP):
+        total += tl.sum(tl.load(x + rows[:, None] * n + start + tl.arange(0, STEP)[None, :]), axis=1)
+    tl.store(y + rows, total)
+
+
+@triton.jit
+def restored(x, y, m, n, B: tl.constexpr, GROUP: tl.constexpr):
+    width = GROUP * tl.cdiv(n, B)
+    first = tl.program_id(0) // width * GROUP
+    GROUP = min(tl.cdiv(m, B) - first, GROUP)
+    row, column = first + (tl.program_id(0) % width) % GROUP, (tl.program_id(0) % width) // GROUP
+    at, beside = row * B + tl.arange(0, B), column * B + tl.arange(0, B)
+    inside = (at[:, None] < m) & (beside[None, :] < n)
+    tl.store(y + at[:, None] * n + beside[None, :], tl.load(x + at[:, None] * n + beside[None, :], mask=inside), inside)
+
+
+@triton.jit
 def described(a, y, k, BM: tl.constexpr, BK: tl.constexpr):
     total = tl.zeros((BM,), tl.float32)
     for step in range(tl.cdiv(k, BK)):
@@ -193,7 +213,7 @@ def test_a_product_has_tiles_and_a_group_and_all_else_has_a_meaning():
     assert "rounded" in read.meaning["PRECISION"]
     assert "branches" in read.meaning["ACT"]
     assert "what is computed" in read.meaning["FLAG"]
-    assert read.options["num_stages"].values == (2, 3, 4, 5)
+    assert read.options["num_stages"].values == (2, 3, 4, 5, 6)
     assert read.space.default_config["num_warps"] == 4
 
 
@@ -208,6 +228,12 @@ def test_rules_say_what_the_kernel_asserts_and_what_the_device_holds():
     assert rules["shared"].kept_by(config)
     assert not rules["shared"].kept_by({**config, "BM": 256, "BK": 256})
     assert read.space.why_not(read.space.default_config) is None
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("int8", 32), ("float8_e4m3fn", 32), ("float16", 16)])
+def test_a_product_of_bytes_adds_up_at_least_32_of_them(dtype, least):
+    read = ReadSpace.of(product, {"a": TensorSpec((512, 4096), dtype), "c": TensorSpec((512, 512), "float32")})
+    assert [min(read.tunables[name].values) for name in ("BM", "BN", "BK")] == [16, 16, least]
 
 
 def test_a_flag_that_no_call_gives_is_a_tunable_whose_results_must_agree():
@@ -240,12 +266,21 @@ def test_one_block_that_covers_a_row_is_derived():
     assert ReadSpace.of(softmax, {}).derived == {"BLOCK": None}
 
 
-@pytest.mark.parametrize(("n", "most"), [(1000, 32), (300_000, 1)])
-def test_rows_are_as_many_as_a_block_may_hold_unless_one_is_too_many(n, most):
+@pytest.mark.parametrize(("n", "most", "first"), [(1000, 64, 32), (300_000, 1, 1)])
+def test_rows_are_as_many_as_a_block_may_hold_unless_one_is_too_many(n, most, first):
     read = ReadSpace.of(rows_of, {"m": 4096, "n": n})
     assert read.derived["WIDTH"] == 1 << (n - 1).bit_length()
     assert max(config["ROWS"] for config in read.space.take(2000)) == most
-    assert read.space.default_config["ROWS"] == most
+    assert read.space.default_config["ROWS"] == first
+
+
+@pytest.mark.parametrize("given", [{}, {"WIDTH": 1024}])
+def test_a_thread_has_no_more_elements_than_registers_whoever_says_how_wide_a_row_is(given):
+    space = ReadSpace.of(rows_of, {"m": 4096, "n": 1000, **given}).space
+    most = dict.fromkeys(space.tunables["num_warps"].values, 0)
+    for config in space.take(2000):
+        most[config["num_warps"]] = max(most[config["num_warps"]], config["ROWS"])
+    assert most == {1: 8, 2: 16, 4: 32, 8: 64, 16: 64, 32: 64}
 
 
 def test_widths_heads_and_scales_have_a_meaning():
@@ -319,6 +354,19 @@ def test_a_grid_that_follows_a_tile_is_asked_with_its_values():
     read = ReadSpace.of(listed, {"n": 4096}, grid=lambda values: (triton.cdiv(values["n"], values["B"]),))
     assert set(read.tunables) == {"B"}
     assert read.grid == ()
+
+
+def test_a_tile_without_a_mask_reads_no_further_than_the_grid_covers():
+    read = ReadSpace.of(unmasked, {"n": 96}, grid=lambda values: (triton.cdiv(96, values["ROWS"]),))
+    assert read.tunables["ROWS"].values == (1, 2, 4, 8, 16, 32)
+    assert read.tunables["STEP"].values == (1, 2, 4, 8, 16, 32)
+    assert ReadSpace.of(unmasked, {"n": 96}).tunables["ROWS"].values[-1] == 1024  # no grid is known
+
+
+def test_a_group_that_is_stored_under_its_own_name_is_a_group():
+    read = ReadSpace.of(restored, {"m": 4096, "n": 4096})
+    assert set(read.tunables) == {"B", "GROUP"}
+    assert "groups neighbouring programs" in read.reasons["GROUP"]
 
 
 def test_names_that_follow_from_each_other_by_the_hundred_are_not_understood(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from triton_ops import CompileMode, SettingsError, Status
 from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.backends import option_values
+from triton_ops.compile_modes.command_model import report_facts
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, effective_options
 from triton_ops.compile_modes.mode_process import is_steady
 from triton_ops.compile_modes.mode_report import Culprit, ModeResult, break_even, first_calls, variations, verdicts
@@ -134,6 +135,18 @@ def test_the_json_has_the_documented_members_and_no_others():
     assert detailed["details"]["modes"]["max-autotune"]["options"][CUDAGRAPHS] is True
     assert report.apply(len) is len, "eager runs the model as it is"
     assert CompileMode("eager", backend=None) == report.chosen
+
+
+def test_times_are_printed_with_three_decimals():
+    modes = [row(each.name, each.steady_ms, each.options, mean_ms=1.02 * each.steady_ms) for each in documents_rows()]
+    report = CompileReport(problem="mlp", device="a GPU", modes=tuple(modes), recommended="eager")
+    head, *lines = report_facts(report, report.as_json).printed(None)[1:6]
+    assert head.split()[:6] == ["mode", "steady", "ms", "mean", "p20", "p80"]
+    assert [line.split()[:5] for line in lines[1:]] == [
+        ["default", "0.113", "0.115", "0.112", "0.114"],
+        ["max-autotune-no-cudagraphs", "0.100", "0.102", "0.099", "0.101"],
+        ["max-autotune", "3.251", "3.316", "3.218", "3.284"],
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from dataclasses import replace
@@ -187,6 +188,13 @@ def test_values_that_nobody_gave_are_told_and_launch_no_empty_grid(capfd):
 def test_a_function_that_exits_is_an_error():
     with pytest.raises(TargetError, match=r"exits cannot be run without a device up to its launch: SystemExit: 4"):
         loaded("plain@exits")
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(4)\n"])
+def test_no_garbage_is_looked_for_while_a_target_is_imported(tmp_path, end):
+    (tmp_path / "collecting.py").write_text(f"import gc\n\n\ndef then(on=gc.isenabled()):\n    return on\n\n\n{end}")
+    assert TypedTarget(f"{tmp_path / 'collecting.py'}:then").object()() is False
+    assert gc.isenabled()
 
 
 def test_an_address_has_64_bits_and_no_class_of_a_tuner_is_changed():

@@ -33,7 +33,7 @@ def test_the_space_of_a_kernel_is_shown_without_a_call(cli, typed):
     ran = cli("explain", typed, "--gpu", "H100", "--space", columns=200)
     assert (ran.code, ran.err) == (0, "")
     rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
-    assert rows["tune BLOCK"].startswith("64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384: it sizes blocks")
+    assert rows["tune BLOCK"].startswith("64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768: it sizes blocks")
     assert rows["left alone SCALE"] == "it enters the arithmetic on data"
     assert "nothing runs ahead" in rows["left alone num_stages"]
 

@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import queue
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fleet import Benches
+from triton_ops import evaluation
 from triton_ops.backend import Packed
+from triton_ops.compilation import CompilePool
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.many import Job, RunOptions, run_jobs
+from triton_ops.many import Job, RunOptions, executor_process, run_jobs
 from triton_ops.many.executor import (
     Call,
     ChildExecutor,
@@ -258,10 +261,53 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
     one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
     two = run_on(
         lambda cpus, listener_of: {
-            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK, LentCpus(1)),
+            "a": RemoteExecutor.of_device("cpu", 1, listener_of, TuneOptions(effort="quick"), LentCpus(1)),
             "b": LocalExecutor(cpus, "cpu", listener_of),
         },
         tmp_path / "ended",
     )  # fmt: skip
     assert two == one == [Outcome("", at**2) for at in range(4)]
     assert "a is lost, and what it measured goes on elsewhere: its process exited with code 3" in caplog.text
+
+
+class Told:
+    """A parent that tells its child how to begin, and then closes the pipe."""
+
+    def __init__(self, *start):
+        self._start = [(SimpleNamespace(take=lambda: None), None, *start)]
+
+    def receive(self):
+        if not self._start:
+            raise EOFError
+        return self._start.pop()
+
+    def send(self, call):
+        """The calls of an executor without jobs are of no interest."""
+
+
+@pytest.mark.parametrize(
+    ("isolated", "device", "started"),
+    [(True, "cuda:1", ["worker cuda:1", "server cuda:1"]), (False, "cuda:1", ["server cuda:1"]), (True, "cpu", [])],
+)
+def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(monkeypatch, isolated, device, started):
+    begun = queue.SimpleQueue()
+    monkeypatch.setattr(executor_process, "Child", lambda: Told(isolated, device, 1, logging.WARNING))
+    monkeypatch.setattr(evaluation, "start_one_early", lambda place: begun.put(f"worker {place}"))
+    monkeypatch.setattr(CompilePool, "start_server", lambda _, place: begun.put(f"server {place}"))
+    executor_process.main()
+    assert [begun.get(timeout=60) for _ in started] == started
+    assert begun.empty()
+
+
+def test_a_worker_begins_before_all_that_its_process_imports_to_search():
+    program = """
+import sys
+from triton_ops.many import executor_process
+executor_process.evaluation.start_one_early
+own = [name for name in sys.modules if name.count(".") == 2 and name.startswith("triton_ops.")]
+print(*own, "torch" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    *modules, torch = ran.stdout.split()
+    assert {name.split(".")[1] for name in modules} == {"base", "evaluation", "many", "processes"}
+    assert torch == "False"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from triton_ops.evaluation import Stations  # noqa: E402
 from triton_ops.exceptions import SettingsError, UntunedError  # noqa: E402
 from triton_ops.request import TuneProblem, request  # noqa: E402
 from triton_ops.request.effort import PRESETS  # noqa: E402
-from triton_ops.tuner import Silent  # noqa: E402
+from triton_ops.tuner import Silent, priors  # noqa: E402
 from triton_ops.tuner.priors import Expectation  # noqa: E402
 from triton_ops.values import Measurement, Status, Trial  # noqa: E402
 
@@ -104,6 +105,44 @@ def test_the_gain_that_is_asked_for_decides_whether_the_model_is_sure(gpu):
         UntunedError, match=r"the model expects \S+ ms of \(BLOCK=1024.* default, and is sure from 900%"
     ):
         expected(32, 1024, expected_gain=9.0)
+
+
+MIDDLE = Config(BLOCK=512, num_warps=1)
+GUESSED = {SLOW: 1.0, FAST: 0.5, MIDDLE: 0.6}
+
+
+@pytest.fixture
+def compiled_times(gpu, monkeypatch):
+    """Times that a model expects of configs once it knows what the compiler made of them; `GUESSED` before."""
+    times, known = dict(GUESSED), set()
+
+    class Model:
+        def score(self, configs):
+            return [(times if config in known else GUESSED)[config] for config in configs]
+
+        def tell(self, trials):
+            known.update(trial.config for trial in trials if trial.resources.registers)
+
+    answer = Future()
+    answer.set_result([Model()])
+    monkeypatch.setattr(priors, "coming_priors", lambda *_, **__: answer)
+    return times
+
+
+@pytest.mark.parametrize(("middle", "pick"), [(0.48, FAST), (0.47, MIDDLE)])
+def test_another_pick_takes_the_place_of_the_first_if_it_is_ahead_by_more_than_the_error(compiled_times, middle, pick):
+    compiled_times[MIDDLE] = middle
+    expectation = expected(32, 512, 1024)
+    assert list(expectation.pair) == [SLOW, pick]
+    assert expectation.gain == pytest.approx(1.0)  # of the first pick
+    first = ", 0.5 ms of its first pick" if pick == MIDDLE else ""
+    assert f"ms of ({pick}){first} and 1 ms of the default" in expectation.forecast
+
+
+def test_a_pick_that_was_not_the_first_makes_no_model_sure(compiled_times):
+    compiled_times.update({FAST: 0.9, MIDDLE: 0.5})
+    with pytest.raises(UntunedError, match=r"ms of its first pick and 1 ms of the default, and is sure from 15%"):
+        expected(32, 512, 1024)
 
 
 def test_a_kernel_that_no_compiler_or_model_reads_is_not_expected_to_gain(gpu):
