@@ -46,11 +46,7 @@ class _ManyRecords(TyperCommand):
         return super().parse_args(ctx, words)
 
 
-replay_command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-
-@replay_command.command("replay", cls=_ManyRecords)
-def _replay(
+def replay_command(
     recordings: Annotated[list[Path], option("RECORDING...", "Recorded spaces: files, or folders of them.")],
     search: Annotated[str, option("--search", "A searcher, or several as NAME,NAME.", "NAME")] = "auto",
     trials: Annotated[str, option("--trials", "Numbers of evaluations to report.", "N,N")] = "10,25,50,100,200",
@@ -113,6 +109,9 @@ def _replay(
     summaries = list(_announce(plan.replayed(processes, followed)))
     facts = Facts("replay", {"spaces": summaries})
     return facts.table(*_replay_table(summaries, plan))
+
+
+replay_command.parser = _ManyRecords  # type: ignore[attr-defined]
 
 
 def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:

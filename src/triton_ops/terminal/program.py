@@ -266,13 +266,8 @@ class _ImportedLater(TyperCommand):
 
     def __init__(self, path: str, place: _Place, note: str = "", *, hidden: bool = False) -> None:
         super().__init__(name=path.split()[-1], short_help=place[2], hidden=hidden)
-        self.place = place
-        self.note = note
-
-    @property
-    def is_former(self) -> bool:
-        """True for a name that a command had."""
-        return bool(self.note)
+        self.place, self.note = place, note
+        self.is_former = bool(note)  # a name that the command had
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
@@ -335,11 +330,9 @@ class _Sections(TyperGroup):
 
 
 def imported(command: _ImportedLater) -> Any:
-    """The command that another one stands for, in the form of the parser under Typer."""
-    function = single = _named(*command.place[:2])
-    if not isinstance(function, typer.Typer):
-        single = typer.Typer(**_BARE)
-        single.command(command.name)(function)
+    """The command that another one stands for, in the form of the parser under Typer, or of a function's own."""
+    function, single = _named(*command.place[:2]), typer.Typer(**_BARE)
+    single.command(command.name, cls=getattr(function, "parser", TyperCommand))(function)
     whole = _unconverted(typer.main.get_command(single))
     whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
     return whole

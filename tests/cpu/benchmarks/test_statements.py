@@ -91,11 +91,11 @@ def test_a_row_fails_with_any_part_and_says_what_was_not_run_here():
     row = Statement("blog.1", "it holds", ("tests/a.py::test_a[b]", "tests/gpu/b.py::test_b"), ("maxnreg",))
     ends = {"tests/a.py::test_a[b]": Shown(True, 1.0, "1 passed"), "tests/gpu/b.py::test_b": Shown(None, 0.0, "no GPU"),
             "maxnreg": Shown(True, 0.0, "a limit", "2026-11-26", "c")}  # fmt: skip
-    found = row_of(row, ends)
-    assert (found["holds"], found["seconds"], found["last_line"]) == (True, 1.0, "a limit")
-    assert found["not_run_here"] == ["tests/gpu/b.py::test_b", "maxnreg"]
-    assert found["parts"]["maxnreg"]["date"] == "2026-11-26"
-    assert found["commands"] == [
+    result = row_of(row, ends)
+    assert (result["holds"], result["seconds"], result["last_line"]) == (True, 1.0, "a limit")
+    assert result["not_run_here"] == ["tests/gpu/b.py::test_b", "maxnreg"]
+    assert result["parts"]["maxnreg"]["date"] == "2026-11-26"
+    assert result["commands"] == [
         "pytest 'tests/a.py::test_a[b]' tests/gpu/b.py::test_b",
         "python -m benchmarks.correctness.stated_gpu --only maxnreg",
     ]
@@ -112,3 +112,19 @@ def test_a_row_without_a_gpu_has_what_was_recorded(monkeypatch):
     assert ends["epilogue_fusion"].holds
     assert ends["epilogue_fusion"].date.startswith("2026-")
     assert "tests/gpu/test_measure_on_gpu.py::test_calls_are_exact_on_a_gpu_too" in ends
+
+
+def test_each_part_is_run_once_on_a_gpu_in_the_order_of_its_file(monkeypatch):
+    runs = []
+    monkeypatch.setattr(statements, "tested", lambda tests, jobs: runs.append((jobs, tests)) or dict.fromkeys(tests))
+    monkeypatch.setattr(statements, "stated", lambda name: runs.append(name))
+    chosen = [
+        row for row in ROWS if row.name in ("blog.25", "blog.28", "blog.31", "blog.34", "overview.6", "lesson.14")
+    ]
+    ends = statements.ends_of(chosen, gpu=True, jobs=3)
+    (jobs, anywhere), (one, apart), *names = runs
+    assert (jobs, one, names) == (3, 1, ["drawn_graphs"])
+    assert {*anywhere, *apart, *names} == {part for row in chosen for part in (*row.tests, *row.gpu)}
+    offline = [test.rpartition("::")[2] for test in anywhere if "test_offline" in test]
+    assert offline[0] == "test_shared_memory_before_llvm_is_that_of_the_full_compile"
+    assert set(ends) == {*anywhere, *apart, *names, *(check for row in chosen for check in row.figures)}
