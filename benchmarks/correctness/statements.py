@@ -101,8 +101,8 @@ def figure(check: str, results: Path = RESULTS) -> Shown:
     values = values_at(content, parts["path"])
     keeps, bound = _OPERATORS[parts["operator"]], json.loads(parts["bound"])
     holds = bool(values) and all(value is not None and keeps(value, bound) for value in values)
-    found = ", ".join(sorted({json.dumps(value) for value in values})[:4])
-    return Shown(holds, 0.0, f"{len(values)} figures: {found}", content.get("date", ""), content.get("commit", ""))
+    examples = ", ".join(sorted({json.dumps(value) for value in values})[:4])
+    return Shown(holds, 0.0, f"{len(values)} figures: {examples}", content.get("date", ""), content.get("commit", ""))
 
 
 def cases(report: Path) -> Iterator[tuple[str, Shown]]:
@@ -134,8 +134,8 @@ def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
     beside = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}", *beside]
-        last_line = _ran("pytest", *options, *tests)[1]
+        options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}"]
+        last_line = _ran("pytest", *options, "-o", "timeout=600", *beside, *tests)[1]
         ended = list(cases(report)) if report.is_file() else []
     return {
         test: together([end for name, end in ended if name == test or name.startswith(f"{test}[")], last_line)
@@ -162,15 +162,15 @@ def _last_line(text: str) -> str:
 
 def recorded(results: Path = RESULTS) -> dict[str, Shown]:
     """What recorded results say of parts that need a GPU: those of `stated_gpu`, and earlier runs of this script."""
-    found: dict[str, Shown] = {}
+    ends: dict[str, Shown] = {}
     for document in map(_read, sorted(results.glob("nvidia-*/stated.json"))):
         for name, row in document["rows"].items():
-            found[name] = Shown(row["holds"], 0.0, row["statement"], document["date"], document["commit"])
+            ends[name] = Shown(row["holds"], 0.0, row["statement"], document["date"], document["commit"])
     for document in map(_read, sorted(results.glob("nvidia-*/statements.json"))):
         for part, end in (pair for row in document["statements"].values() for pair in row["parts"].items()):
             if part.startswith(_ON_GPU) and "date" not in end:
-                found[part] = Shown(end["holds"], 0.0, end["last_line"], document["date"], document["commit"])
-    return found
+                ends[part] = Shown(end["holds"], 0.0, end["last_line"], document["date"], document["commit"])
+    return ends
 
 
 def _read(file: Path) -> Any:
@@ -192,7 +192,9 @@ def row_of(statement: Statement, ends: Mapping[str, Shown]) -> dict[str, Any]:
         "not_run_here": [
             part for part in parts if part not in statement.figures and (parts[part].holds is None or parts[part].date)
         ],
-        "parts": {part: {key: said for key, said in asdict(end).items() if said != ""} for part, end in parts.items()},
+        "parts": {
+            part: {key: value for key, value in asdict(end).items() if value != ""} for part, end in parts.items()
+        },
     }
 
 
@@ -235,8 +237,8 @@ def main() -> int:
     for name, row in rows.items():
         print(f"{name}: {'holds' if row['holds'] else 'does not hold'}, {row['seconds']:.1f} s, {row['last_line']}")
     if out:
-        found = {**(_read(out)["statements"] if out.is_file() else {}), **rows}
-        rows = {row.name: found[row.name] for row in table if row.name in found}
+        known = {**(_read(out)["statements"] if out.is_file() else {}), **rows}
+        rows = {row.name: known[row.name] for row in table if row.name in known}
         counts = {"rows": len(rows), "hold": sum(row["holds"] is True for row in rows.values())}
         head = {"device": probe("cuda" if gpu else "cpu").name, **counts, "statements": rows}
         command = f"python -m benchmarks.correctness.statements{'' if gpu else ' --without-gpu'}"

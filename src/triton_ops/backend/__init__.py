@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.backend.callables import FunctionKernel as FunctionKernel
     from triton_ops.backend.callables import Source as Source
     from triton_ops.backend.command_doctor import doctor_command as doctor_command

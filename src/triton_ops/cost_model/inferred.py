@@ -106,7 +106,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
         ),
         operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max(map(_left_bytes, computed), default=0.0),
-        stored=sum(one.columns * one.inner * _item_bytes(one) for one in computed if one.loads[1] < 0),
+        stored=sum(one.columns * one.inner * one.item_bytes for one in computed if one.loads[1] < 0),
         beside=sum(map(_tile_bytes, beside)),
         depth=next((one.stages for one in turning if one.stages is not None), None),
         results=_result_elements(launch, range(len(launch.products))),
@@ -121,7 +121,7 @@ def _tile_bytes(access: Access) -> float:
 
 
 def _left_bytes(product: Product) -> float:
-    return float(product.rows * product.inner * _item_bytes(product))
+    return float(product.rows * product.inner * product.item_bytes)
 
 
 def _prior_operand_bytes(launch: LaunchWork, loops: set[int]) -> float:
@@ -159,16 +159,10 @@ def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, d
     return TilePlan(warps, _guess(step, main, grouped, _repeated(step, main, machine)), schedule)
 
 
-def _item_bytes(product: Product) -> int:
-    if product.element.startswith(("f8", "i8")):
-        return 1
-    return 4 if product.element in ("f32", "tf32") else 8 if product.element == "f64" else 2
-
-
 def _block(product: Product, warps: int, stages: int) -> TileBlock:
     return TileBlock(
         rows=product.rows, columns=product.columns, step=product.inner, group=1, warps=warps, stages=stages,
-        item_bytes=_item_bytes(product),
+        item_bytes=product.item_bytes,
     )  # fmt: skip
 
 

@@ -281,11 +281,11 @@ class Sensors:
         self._reasons: Callable[[], int] = lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         if failure := _failure(nvml, self._reasons):
             raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
-        sources: dict[str, Callable[[], int]] = {
-            "mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        sources: dict[str, Callable[[], Any]] = {
+            "clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-            "milliwatts": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
-            "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         }
         self._sources = {name: source for name, source in sources.items() if not _failure(nvml, source)}
         self._shut_down = weakref.finalize(self, _shut_down, nvml)
@@ -300,12 +300,7 @@ class Sensors:
             mask = self._reasons()
             bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
             reasons = tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
-            values = {name: source() for name, source in self._sources.items()}
-        milliwatts = values.get("milliwatts")
-        return Reading(
-            reasons=reasons, clock_mhz=values.get("mhz"), memory_mhz=values.get("memory_mhz"),
-            power_w=None if milliwatts is None else milliwatts / 1000, temperature_c=values.get("celsius"),
-        )  # fmt: skip
+            return Reading(reasons=reasons, **{name: source() for name, source in self._sources.items()})
 
     def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
         """The processes that had work on the GPU in the samples after `since_us`, microseconds since 1970.
@@ -375,7 +370,7 @@ def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
     raise DeviceError(f"NVML does not find {device_name} as {names}", actual_device=device_name)
 
 
-def _failure(nvml: Any, source: Callable[[], int]) -> str:
+def _failure(nvml: Any, source: Callable[[], Any]) -> str:
     """The reason why a value cannot be read; empty if it can be."""
     try:
         source()

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.kernel_ir.ttir_syntax import Type
+
 Vector: TypeAlias = NDArray[np.int64]
 """Over programs, or over programs (or 1) and the elements of an axis."""
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -214,6 +216,11 @@ class Product:
     def dtype(self) -> str:
         """The long name of the operands' dtype, or TTIR's where there is none."""
         return DTYPES.get(self.element, self.element)
+
+    @property
+    def item_bytes(self) -> int:
+        """Size of an element of the operands."""
+        return Type((), self.element).item_bytes
 
     @property
     def flops(self) -> float:

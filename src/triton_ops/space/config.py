@@ -313,9 +313,5 @@ class Config(Mapping[str, Value]):
         raise TypeError(f"no {kind.__name__} can be made from JSON")
 
 
-def _as_tuples(value: Any, depth: int = 1) -> Any:
-    if not isinstance(value, list):
-        return value
-    if depth > DEEPEST:
-        raise ConfigValueError(f"a value is nested deeper than {DEEPEST} levels")
-    return tuple(_as_tuples(item, depth + 1) for item in value)
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

@@ -263,7 +263,8 @@ class TensorSpec:
             tensor.copy_(self.own_values(device))
         elif self.fill in _DRAWN:
             rng = torch.Generator(device=device).manual_seed(seed)
-            target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, rng))
+            fits = dtype.is_floating_point or self.fill not in _OF_FLOATS
+            target.copy_(_DRAWN[self.fill if fits else "uniform"](torch, target.shape, dtype, rng))
         elif self.fill in ("ends", "offsets"):
             target.copy_(_ends(torch, target.shape, self.total, device, seed, begins=self.fill == "offsets"))
         elif self.fill == "zeros":
@@ -350,8 +351,6 @@ class TensorSpec:
 
 def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     values = _uniform(torch, shape, dtype, rng)
-    if not dtype.is_floating_point:
-        return values
     other = torch.Generator(device=rng.device).manual_seed(rng.initial_seed() + 1)
     far = torch.rand(shape, generator=other, device=rng.device) < _OUTLIERS
     return torch.where(far, _OUTLIER * values, values)
@@ -376,12 +375,6 @@ def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     return torch.randint(info.min, highest + 1, shape, generator=rng, device=rng.device)
 
 
-def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
-    if not dtype.is_floating_point:
-        return _uniform(torch, shape, dtype, rng)
-    return torch.randint(-1, 2, shape, generator=rng, device=rng.device)
-
-
 def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     if dtype is torch.bool:
         return torch.rand(shape, generator=rng, device=rng.device) < 0.5
@@ -393,8 +386,10 @@ def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
     return torch.rand(shape, generator=rng, device=rng.device, dtype=wide).mul_(2).sub_(1)
 
 
+_OF_FLOATS = ("outliers", "whole")  # other dtypes are drawn as `uniform`
 _DRAWN: dict[str, Any] = {
-    "uniform": _uniform, "outliers": _with_outliers, "whole": _whole, "bits": _bits,
+    "uniform": _uniform, "outliers": _with_outliers, "bits": _bits,
+    "whole": lambda torch, shape, _, rng: torch.randint(-1, 2, shape, generator=rng, device=rng.device),
     "positive": lambda torch, shape, dtype, rng: _uniform(torch, shape, dtype, rng) / 2 + 1,
     "shuffled": lambda torch, shape, _, rng: torch.randperm(
         math.prod(shape), generator=rng, device=rng.device

@@ -91,11 +91,11 @@ def test_a_row_fails_with_any_part_and_says_what_was_not_run_here():
     row = Statement("blog.1", "it holds", ("tests/a.py::test_a[b]", "tests/gpu/b.py::test_b"), ("maxnreg",))
     ends = {"tests/a.py::test_a[b]": Shown(True, 1.0, "1 passed"), "tests/gpu/b.py::test_b": Shown(None, 0.0, "no GPU"),
             "maxnreg": Shown(True, 0.0, "a limit", "2026-11-26", "c")}  # fmt: skip
-    found = row_of(row, ends)
-    assert (found["holds"], found["seconds"], found["last_line"]) == (True, 1.0, "a limit")
-    assert found["not_run_here"] == ["tests/gpu/b.py::test_b", "maxnreg"]
-    assert found["parts"]["maxnreg"]["date"] == "2026-11-26"
-    assert found["commands"] == [
+    result = row_of(row, ends)
+    assert (result["holds"], result["seconds"], result["last_line"]) == (True, 1.0, "a limit")
+    assert result["not_run_here"] == ["tests/gpu/b.py::test_b", "maxnreg"]
+    assert result["parts"]["maxnreg"]["date"] == "2026-11-26"
+    assert result["commands"] == [
         "pytest 'tests/a.py::test_a[b]' tests/gpu/b.py::test_b",
         "python -m benchmarks.correctness.stated_gpu --only maxnreg",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import AccessFact, Term
@@ -112,7 +112,9 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         return bool(pitches) and not any(one.named("index") for monomial in pitches for one in monomial)
     steps = (monomial for monomial in pitches if any(_is_argument(one, name) for one in monomial))
     by_rows = any(one.name in _PLACES for monomial in steps for one in monomial)
-    return not (by_rows and any(one.stride.constant is not None for one in ended)) and not _is_of_columns(plain, name)
+    return not (by_rows and any(one.stride.constant is not None for one in ended)) and not _is_of_columns(
+        plain, name, ended
+    )
 
 
 def _is_argument(term: Term, name: str) -> bool:
@@ -126,9 +128,8 @@ def _counts(term: Term, name: str) -> bool:
     return _is_argument(term, name) or any(name in one.arguments and _counts(one, name) for one in inner)
 
 
-def _is_of_columns(variant: Variant, name: str) -> bool:
-    """Check whether an argument ends nothing but the columns of blocks with rows."""
-    ends = [one for one in all_indices(variant.facts) if any(name in bound.last.arguments for bound in one.bounds)]
+def _is_of_columns(variant: Variant, name: str, ends: Sequence[Index]) -> bool:
+    """Check whether an argument, which ends these indices, ends nothing but the columns of blocks with rows."""
     paths = (access.path.arguments for access in variant.facts.accesses)
     last = all(0 < one.axis == len(one.access.type.shape) - 1 for one in ends)
     return bool(ends) and last and not any(name in one for one in paths)
