@@ -477,13 +477,12 @@ class AutoSearch:
         return config
 
     def _preview_order(self) -> Iterator[int]:
-        if len(self._shortlist):
-            return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
-        if len(self._priors):
-            costs = self._estimator.prior_costs(self._open_configs)
-            orders = np.argsort(costs, axis=0, kind="stable").ravel()  # the first of each prior, then the second
-            return (int(at) for at in orders if self._needs_preview(int(at)))
-        return self._all_over()
+        order = self._shortlist
+        if not len(order) and not len(self._priors):
+            return self._all_over()
+        if not len(order):  # the first of each prior, then the second
+            order = np.argsort(self._estimator.prior_costs(self._open_configs), axis=0, kind="stable").ravel()
+        return (int(at) for at in order if self._needs_preview(int(at)))
 
     def _all_over(self) -> Iterator[int]:
         positions = np.array(
