@@ -297,8 +297,8 @@ class _Frame:
             others = [each for each in operands if self.constants(each) is None]
             is_group = bool(_NONE.union(*map(self._marks, others)) & {"program", "loop"})
             for each in operands[-1:] if name == "swizzle2d" else operands:
-                own = {ast.unparse(each)} & self.source.constants if self.depth == 0 else _NONE  # it may be stored anew
-                uses.note("group", (frozenset(own) or self.constants(each)) if is_group else None)
+                names = self.constants(each) or self.source.constants & {ast.unparse(each)}  # it may be stored anew
+                uses.note("group", names if is_group else None)
         self._visit_quotient(call)
 
     def _visit_operands(self, call: ast.Call, name: str) -> None:

@@ -249,6 +249,11 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         yield
 
 
+def _as_it_is(function: Any = None, *_: Any, **__: Any) -> Any:
+    """Leave a function as it is: `torch.compile` and its opposite would import Dynamo, and nothing is computed."""
+    return _as_it_is if function is None else function
+
+
 def _always(answer: Any) -> Callable[..., Any]:
     return lambda *_, **__: answer
 
@@ -290,6 +295,8 @@ def standing_in(
         def ready() -> None:
             stack.enter_context(_device_facts(target))
             stack.enter_context(_as_on_gpu(memory))
+            stack.enter_context(replaced(sys.modules["torch"], {"compile": _as_it_is}))
+            stack.enter_context(replaced(sys.modules["torch"].compiler, {"disable": _as_it_is}))
 
         def take(run: Take, kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             if not warmup:

@@ -23,9 +23,7 @@ from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable
 from triton_ops.values import ITEM_BYTES, TensorSpec
 
-_STAND_IN = "sm_90"  # where no device is named
 _SIDES = (16, 256, 64)  # of tiles that are multiplied: the least, the largest, and the one to begin with
-_LEAST_OF_BYTES = 32  # of what a product of elements of one byte adds up
 _LONE, _AMONG = (64, 32768, 1024), (1, 1024, 32)  # likewise, of the one tile of a kernel, and of one of several
 _MOST_ELEMENTS, _MOST_EACH = 65536, 256  # of a block that no product makes, and of each thread
 _COUNTS = ((1, 2, 3, 4, 6, 8, 12, 16), 1)
@@ -107,7 +105,7 @@ class ReadSpace:
                 f"the source of {getattr(inner, '__name__', inner)} cannot be read, so that its space is not known",
                 hint='give the space: a list of configs, or {"BLOCK": [64, 128]}',
             )
-        target = Target.named(_STAND_IN) if device is None else device
+        target = Target.named("sm_90") if device is None else device
         target = target if isinstance(target, Target) else Target.of(target)
         return cls(source, values, target, grid, Layers.heuristics(kernel))
 
@@ -154,7 +152,7 @@ class ReadSpace:
         sized = [one for one in self._roles.roles.values() if one.kind in ("tile", "derived")]
         least, most, first = _SIDES if self._roles.products else _AMONG if len(sized) > 1 else _LONE
         if self._roles.products and role.in_loop and self._item_bytes == 1:
-            least = _LEAST_OF_BYTES
+            least *= 2  # Triton adds up 32 bytes at least
         extent = self._extent(role)
         most = most if extent is None else max(min(most, _padded(extent)), least)
         sides = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -194,13 +192,12 @@ class ReadSpace:
             return None
 
     def _launch_options(self) -> dict[str, Tunable]:
-        products, widest = self._roles.products, max((value or 0 for value in self.derived.values()), default=0)
-        warps = (2, 4, 8) if products else (1, 2, 4, 8, 16, 32) if widest <= _WIDE else (4, 8, 16, 32)
+        warps = (2, 4, 8) if self._roles.products else (1, 2, 4, 8, 16, 32) if self._whole <= _WIDE else (4, 8, 16, 32)
         most = self._target.threads_per_block // self._target.warp_size
         values = {"num_warps": tuple(number for number in warps if number <= most)}
         reasons = {"num_warps": "it divides the elements of a block among threads"}
         if self._roles.loops:
-            values["num_stages"] = (2, 3, 4, 5, 6) if products else (1, 2, 3, 4)
+            values["num_stages"] = (2, 3, 4, 5, 6) if self._roles.products else (1, 2, 3, 4)
             reasons["num_stages"] = "a loop loads: its loads run ahead"
         alone = _ALONE | ({} if self._roles.loops else {"num_stages": "no loop loads, so that nothing runs ahead"})
         self.meaning |= {name: why for name, why in alone.items() if name not in self._source.own_names}

@@ -55,12 +55,10 @@ class _StoredConfig:
 
 
 def _decode(content: Mapping[str, Any]) -> _StoredConfig:
-    try:
+    with CacheError.when("it is not well formed", "", msgspec.ValidationError, ConfigValueError):
         entry = Sealed.typed(dict(content), _StoredConfig)
         _json_value(entry.config, "config")
         _json_value(entry.key.problem_size, "problem_size")
-    except (msgspec.ValidationError, ConfigValueError) as error:
-        raise CacheError(f"it is not well formed: {error}") from error
     return entry
 
 

@@ -152,14 +152,7 @@ class GemmTiles:
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along `inner` for each tile of C."""
-        check_matrix_units(machine, self.dtype)
-        block = block_of(self, config)
-
-        def schedule(footprint: Footprint) -> Schedule:
-            return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
-
-        sums = _sums(block, 1, promoted=False, scaled=False)
-        return TilePlan(block.warps, _form_guess(block, sums, _form({}), machine, 0), schedule)
+        return ProductTiles(self).planned(config, _form({}), machine)
 
 
 def check_matrix_units(machine: Machine, dtype: str) -> None:
@@ -442,14 +435,17 @@ class ProductTiles:
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan the loop of one program, and the second launch of algorithms that share tiles."""
+        return self.planned({"GROUP_M": 8, "GROUP_SIZE_M": 8, **config}, _form(config), machine)
+
+    def planned(self, config: Mapping[str, Any], form: _Form, machine: Machine) -> TilePlan:
+        """As `plan`, by the algorithm of this form."""
         check_matrix_units(machine, self.dtype)
-        form = _form(config)
         if form.by_turns:
             config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
         elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
         product = _transposed(self.product) if form.swapped else self.product
-        block = block_of(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
+        block = block_of(product, config)
 
         def schedule(footprint: Footprint) -> Schedule:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import MutableMapping, Sequence
 from functools import cache
@@ -154,8 +153,8 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     return product.view(*x.shape[:-1], weight.shape[0])
 
 
-class FP8Linear(base_class("torch.nn", "Module", "FP8Linear")):  # type: ignore[misc]
-    """x @ weight.T + bias with both factors in E4M3: a scale for each token, and one for each output.
+class FP8Linear(base_class("torch.nn", "Linear", "FP8Linear")):  # type: ignore[misc]
+    """A `torch.nn.Linear` with both factors in E4M3: a scale for each token, and one for each output.
 
     The weight is kept in its own dtype, and quantised when it is first needed and whenever it has changed since: by an
     optimiser, `load_state_dict`, `to`, another parameter in its place, or any other write that torch counts. A write
@@ -191,21 +190,9 @@ class FP8Linear(base_class("torch.nn", "Module", "FP8Linear")):  # type: ignore[
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__()
-        torch = require("torch", "FP8Linear")
         validate_positive_dimensions(in_features=in_features, out_features=out_features)
-        self.in_features, self.out_features, self.fast_accum = in_features, out_features, fast_accum
-        self.weight = torch.nn.Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
-        self.bias = torch.nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew, as `torch.nn.Linear` does."""
-        init = require("torch.nn.init", "FP8Linear")
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            bound = 1 / math.sqrt(self.in_features)
-            init.uniform_(self.bias, -bound, bound)
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self.fast_accum = fast_accum
 
     def forward(self, x: Any) -> Any:
         """From [..., in_features] to [..., out_features], in the dtype of `x`.
@@ -219,10 +206,6 @@ class FP8Linear(base_class("torch.nn", "Module", "FP8Linear")):  # type: ignore[
     def refresh(self) -> None:
         """Quantise the weight anew at the next call, whether torch has counted a change or not."""
         forget_weight(self.weight)
-
-    def extra_repr(self) -> str:
-        """The sizes, for `print`."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or convert, as `to` and `half` do, without the quantised weight, which would stay where it is."""

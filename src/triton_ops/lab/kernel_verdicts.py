@@ -141,24 +141,19 @@ class KernelProfile:
             return None
         return self.dram_bytes_per_s * self.duration_s
 
-    def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
-        """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
-        if gpu is None:
-            return DeviceSpec.called(self.device) if self.device else None
-        spec = DeviceSpec.called(gpu)
-        if spec is None:
-            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
-        return spec
-
     def below_roof(
         self, gpu: str | None = None, flops: float = 0.0, dtype: str = ""
     ) -> tuple[DeviceSpec, Roofline, Placed] | None:
         """The device, the roofline and the place of the launch below it, by the time and the bytes that were counted.
 
         Without `flops` they are those of the products that the profiler counted. None if the profile has no time,
-        neither bytes nor operations are known, or no peak of the device is; `gpu` is as of `device_spec`.
+        neither bytes nor operations are known, or no peak of the device is. `gpu` None takes the device of the profile;
+        a name that is not in the table raises.
         """
-        spec = self.device_spec(gpu)
+        name = self.device if gpu is None else gpu
+        spec = DeviceSpec.called(name) if name else None
+        if spec is None and gpu is not None:
+            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
         if spec is None or self.duration_s is None:
             return None
         by_dtype = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)

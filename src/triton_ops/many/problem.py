@@ -56,12 +56,10 @@ class ProblemLine:
 
 def read_problems(path: Path) -> list[ProblemLine]:
     """The problems in a file; a `SettingsError` if there is none, or a line is none."""
-    try:
-        text = NamedFile(path).read(_LARGEST_BYTES).decode("utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
-    except ValueError as error:
-        raise SettingsError(f"{path} is no text: {error}", hint=_FORM) from error
+    with SettingsError.when(f"{path} cannot be read", "check the path"):
+        content = NamedFile(path).read(_LARGEST_BYTES)
+    with SettingsError.when(f"{path} is no text", _FORM, ValueError):
+        text = content.decode()
     lines = list(problems_in(text.splitlines(), str(path)))
     if not lines:
         raise SettingsError(f"{path} has no problem", hint=_FORM)

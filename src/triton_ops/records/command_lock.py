@@ -398,7 +398,8 @@ def lock_command(
         if not check:
             after.write(lockfile)
     differences = changes(before, after)
-    facts = Facts("lock", _as_json(after, differences, lockfile))
+    about = {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest}
+    facts = Facts("lock", {**about, "changes": differences})
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
     if after is before:
         return facts.lines(
@@ -488,8 +489,3 @@ def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile
     if check:
         return f"{lockfile}: {text} since" if differences else f"{lockfile} is up to date: {_counted(after)}"
     return f"{lockfile}: {_counted(after)}, {text or 'no change'}"
-
-
-def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Path) -> dict[str, Any]:
-    rows = [{"kind": each.kind, "entry": each.entry, "fields": list(each.fields)} for each in differences]
-    return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}

@@ -64,15 +64,12 @@ def _page(data: dict[str, Any], *further: str) -> str:
 def run_data(report: Report) -> dict[str, Any]:
     """The data of a run for the page."""
     knobs = report.sensitivity
-    rows = report.fastest_first[:MOST_ROWS]
-    table = _TrialRows(report, rows)
     return {
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": report.headline, "paste": report.paste, "environment": report.environment,
         "verdict": report.verdict, "limits": report.limits,
         "all": len(report.rows), "ended": report.run.end is not None,
-        "names": table.names, "values": table.values, "errors": table.errors, "fates": table.fates,
-        "rows": table.rows,
+        **_trial_rows(report, report.fastest_first[:MOST_ROWS]),
         "curve": [[at_s, trial.rank, trial.median_ms, str(trial.config)] for at_s, trial in report.run.best_so_far],
         "relative": all(trial.relative is not None for _, trial in report.run.best_so_far),
         "elapsed_s": report.run.at_s,
@@ -108,42 +105,37 @@ def _contender(one: RaceEntry) -> list[Any]:
     return [*one.cells, one.gap and astuple(one.gap)]
 
 
-class _TrialRows:
+def _trial_rows(report: Report, rows: Sequence[TrialRow]) -> dict[str, Any]:
     """Rows of numbers: texts that repeat stand in lists once, and rows name their places in them."""
+    tunables, configs = report.run.head.space.tunables, [dict(row.trial.config.plain) for row in rows]
+    names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
+    places: dict[str, dict[str, int]] = {name: {} for name in names}
+    for name, values in tunables.items():
+        for value in Sensitivity.in_order(values):
+            _place(places[name], str(tuple(value) if isinstance(value, list) else value))
+    errors: dict[str, int] = {}
+    fates: dict[str, int] = {}
+    numbers = []
+    for row, config in zip(rows, configs, strict=True):
+        codes = [_place(places[name], str(config[name])) if name in config else -1 for name in names]
+        numbers.append([*_figures(report, row, fates, errors), *codes])
+    values_by_name = [list(places[name]) for name in names]
+    return {"names": names, "values": values_by_name, "errors": list(errors), "fates": list(fates), "rows": numbers}
 
-    def __init__(self, report: Report, rows: Sequence[TrialRow]) -> None:
-        self._report, tunables = report, report.run.head.space.tunables
-        configs = [dict(row.trial.config.plain) for row in rows]
-        self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
-        places: dict[str, dict[str, int]] = {name: {} for name in self.names}
-        for name, values in tunables.items():
-            for value in Sensitivity.in_order(values):
-                _place(places[name], str(tuple(value) if isinstance(value, list) else value))
-        self._errors: dict[str, int] = {}
-        self._fates: dict[str, int] = {}
-        self.rows = [
-            [
-                *self._facts(row),
-                *(_place(places[name], str(config[name])) if name in config else -1 for name in self.names),
-            ]
-            for row, config in zip(rows, configs, strict=True)
-        ]
-        self.values = [list(places[name]) for name in self.names]
-        self.errors, self.fates = list(self._errors), list(self._fates)
 
-    def _facts(self, row: TrialRow) -> list[Any]:
-        trial, resources = row.trial, row.trial.resources
-        gain, interval = self._report.gain_of(trial)
-        error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
-        return [
-            row.number, row.at_s, _place(self._fates, row.fate), _place(self._errors, error),
-            trial.median_ms if trial.ok else None,
-            1 / gain if gain else None,
-            trial.best_measurement.spread if trial.ok else None,
-            trial.compile_s,
-            *(None if resources is None else getattr(resources, name) for name in _RESOURCES),
-            interval and gain_text(gain, interval),
-        ]  # fmt: skip
+def _figures(report: Report, row: TrialRow, fates: dict[str, int], errors: dict[str, int]) -> list[Any]:
+    trial, resources = row.trial, row.trial.resources
+    gain, interval = report.gain_of(trial)
+    error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
+    return [
+        row.number, row.at_s, _place(fates, row.fate), _place(errors, error),
+        trial.median_ms if trial.ok else None,
+        1 / gain if gain else None,
+        trial.best_measurement.spread if trial.ok else None,
+        trial.compile_s,
+        *(None if resources is None else getattr(resources, name) for name in _RESOURCES),
+        interval and gain_text(gain, interval),
+    ]  # fmt: skip
 
 
 def _place(places: dict[str, int], text: str) -> int:

@@ -75,6 +75,7 @@ class Priors:
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
         self._all = (*priors, *records)
         self.own = len(priors)
+        self.leading = self.own or len(self._all)  # that choose the first configs: this problem's, else all
         self._trial_count, self._next_edition = 0, 1.0
         self.edition = 0
         self.news: list[Config] = []
@@ -88,11 +89,6 @@ class Priors:
 
     def __len__(self) -> int:
         return len(self._all)
-
-    @property
-    def leading(self) -> int:
-        """The number of priors, from the first on, that choose the first configs: this problem's, else all."""
-        return self.own or len(self._all)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
         """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure."""
@@ -477,13 +473,12 @@ class AutoSearch:
         return config
 
     def _preview_order(self) -> Iterator[int]:
-        if len(self._shortlist):
-            return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
-        if len(self._priors):
-            costs = self._estimator.prior_costs(self._open_configs)
-            orders = np.argsort(costs, axis=0, kind="stable").ravel()  # the first of each prior, then the second
-            return (int(at) for at in orders if self._needs_preview(int(at)))
-        return self._all_over()
+        order = self._shortlist
+        if not len(order) and not len(self._priors):
+            return self._all_over()
+        if not len(order):  # the first of each prior, then the second
+            order = np.argsort(self._estimator.prior_costs(self._open_configs), axis=0, kind="stable").ravel()
+        return (int(at) for at in order if self._needs_preview(int(at)))
 
     def _all_over(self) -> Iterator[int]:
         positions = np.array(

@@ -197,6 +197,14 @@ def test_no_garbage_is_looked_for_while_a_target_is_imported(tmp_path, end):
     assert gc.isenabled()
 
 
+def test_what_torch_would_compile_stays_as_it_is_where_nothing_is_computed():
+    own = torch.compile, torch.compiler.disable
+    with standing_in(Target.named("sm_90"), print):
+        assert torch.compile(loaded) is torch.compile(dynamic=True)(loaded) is loaded
+        assert torch.compiler.disable(loaded) is torch.compiler.disable(recursive=False)(loaded) is loaded
+    assert (torch.compile, torch.compiler.disable) == own
+
+
 def test_an_address_has_64_bits_and_no_class_of_a_tuner_is_changed():
     class Own(triton.runtime.autotuner.Autotuner):
         pass
