@@ -391,9 +391,6 @@ class _Storage:
     dtype: str
     content: bytes | tuple[bytes, int] | None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Storage, (self.device, self.size, self.dtype, self.content)
-
     @cached_property
     def memory(self) -> Any:
         torch = require("torch", "making tensors")

@@ -459,7 +459,11 @@ class Tuning:
                 nearby=next(iter(nearby), None) if self.request.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
-            race = partial(self._raced, partial(station.finals, final))
+
+            def race() -> Outcome:
+                self.requested.before_race()
+                return station.finals(final)
+
             outcome = screened if screened.winner is None else _compared(loop, race, screened)
             facts, device, work = station.facts, self.request.device, self.request.work
             notes = (
@@ -471,10 +475,6 @@ class Tuning:
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
         outcome = _compared(loop, confirm, outcome)
         return loop, outcome, facts
-
-    def _raced(self, finals: Callable[[], Outcome]) -> Outcome:
-        self.requested.before_race()
-        return finals()
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         successes = [trial.config for trial in trials if trial.ok]
