@@ -134,7 +134,8 @@ def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
     beside = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}"]
+        plugins = ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # pytest-benchmark warns of xdist, which is an error
+        options = ["-q", *plugins, "-o", "junit_family=xunit1", f"--junitxml={report}"]
         last_line = _ran("pytest", *options, "-o", "timeout=600", *beside, *tests)[1]
         ended = list(cases(report)) if report.is_file() else []
     return {
