@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -378,9 +378,10 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
 
 def checked(name: str, value: Any, kind: type[Any], least: float, words: str, hint: str = "") -> Any:
     """A number of a kind, finite and not less; a `SettingsError` that says `words` if it is none."""
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= number < math.inf:
         raise SettingsError(f"{name} is {value!r}; it must be {words}", hint=hint)
-    return value
+    return number
 
 
 def checked_runs(name: str, value: Any, least: int) -> int:
