@@ -260,7 +260,7 @@ class Arguments:
                 "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
             )  # fmt: skip
 
-    def by_name(self, kernel: Kernel) -> Arguments:
+    def by_name(self, kernel: Kernel | CompiledByTriton) -> Arguments:
         """These arguments with those that came by position under their names, as far as they can be passed by name."""
         names = self.positional_names(kernel)
         first = next((place for place, name in enumerate(names) if name is not None), len(names))
@@ -269,7 +269,7 @@ class Arguments:
             return self
         return Arguments(self.positional[:first], {**values, **self.keyword})
 
-    def positional_names(self, kernel: Kernel) -> list[str | None]:
+    def positional_names(self, kernel: Kernel | CompiledByTriton) -> list[str | None]:
         """The names that positional arguments have for a kernel; None where one cannot be passed by name."""
         count = len(self.positional)
         if count == 0:

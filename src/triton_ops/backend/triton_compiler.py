@@ -240,7 +240,7 @@ class TritonCompiler(Compiler):
         The kernel's source is read, and scalars among the arguments are used as dimensions. 20 microseconds, and 70 for
         a kernel with many helpers.
         """
-        values: dict[str, Any] = {**self._named(self.arguments), **config}
+        values: dict[str, Any] = {**self.arguments.by_name(self.kernel).keyword, **config}
         warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
         for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
             if isinstance(number, bool) or not isinstance(number, int):
@@ -258,13 +258,11 @@ class TritonCompiler(Compiler):
     @cached_property
     def _program(self) -> Hashable | None:
         """What all programs of this compiler have in common; None where an argument has no value to tell it by."""
-        described = self.arguments.described(light=True)
-        by_name, plain = self._named(described), (StandIn, bool, int, float, str, type(None))
-        is_whole = len(by_name) == len(described.positional) + len(described.keyword)
-        if not (is_whole and all(isinstance(value, plain) for value in by_name.values())):
+        named = self.arguments.described(light=True).by_name(self.kernel)
+        plain = (StandIn, bool, int, float, str, type(None))
+        if named.positional or not all(isinstance(value, plain) for value in named.keyword.values()):
             return None
-        kind = replace(self, arguments=Arguments((), by_name)).kind
-        return self.kernel.cache_key, kind, self.target, users_environment()
+        return self.kernel.cache_key, replace(self, arguments=named).kind, self.target, users_environment()
 
     def recalled(self, config: Config) -> Compiled | None:
         """The result, with the launch key of these arguments; the binary is on the disk unless somebody removed it."""
@@ -358,11 +356,6 @@ class TritonCompiler(Compiler):
             return []
         known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
         return [name for name in config if name not in known_names]
-
-    def _named(self, arguments: Arguments) -> dict[str, Any]:
-        """The arguments that have names."""
-        positional = zip(self.kernel.parameter_names, arguments.positional, strict=False)
-        return {**{name: value for name, value in positional if name is not None}, **arguments.keyword}
 
     def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
