@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from triton_ops._faces import REGISTERED
 from triton_ops.backend.callables import FunctionKernel
@@ -167,15 +167,6 @@ class Operation:
                 hint="use one of these",
             )
         return {"dtype": name}
-
-
-@runtime_checkable
-class HasOperation(Protocol):
-    """An object, such as a decorated kernel, that knows all of its operation, the grid included."""
-
-    @property
-    def operation(self) -> Operation:
-        """Kernel, space, reference and name."""
 
 
 def operation(

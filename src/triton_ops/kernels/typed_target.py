@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import Arguments, FunctionKernel, HasOperation, Layers, Operation, standing_in
+from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
 from triton_ops.kernels import load, names
@@ -127,8 +127,7 @@ class TypedTarget:
                 f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
                 hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
             )
-        if isinstance(target, HasOperation):  # a chooser
-            return target.operation
+        target = getattr(target, "operation", target)  # of a chooser
         if isinstance(target, Operation) or (callable(target) and not isinstance(target, type)):
             return target
         kind = "class" if isinstance(target, type) else f"value of type {type(target).__name__}"

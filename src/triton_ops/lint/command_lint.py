@@ -22,7 +22,7 @@ from urllib.parse import quote
 import typer
 
 from triton_ops import dispatch, kernels, settings
-from triton_ops.backend import HasOperation, Operation
+from triton_ops.backend import Operation
 from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import LintOptions
@@ -199,7 +199,7 @@ def _has_whole_list(launch: dispatch.NotedOperation) -> bool:
 
 
 def _operation(target: Any) -> Any:
-    return target.operation if isinstance(target, HasOperation) else target
+    return getattr(target, "operation", target)
 
 
 def _undecided_lines(undecided: tuple[Undecided, ...]) -> list[str]:

@@ -22,7 +22,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from triton_ops import settings
-from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, TritonProcess
+from triton_ops.backend import CandidateError, KernelSource, Operation, TritonProcess
 from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -155,7 +155,7 @@ def lint(
         name = os.fspath(target)
         return merge_reports(report.result() for _, report in lint_each([(name, name, options)], jobs))
     language = require("triton.language", "reading kernels")
-    inner = target.operation if isinstance(target, HasOperation) else target
+    inner = getattr(target, "operation", target)
     functions = (language.sum, *map(innermost_kernel, _kernels_of(inner)))  # Triton's own may be interpreted too
     if any(map(TritonProcess.is_interpreted, functions)):
         return lint_apart(inner, options)[0]
@@ -277,7 +277,7 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
 
 
 def _run_record(target: Any, shape: tuple[int, ...] | None) -> RunRecord:
-    runs = target.operation if isinstance(target, HasOperation) else target
+    runs = getattr(target, "operation", target)
     if isinstance(runs, Operation):
         return run_watched(runs, shape)
     parameters = inspect.signature(runs).parameters.values() if isinstance(runs, FunctionType) else ()
@@ -323,7 +323,7 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     kernels = _kernels_of(target)
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
-    operation = target.operation if isinstance(target, HasOperation) else target
+    operation = getattr(target, "operation", target)
     launch = operation if isinstance(operation, Operation) else None
     guesses = {} if launch is None else launched_as(launch, Target.named(READ_FOR))
     several = ((_reading_of(one), guesses.get(id(innermost_kernel(one)), ())) for one in kernels)

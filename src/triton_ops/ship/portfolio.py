@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.backend import HasOperation, Operation
+from triton_ops.backend import Operation
 from triton_ops.base import is_positive, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError, UntunedError
@@ -410,7 +410,7 @@ def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float)
 
 
 def _name_of(kernel: Any) -> str:
-    operation = kernel.operation if isinstance(kernel, HasOperation) else kernel
+    operation = getattr(kernel, "operation", kernel)
     name = operation.name if isinstance(operation, Operation) else kernel
     if isinstance(name, str) and name.strip():
         return name

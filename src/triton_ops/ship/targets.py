@@ -19,7 +19,7 @@ from itertools import product
 from typing import Any
 
 from triton_ops import dispatch, kernels
-from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, HasOperation, Kernel, Operation, StandIn
+from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, Kernel, Operation, StandIn
 from triton_ops.base import canonical_json
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
@@ -83,10 +83,9 @@ def is_declared(candidate: Any) -> bool:
 
 def as_target(source: Any) -> Named:
     """The operation or the kernel in what a caller gives; KernelTypeError if it is neither, and no callable either."""
+    source = getattr(source, "operation", source)  # of a chooser
     if isinstance(source, Operation):
         return source
-    if isinstance(source, HasOperation):
-        return source.operation
     # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
     operation = dispatch.operation_of(source) if hasattr(source, "fn") else None
     return FunctionKernel.as_kernel(source) if operation is None else operation
