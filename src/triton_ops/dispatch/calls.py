@@ -89,9 +89,7 @@ class Calls:
     def of(cls, function: Any, keys: Sequence[str], mapper: Mapper) -> Calls:
         """The calls of a JIT function, or of one with heuristics around it."""
         parameters = Layers.parameters_of(Layers.unwrap(function))
-        kinds = {name: each.annotation for name, each in parameters.items()}
-        texts = {name: it if isinstance(it, str) else getattr(it, "__name__", str(it)) for name, it in kinds.items()}
-        constexprs = frozenset(name for name, text in texts.items() if "constexpr" in text)
+        constexprs = frozenset(name for name, each in parameters.items() if "constexpr" in str(each.annotation))
         return cls(parameters, constexprs, tuple(name for name in keys if name in parameters), mapper)
 
     def problem(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledWith:
