@@ -66,7 +66,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs: dict[str, list[Run]] = {name: [] for name in CASES}
         stack_s = [one for _ in range(options.turns) for one in turn(runs, options.folder.resolve(), folder)]
-    rows = {name: {"error": error[:200]} if (error := each[-1][2]) else
+    folder_name = f"{options.folder.resolve()}/"
+    rows = {name: {"error": error.replace(folder_name, "FOLDER/")[:200]} if (error := each[-1][2]) else
             {"s": round(min(one[0] for one in each), 3), "processor_s": round(min(one[1] for one in each), 3)}
             for name, each in runs.items()}  # fmt: skip
     done: list[dict[str, Any]] = [row for row in rows.values() if "error" not in row]
