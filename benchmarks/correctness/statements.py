@@ -83,9 +83,9 @@ def values_at(content: Any, path: str) -> list[Any]:
     """All values that a path leads to; `statements.toml` says how one is written."""
     values = [content]
     for part in path.split("/"):
-        key, equals, wanted = part.partition("=")
+        key, equals, text = part.partition("=")
         if equals:
-            values = [value for value in values if str(value[key]) == wanted]
+            values = [value for value in values if str(value[key]) == text]
         elif part == "*":
             values = [each for value in values for each in (value.values() if isinstance(value, dict) else value)]
         else:
@@ -134,7 +134,8 @@ def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
     beside = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={report}"]
+        plugins = ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # pytest-benchmark warns of xdist, which is an error
+        options = ["-q", *plugins, "-o", "junit_family=xunit1", f"--junitxml={report}"]
         last_line = _ran("pytest", *options, "-o", "timeout=600", *beside, *tests)[1]
         ended = list(cases(report)) if report.is_file() else []
     return {
@@ -226,10 +227,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    asked, out = set(options.only or []), options.out
+    names, out = set(options.only or []), options.out
     table = list(statements())
-    chosen = [row for row in table if not asked or asked & {row.name, row.name.partition(".")[0]}]
-    if unknown := asked - {row.name for row in table} - {row.name.partition(".")[0] for row in table}:
+    chosen = [row for row in table if not names or names & {row.name, row.name.partition(".")[0]}]
+    if unknown := names - {row.name for row in table} - {row.name.partition(".")[0] for row in table}:
         parser.error(f"no row or document is named {', '.join(sorted(unknown))}")
     gpu = not options.without_gpu and gpu_missing() is None
     ends = ends_of(chosen, gpu, options.jobs)

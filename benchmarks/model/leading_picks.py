@@ -142,17 +142,17 @@ def _counts(ptx: PtxText, launch: LaunchWork, threads: int) -> tuple[float, floa
     """
     inside, issued, busy = loop_lines(ptx), [0.0, 0.0], [0.0, 0.0]
     for at, line in enumerate(ptx.splitlines()):
-        if (found := _INSTRUCTION.match(line)) is not None and found[1] not in _FREE:
+        if (name := _INSTRUCTION.match(line)) is not None and name[1] not in _FREE:
             issued[at in inside] += 1
-            busy[at in inside] += _busy(found[1], line)
+            busy[at in inside] += _busy(name[1], line)
     in_loops = PtxText("\n".join(line for at, line in enumerate(ptx.splitlines()) if at in inside))
-    loaded = sum(sum(widths) for key, widths in in_loops.widths().items() if key[0] == "load")
-    asked = sum(
+    ptx_bytes = sum(sum(widths) for key, widths in in_loops.widths().items() if key[0] == "load")
+    ttir_bytes = sum(
         max(access.tile, threads) * access.item_bytes * access.executions
         for access in launch.accesses if access.kind == "load" and access.loop >= 0
     )  # fmt: skip
-    turns = asked / (loaded * threads) if loaded and asked else max((loop.turns for loop in launch.loops), default=1.0)
-    turns = max(turns, 1.0)
+    turns = max((loop.turns for loop in launch.loops), default=1.0)
+    turns = max(ttir_bytes / (ptx_bytes * threads) if ptx_bytes and ttir_bytes else turns, 1.0)
     return issued[0] + turns * issued[1], busy[0] + turns * busy[1]
 
 
@@ -162,8 +162,8 @@ def _busy(name: str, line: str) -> float:
         return next((tiles for tiles in (4, 2) if f".x{tiles}" in line), 1)
     if name in ("ld", "st") and "param" not in line and (words := _WORDS.search(line)) is not None:
         return max(1.0, int(words[2]) * int(words[1] or 1) / _WORD_BITS)
-    if name == "cp" and (copied := re.search(r"\],\s*(0x[0-9a-fA-F]+|\d+)", line)) is not None:
-        return int(copied[1], 0) * 8 / _WORD_BITS
+    if name == "cp" and (size := re.search(r"\],\s*(0x[0-9a-fA-F]+|\d+)", line)) is not None:
+        return int(size[1], 0) * 8 / _WORD_BITS
     return float(name in ("shfl", "atom", "red"))
 
 

@@ -18,13 +18,13 @@ from triton_ops.lab.recording import _RecordingFile
 from triton_ops.lint.findings import LintReport
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
-from triton_ops.records.run_log import _EVENT, Head
+from triton_ops.records.run_log import Event, Head
 from triton_ops.values import Trial
 
 SOURCES = Path(inspect.getfile(Record)).parents[1]
 READ = (
     AttentionTiles, Calibration, ElementTiles, GemmTiles, Head, KernelWork, LaunchedConfig, LintReport, Loaded,
-    Lockfile, Record, RowTiles, Trial, _EVENT, _RecordingFile, _StoredConfig,
+    Lockfile, Record, RowTiles, Trial, Event, _RecordingFile, _StoredConfig,
 )  # fmt: skip
 """What msgspec makes of files: it evaluates the annotations of these, and of all that they hold."""
 

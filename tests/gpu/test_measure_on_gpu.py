@@ -381,7 +381,8 @@ def test_the_documents_example_verbatim():
 
     assert isinstance(result, TuningResult)
     assert len(result.all_results) == 4
-    assert {trial.measurement.mode for trial in result.trials} == {"graph-cold"}
+    # Tensors of 4 KiB that exceed the L2 of an H200 together are more than are copied: there the cache is flushed.
+    assert {trial.measurement.mode for trial in result.trials} in ({"graph-cold"}, {"event-flushed"})
     hit = tuner.tune(x, problem_size=(1024,), device="cuda:0", kernel_type="dummy")
     assert (hit.from_cache, hit.best_config) == (True, result.best_config)
 

@@ -187,6 +187,15 @@ class _Frame:
         sets = [self.constants(part, depth + 1) for part in parts]
         return None if None in sets else _NONE.union(*filter(None, sets))
 
+    def _first_value(self, node: ast.expr) -> Names | None:
+        """The kernel's constants that a name of a constant holds before it is stored anew."""
+        if not isinstance(node, ast.Name) or node.id not in self.source.constants:
+            return None
+        if node.id in self._given:
+            value, caller = self._given[node.id]
+            return caller.constants(value)
+        return frozenset((node.id,)) if self.depth == 0 else None
+
     def _values_of(self, part: ast.Name | ast.Call) -> list[tuple[ast.expr, _Frame]]:
         """The expressions that a name is given here, or by the caller, or that a helper returns."""
         if isinstance(part, ast.Call):
@@ -297,8 +306,7 @@ class _Frame:
             others = [each for each in operands if self.constants(each) is None]
             is_group = bool(_NONE.union(*map(self._marks, others)) & {"program", "loop"})
             for each in operands[-1:] if name == "swizzle2d" else operands:
-                names = self.constants(each) or self.source.constants & {ast.unparse(each)}  # it may be stored anew
-                uses.note("group", names if is_group else None)
+                uses.note("group", (self.constants(each) or self._first_value(each)) if is_group else None)
         self._visit_quotient(call)
 
     def _visit_operands(self, call: ast.Call, name: str) -> None:

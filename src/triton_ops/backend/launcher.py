@@ -249,9 +249,9 @@ def _device_facts(target: Target | None = None) -> Iterator[None]:
         yield
 
 
-def _as_it_is(function: Any = None, *_: Any, **__: Any) -> Any:
+def _as_it_is(function: Any = None, *_: Any, model: Any = None, fn: Any = None, **__: Any) -> Any:
     """Leave a function as it is: `torch.compile` and its opposite would import Dynamo, and nothing is computed."""
-    return _as_it_is if function is None else function
+    return next((one for one in (function, model, fn) if one is not None), _as_it_is)
 
 
 def _always(answer: Any) -> Callable[..., Any]:

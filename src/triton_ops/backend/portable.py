@@ -34,7 +34,7 @@ import linecache
 import pickle
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from types import CodeType, FunctionType, ModuleType
@@ -151,10 +151,6 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._importable: dict[
             str, bool
         ] = {}  # by the name of a module: whether it is an installed one, and found there
-
-    def sending(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing need be known beforehand, or forgotten afterwards."""
-        return contextlib.nullcontext()
 
     def reducer_override(self, obj: Any) -> Any:
         """Code, JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
@@ -291,8 +287,7 @@ class Packed:
         target = io.BytesIO()
         pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes, mapped)
         try:
-            with pickler.sending():
-                pickler.dump(value)
+            pickler.dump(value)
         except TargetError:
             raise
         except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
@@ -334,11 +329,10 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._storages: dict[tuple[str, int, int], _Storage] = {}
         self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
 
-    @contextlib.contextmanager
-    def sending(self) -> Iterator[None]:
-        """Let cloudpickle be told to send modules by value, until the block ends."""
+    def dump(self, obj: Any) -> None:
+        """Write an object; cloudpickle sends modules by value only until this ends."""
         try:
-            yield
+            super().dump(obj)
         finally:
             for name in [name for name, importable in self._homes.items() if not importable]:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
@@ -390,9 +384,6 @@ class _Storage:
     size: int
     dtype: str
     content: bytes | tuple[bytes, int] | None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Storage, (self.device, self.size, self.dtype, self.content)
 
     @cached_property
     def memory(self) -> Any:

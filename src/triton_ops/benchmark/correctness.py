@@ -174,8 +174,8 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
     return nan_kept and inf_kept, details
 
 
-def _tolerance(name: str, value: Any) -> Any:
-    return checked(name, value, Real, 0, "a finite number, 0 or more")
+def _tolerance(name: str, value: Any) -> float:
+    return float(checked(name, value, Real, 0, "a finite number, 0 or more"))
 
 
 def check_tensors(**results: Any) -> None:

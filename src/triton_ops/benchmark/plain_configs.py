@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,10 @@ class _StoredConfig:
 
 
 def _decode(content: Mapping[str, Any]) -> _StoredConfig:
-    try:
+    with CacheError.when("it is not well formed", "", msgspec.ValidationError, ConfigValueError):
         entry = Sealed.typed(dict(content), _StoredConfig)
         _json_value(entry.config, "config")
         _json_value(entry.key.problem_size, "problem_size")
-    except (msgspec.ValidationError, ConfigValueError) as error:
-        raise CacheError(f"it is not well formed: {error}") from error
     return entry
 
 
@@ -380,9 +378,10 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
 
 def checked(name: str, value: Any, kind: type[Any], least: float, words: str, hint: str = "") -> Any:
     """A number of a kind, finite and not less; a `SettingsError` that says `words` if it is none."""
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= number < math.inf:
         raise SettingsError(f"{name} is {value!r}; it must be {words}", hint=hint)
-    return value
+    return number
 
 
 def checked_runs(name: str, value: Any, least: int) -> int:

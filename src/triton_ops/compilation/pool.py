@@ -522,22 +522,21 @@ class CompilePool(AbstractContextManager["CompilePool"]):
                 return answer
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
-    def _load(self) -> ForkedProcess:
+    def _load(self, starts: int = _STARTS) -> ForkedProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
-        for turn in range(_STARTS):
-            process, again = self._fork(), False
-            try:
-                refused = _ask(process, self._start, _START_TIMEOUT_S)
-            except _GONE as error:
-                refused = TargetError(f"a compiling process did not start: {_ended(process)}")
-                gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
-                again = gone and process.ended_from_outside and turn + 1 < _STARTS
-            if refused is None:
-                return process
-            self._forget(process)
-            if not again:
-                raise refused
-        raise AssertionError("the last turn returns or raises")
+        process, again = self._fork(), False
+        try:
+            refused = _ask(process, self._start, _START_TIMEOUT_S)
+        except _GONE as error:
+            refused = TargetError(f"a compiling process did not start: {_ended(process)}")
+            gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
+            again = gone and process.ended_from_outside and starts > 1
+        if refused is None:
+            return process
+        self._forget(process)
+        if not again:
+            raise refused
+        return self._load(starts - 1)
 
     def _fork(self) -> ForkedProcess:
         process = self._start_process()
@@ -548,19 +547,18 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         process.close()
         raise TargetError(_CLOSED)
 
-    def _start_process(self) -> ForkedProcess:
+    def _start_process(self, starts: int = _STARTS) -> ForkedProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
-        for turn in range(_STARTS):
-            server: ForkServer | None = None
-            try:
-                server = self._forking()
-                return server.fork()
-            except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
-                again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
-                reason = self._last_line() or error
-                if not again:
-                    raise TargetError(f"no compiling process can be started: {reason}") from error
-        raise AssertionError("the last turn returns or raises")
+        server: ForkServer | None = None
+        try:
+            server = self._forking()
+            return server.fork()
+        except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
+            again = server is not None and server.ended_from_outside and starts > 1
+            reason = self._last_line() or error
+            if not again:
+                raise TargetError(f"no compiling process can be started: {reason}") from error
+        return self._start_process(starts - 1)
 
     def _forking(self) -> ForkServer:
         with self._lock:

@@ -497,14 +497,9 @@ class Others:
     ) -> None:  # fmt: skip
         self._source: Sensors | None = sensors
         self._clock, self._is_ours = clock, is_ours or _is_ours
-        self._unknown = _HIDDEN
+        self.unknown = _HIDDEN  # why nothing is known of others so far; empty if it is known
         self._early: dict[int, ProcessUse] = {}  # told, and not yet asked for
         self.begin(since_s)
-
-    @property
-    def unknown(self) -> str:
-        """The reason why nothing is known of others so far; empty if it is known."""
-        return self._unknown
 
     def begin(self, since_s: float | None = None) -> None:
         """Count from now on, or from a moment before."""
@@ -526,16 +521,16 @@ class Others:
         try:
             samples = self._source.used_by(self._since_us)
         except DeviceError as error:
-            self._source, self._unknown = None, error.message
+            self._source, self.unknown = None, error.message
             return ()
         self._since_us = max([self._since_us, *(sample.at_us for sample in samples)])
         if any(sample.pid == os.getpid() for sample in samples):
-            self._unknown = ""
+            self.unknown = ""
         for sample in samples:
             before = self._early.get(sample.pid)
             if sample.share >= _LEAST_SHARE and (before is None or before.share < sample.share):
                 self._early[sample.pid] = sample
-        if self._unknown:
+        if self.unknown:
             return ()
         uses = [use for pid, use in self._early.items() if not self._is_ours(pid)]
         self._early.clear()

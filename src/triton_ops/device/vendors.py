@@ -288,7 +288,8 @@ class Sensors:
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         }
         self._sources = {name: source for name, source in sources.items() if not _failure(nvml, source)}
-        self._shut_down = weakref.finalize(self, _shut_down, nvml)
+        self.close = weakref.finalize(self, _shut_down, nvml)
+        """Shut NVML down, unless that was done before; never raises."""
 
     def read(self) -> Reading:
         """Read all supported values; a `DeviceError` if the GPU no longer answers.
@@ -333,10 +334,6 @@ class Sensors:
             yield
         finally:
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
-
-    def close(self) -> None:
-        """Shut NVML down, unless that was done before; never raises."""
-        self._shut_down()
 
 
 def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> Sensors:

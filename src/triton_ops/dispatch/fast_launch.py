@@ -451,15 +451,15 @@ def _direct_launch(launcher: Any, packed_metadata: Any) -> tuple[Callable[..., A
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
         return None
-    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
-    tails = [None if call is None else _between(*call) for call in calls]
-    if tails[0] is None or tails[0] != tails[1]:
-        return None
-    return function, *tails[0]
+    one, two = (_between(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object())))
+    return None if one is None or one != two else (function, *one)
 
 
-def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
-    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
+def _between(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
+    """The values that a call hands to the C function before `marks`, its arguments, and whether these are one tuple.
+
+    None if the call does more, or where the marks do not come last.
+    """
     calls: list[tuple[Any, ...]] = []
     recorder = copy.copy(launcher)
     recorder.launch = lambda *handed: calls.append(handed)
@@ -470,11 +470,7 @@ def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...])
         return None
     if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
         return None
-    return calls[0][_LEAD:], marks
-
-
-def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """The values before the marks, and whether they are one tuple; None where they do not come last."""
+    handed = calls[0][_LEAD:]
     if handed and handed[-1] == marks:
         return handed[:-1], True
     if handed[-len(marks) :] == marks:

@@ -51,7 +51,7 @@ from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
-from triton_ops.dispatch.torch_operators import OPEN, Operator, constant
+from triton_ops.dispatch.torch_operators import OPEN, Operator, constant, recorded
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
@@ -436,15 +436,12 @@ class ChoiceInCompile(InCompile):
     def call(self, args: Any, kwargs: Any) -> Any:
         """Call the winner; torch traces this code."""
         torch: Any = sys.modules["torch"]  # as it is found while it traces, too
-        records = False
         args, kwargs = list(args), dict(kwargs)
         for name in self.parameters[len(args) :]:  # implementations may call their parameters otherwise
             if name not in kwargs:
                 break
             args.append(kwargs.pop(name))
-        for value in (*args, *kwargs.values()):
-            records = records or (isinstance(value, torch.Tensor) and value.requires_grad)
-        records = records and torch.is_grad_enabled()
+        records = recorded((*args, *kwargs.values()))
         if not records and _dynamic(torch, args) and self.opaque():  # asked first: what follows guards every size
             return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
         facts = [_fact(torch, value, layout=True) for value in args]

@@ -33,14 +33,10 @@ _guard = threading.RLock()
 
 @dataclass(eq=False)
 class _Installed:
-    """Functions in Triton's place, with those that stood there before."""
+    """Functions in Triton's place; the end of `undo` gives their places back."""
 
     options: Options
-    decorators: list[tuple[Any, Any]] = field(default_factory=list)  # a module, and its decorator before
-    autotune: Any = None
-    run: Any = None
-    run_before: Any = None
-    run_expected: Any = None
+    undo: ExitStack = field(default_factory=ExitStack)
     adopted: WeakKeyDictionary[Any, Launches] = field(default_factory=WeakKeyDictionary)
     told: bool = False  # that other options were asked for later
 
@@ -110,18 +106,25 @@ def uninstall() -> None:
         installed = _installed.pop()
         for adopted in list(installed.adopted.values()):
             adopted.shown.take_back()
-        for module, before in installed.decorators:
-            if module.autotune is installed.autotune:
-                module.autotune = before
-        if own_loop.AUTOTUNER.run is installed.run:
-            own_loop.AUTOTUNER.run = installed.run_before
-        own_loop.Expected.run, own_loop.Expected.installed = installed.run_expected, False
+        installed.undo.close()
 
 
 def _end(installed: _Installed) -> None:
     with _guard:
         if installed in _installed:
             uninstall()
+
+
+def _put(installed: _Installed, place: Any, name: str, value: Any) -> None:
+    """Put something in a place until `uninstall`, unless something else stands there by then."""
+    before = getattr(place, name)
+
+    def give_back() -> None:
+        if getattr(place, name) is value:
+            setattr(place, name, before)
+
+    setattr(place, name, value)
+    installed.undo.callback(give_back)
 
 
 def _tell_other_options(installed: _Installed, options: Options) -> None:
@@ -148,11 +151,8 @@ def _put_decorator(installed: _Installed) -> None:
             return before(configs, key, prune_configs_by, *rest, **more)  # type: ignore[no-any-return]
         return lambda kernel: _decorated(installed.options, kernel, configs, key, prune_configs_by, *rest, **more)
 
-    installed.autotune = autotune
     for name in _PLACES:
-        module: Any = require(name, "installing")
-        installed.decorators.append((module, module.autotune))
-        module.autotune = autotune
+        _put(installed, require(name, "installing"), "autotune", autotune)
 
 
 def _decorated(
@@ -191,6 +191,6 @@ def _put_run(installed: _Installed) -> None:
             return launches.through(through, grid, args, kwargs)
         return launches.launched(grid, *args, **kwargs)
 
-    installed.run, installed.run_before, installed.run_expected = run, before, own_loop.Expected.run
-    own_loop.AUTOTUNER.run = own_loop.Expected.run = run
-    own_loop.Expected.installed = True
+    for place, name, value in ((own_loop.AUTOTUNER, "run", run), (own_loop.Expected, "run", run),
+                               (own_loop.Expected, "installed", True)):  # fmt: skip
+        _put(installed, place, name, value)

@@ -187,8 +187,8 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
 
 
 # Checked launches of what ties, and of the winner: an error that shows in one launch of four, or of ten, passes in 3
-# and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times
-# as many programs run in each. No further repeat is started after the seconds.
+# and 1 % of cases. Of long launches as many as take so long, two at least, since hundreds of times as many programs run
+# in each. No further repeat is started after the seconds.
 _CHECKED, _CHECKED_MS, _CHECKED_S = 12, 40.0, 0.15
 _WINNER_CHECKED, _WINNER_CHECKED_MS, _WINNER_CHECKED_S = 44, 140.0, 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left

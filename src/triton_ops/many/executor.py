@@ -26,7 +26,7 @@ from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.many.schedule import Planned
 from triton_ops.processes import Surroundings, Threads, WorkerLostError, WorkerProcess
-from triton_ops.request import Effort, TuneOptions
+from triton_ops.request import Effort
 from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
@@ -309,24 +309,27 @@ class RemoteExecutor:
 
     @classmethod
     def of_devices(
-        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], options: TuneOptions
+        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, isolated: bool
     ) -> dict[str, RemoteExecutor]:
-        """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle."""
+        """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle.
+
+        If jobs are `isolated`, each begins with a worker.
+        """
         lent = LentCpus(cpus)
-        return {device: cls.of_device(device, cpus, listener_of, options, lent) for device in devices}
+        return {device: cls.of_device(device, cpus, listener_of, effort, isolated, lent) for device in devices}
 
     @classmethod
     def of_device(
-        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], options: TuneOptions, lent: LentCpus
-    ) -> RemoteExecutor:
+        cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, isolated: bool,
+        lent: LentCpus,
+    ) -> RemoteExecutor:  # fmt: skip
         """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
         process = WorkerProcess(program="triton_ops.many.executor_process", duplex=True)
         process.step = "tune"
         allocator = ScratchAllocator.packed()  # the one that the user has given to Triton
-        place = device, cpus, _log.getEffectiveLevel()
-        process.tell((Surroundings.here(), allocator, options.isolate is not False, *place))
-        renew, note = partial(cls.of_device, device, cpus, listener_of, options, lent), partial(lent.note, device)
-        return cls(process, listener_of, Effort.of(options), renew=renew, note=note)
+        process.tell((Surroundings.here(), allocator, isolated, device, cpus, _log.getEffectiveLevel()))
+        renew = partial(cls.of_device, device, cpus, listener_of, effort, isolated, lent)
+        return cls(process, listener_of, effort, renew=renew, note=partial(lent.note, device))
 
     def lend(self, cpus: int) -> None:
         """Let its compilers have so many CPUs more, which others leave idle."""

@@ -465,7 +465,7 @@ def _run(jobs: Sequence[Job], options: RunOptions, view: Follows, start: float) 
 
 
 def _executors(
-    jobs: Iterable[Job], options: RunOptions, shared_cpus: SharedCpus, view: Follows
+    jobs: Sequence[Job], options: RunOptions, shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
     """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices.
 
@@ -475,8 +475,9 @@ def _executors(
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
-    cpus = max(1, Host.usable_cpus() // len(devices))
-    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, options.each)}
+    cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
+    isolated = any(job.worker for job in jobs)
+    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, effort, isolated)}
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 

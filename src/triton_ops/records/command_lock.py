@@ -12,8 +12,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
-
 from triton_ops._faces import REGISTERED
 from triton_ops.base import canonical_json, counted
 from triton_ops.device import DeviceSpec, device_spec
@@ -27,8 +25,6 @@ from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, option, tell
 from triton_ops.values import BucketRule, Key, Mapper, Nearest
-
-_COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,12 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 
 
 def _comparison(entry: LockEntry) -> Mapping[str, Any]:
-    plain = msgspec.to_builtins(entry, enc_hook=Config.encode)
-    fields = {name: plain[name] for name in _COMPARED}
-    default = None if entry.default is None else _in_order(entry.default)
-    ranges = [str(each) for each in entry.ranges]
-    compared = {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
-    return {**compared, "expected": entry.origin.expected}
+    """What makes two entries differ: not the times and origins of equal winners."""
+    return {
+        "config": _in_order(entry.config), "ranges": [str(each) for each in entry.ranges],
+        "ignored": list(entry.ignored), "default": None if entry.default is None else _in_order(entry.default),
+        "identity": dict(entry.identity), "expected": entry.origin.expected,
+    }  # fmt: skip
 
 
 def _in_order(config: Config) -> str:
@@ -252,12 +248,11 @@ def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _devices(facts_of_all: Iterable[tuple[Any, ...]], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
     devices: dict[tuple[Any, ...], LockedDevice] = {}
-    aliases: set[str] = set()
     for facts in sorted({*facts_of_all}, key=canonical_json):
         kind, name, arch, units, threads = facts
         alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
-        alias = alias if alias not in aliases else f"{alias}-{len(aliases)}"
-        aliases.add(alias)
+        if any(each.alias == alias for each in devices.values()):
+            alias += f"-{len(devices)}"
         devices[facts] = LockedDevice(
             alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
             also=tuple(plan.also.get(str(name), ())),
@@ -398,7 +393,8 @@ def lock_command(
         if not check:
             after.write(lockfile)
     differences = changes(before, after)
-    facts = Facts("lock", _as_json(after, differences, lockfile))
+    about = {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest}
+    facts = Facts("lock", {**about, "changes": differences})
     facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
     if after is before:
         return facts.lines(
@@ -488,8 +484,3 @@ def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile
     if check:
         return f"{lockfile}: {text} since" if differences else f"{lockfile} is up to date: {_counted(after)}"
     return f"{lockfile}: {_counted(after)}, {text or 'no change'}"
-
-
-def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Path) -> dict[str, Any]:
-    rows = [{"kind": each.kind, "entry": each.entry, "fields": list(each.fields)} for each in differences]
-    return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}

@@ -219,8 +219,7 @@ class Lockfile:
         entries = self._of_kernel.get(key.kernel)
         if not entries:
             return f"the lockfile has no entry of {key.kernel}"
-        here = [entry for entry in entries if self._device[entry.device].why_not(key.device) is None]
-        if not here:
+        if not (here := self._here(key)):
             device = self._device[entries[0].device]
             return f"the lockfile has no entry of {key.kernel} for this device: {device.why_not(key.device)}"
         expected = "its config is expected, and nobody has measured it"
@@ -228,6 +227,11 @@ class Lockfile:
         reasons = [why for why in dict.fromkeys(whys) if why]
         more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
         return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
+
+    def _here(self, key: Key) -> list[LockEntry]:
+        """The entries of the kernel and the device of a key, whatever their problem."""
+        entries = self._of_kernel.get(key.kernel, ())
+        return [entry for entry in entries if self._device[entry.device].why_not(key.device) is None]
 
     @property
     def text(self) -> str:
@@ -480,13 +484,8 @@ class FollowedLockfile:
     @staticmethod
     def shared_entries(key: Key) -> Iterator[LockEntry]:
         """The measured entries of packages for the kernel and the device of a key, whatever their problem."""
-        for lock in FollowedLockfile.shared():
-            devices = {device.alias: device for device in lock.devices}
-            for entry in lock.entries:
-                if entry.kernel != key.kernel or entry.origin.expected:
-                    continue
-                if devices[entry.device].why_not(key.device) is None:
-                    yield entry
+        entries = (entry for lock in FollowedLockfile.shared() for entry in lock._here(key))
+        return (entry for entry in entries if not entry.origin.expected)
 
     def follow(self, on_reading: Callable[[], object]) -> None:
         """While the file is refused and somebody holds this object, have a thread look at it; then call `on_reading`.

@@ -230,8 +230,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="e
     record: Record | None = None
 
 
-Event: TypeAlias = "Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd"
-_EVENT = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
+Event: TypeAlias = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
 
 
 @dataclass(frozen=True)
@@ -255,7 +254,7 @@ class Run:
         """The run in the lines of a file; RunLogError as of `read`."""
         lines = iter(lines)
         head = _head(path, next(lines, b""))
-        return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+        return cls(path, head, tuple(readable(path, lines, Event, first=2, loss="its trials are run again")))
 
     @cached_property
     def finished(self) -> tuple[FinishedTrial, ...]:

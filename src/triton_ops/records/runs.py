@@ -191,20 +191,18 @@ class Runs:
         """The newest run without an end in the space with that fingerprint; None if all that can be read have ended."""
         if not self._resumed:
             return None
-        runs = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
+        runs = (run for path in self._paths() for run in _readable(path, unfinished=True))
         return next((run for run in runs if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
 
     def run(self, run_id: str) -> Run | None:
         """The run with that id; None if its log is gone, or is none of this key."""
-        path = next((path for path in self._paths() if path.stem == run_id), None)
-        run = None if path is None else _readable(path)
-        return run if run is not None and run.head.key_id == self._key_id else None
+        runs = (run for path in self._paths() if path.stem == run_id for run in _readable(path))
+        return next((run for run in runs if run.head.key_id == self._key_id), None)
 
     def of_another_space(self, space: str, effort: str) -> Run | None:
         """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
-        runs = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
-        run = next(runs, None)
+        run = next((run for path in self._paths() for run in _readable(path) if run.trials), None)
         if run is None or run.end is None or run.head.key_id != self._key_id:
             return None
         name = run.head.effort.get("name")
@@ -222,7 +220,7 @@ class Runs:
     def with_trials(self, first: str = "") -> list[Run]:
         """The runs that have trials: the run `first`, then the others, the newest first."""
         paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
-        return [run for path in paths if (run := _readable(path)) is not None and run.trials]
+        return [run for path in paths for run in _readable(path) if run.trials]
 
     def prune(self, own_run: str, now_s: float | None = None) -> None:
         """Remove the runs that this module's rule does not keep; `own_run` is that which the key's record names."""
@@ -255,14 +253,13 @@ class Runs:
         yield from sorted((path for path in paths if _RUN_ID.fullmatch(path.stem)), reverse=True)
 
 
-def _readable(path: Path, unfinished: bool = False) -> Run | None:
-    """The run in a file; None with a warning if the file is no run log, and None if only unfinished runs are wanted."""
+def _readable(path: Path, unfinished: bool = False) -> Iterator[Run]:
+    """The run in a file, unless only one without an end is wanted; none, with a warning, if the file is no run log."""
     try:
-        left_out = not has_begun(path) or (unfinished and has_ended(path))
-        return None if left_out else Run.read(path)
+        if has_begun(path) and not (unfinished and has_ended(path)):
+            yield Run.read(path)
     except RunLogError as error:
         _log.warning("a run log is ignored: %s", error)
-        return None
 
 
 def _none(text: str, folder: Path) -> RunLogError:

@@ -75,6 +75,7 @@ class Priors:
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
         self._all = (*priors, *records)
         self.own = len(priors)
+        self.leading = self.own or len(self._all)  # that choose the first configs: this problem's, else all
         self._trial_count, self._next_edition = 0, 1.0
         self.edition = 0
         self.news: list[Config] = []
@@ -88,11 +89,6 @@ class Priors:
 
     def __len__(self) -> int:
         return len(self._all)
-
-    @property
-    def leading(self) -> int:
-        """The number of priors, from the first on, that choose the first configs: this problem's, else all."""
-        return self.own or len(self._all)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
         """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure."""

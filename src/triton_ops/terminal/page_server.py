@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 import re
 import secrets
 import socket
@@ -75,17 +76,11 @@ class PageServer(ThreadingHTTPServer):
         """A socket that listens on a port of this machine alone, 0 for a free one; an error names the `option`."""
         if not 0 <= port <= _LARGEST_PORT:
             raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind((HOST, port))
-            bound.listen()
+            return socket.create_server((HOST, port))
         except OSError as error:
-            bound.close()
-            raise SettingsError(
-                f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint=f"leave {option} out"
-            ) from error
-        return bound
+            why = os.strerror(error.errno or 0)
+            raise SettingsError(f"port {port} of {HOST} cannot be used: {why}", hint=f"leave {option} out") from error
 
     @staticmethod
     def new_token() -> str:

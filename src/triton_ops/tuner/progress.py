@@ -199,14 +199,10 @@ def checked_listener(listener: Any) -> Listener | None:
 class Silent:
     """A listener that shows nothing."""
 
-    def started(self, plan: RunPlan) -> None:
-        """The plan is not shown."""
+    def started(self, *_: Any, **__: Any) -> None:
+        """Nothing is shown, neither the plan nor what follows."""
 
-    def tried(self, trial: Trial, progress: RunProgress) -> None:
-        """The trial is not shown."""
-
-    def ended(self, result: TuningResult | None) -> None:
-        """The result is not shown."""
+    tried = ended = started
 
 
 _PURPOSE = "a progress bar"

@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
 from triton_ops.device import Machine
@@ -310,20 +309,6 @@ def _dropped(compiled: Compiled, reason: str) -> Ready:
     return Ready(compiled.config, compiled, dropped=trial)
 
 
-@dataclass(frozen=True)
-class Leave:
-    """The terms on which a tune gets its device.
-
-    It became the tune's at `since_s`, by `time.monotonic()`: what was prepared before, beside another tune, its budget
-    does not count. `limit_s` is a further limit for the tune. With `overlaps` a trial may begin in another process
-    before the search and the listener know of the one before, which is on disk; Ctrl-C then waits for the trial.
-    """
-
-    since_s: float = 0.0
-    limit_s: float | None = None
-    overlaps: bool = False
-
-
 class Gate:
     """The gate of one tune: closed while it is prepared, open when the device is its own, or locked for good.
 
@@ -332,17 +317,22 @@ class Gate:
 
     A tune of one problem has no gate. Where many problems are tuned, the next one is compiled while one is measured,
     and waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
-    `overlaps` is that of `Leave`.
+
+    The device became the tune's at `since_s`, by `time.monotonic()`, None before: what was prepared by then, beside
+    another tune, its budget does not count. `limit_s` is a further limit for the tune. With `overlaps` a trial may
+    begin in another process before the search and the listener know of the one before, which is on disk; Ctrl-C then
+    waits for the trial.
     """
 
     GRACE_S: ClassVar[float] = GRACE_S
 
     def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
         self._changed, self._ready = threading.Condition(), ready
-        self._leave: Leave | None = None
+        self.since_s: float | None = None
+        self.limit_s: float | None = None
         self._ended, self.overlaps = False, True
 
-    def wait(self, prepared: FirstConfigs | None = None) -> Leave:
+    def wait(self, prepared: FirstConfigs | None = None) -> None:
         """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
         if prepared is None:
             self._ready(True)
@@ -350,15 +340,13 @@ class Gate:
             prepared.enough.add_done_callback(lambda _: self._ready(False))
             prepared.whole.add_done_callback(lambda _: self._ready(True))
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self._changed.wait_for(lambda: self._ended or self.since_s is not None)
             self.check()
-            assert self._leave is not None
-            return self._leave
 
     def hold(self, seconds: float) -> None:
         """Wait for so many seconds, or until the tune is let in or is to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
+            self._changed.wait_for(lambda: self._ended or self.since_s is not None, timeout=seconds)
 
     def check(self) -> None:
         """Do nothing, as long as the tune may go on."""
@@ -373,7 +361,7 @@ class Gate:
     def let_in(self, limit_s: float | None) -> None:
         """Let the tune have the device, for at most so many seconds."""
         with self._changed:
-            self._leave = Leave(time.monotonic(), limit_s, self.overlaps)
+            self.since_s, self.limit_s = time.monotonic(), limit_s
             self._changed.notify_all()
 
     def end(self) -> None:

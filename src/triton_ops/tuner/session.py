@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.processes import fork_servers
 from triton_ops.records import RECORDS
-from triton_ops.request import Effort, KnownCalls, Patience, TuneOptions, TuneProblem
+from triton_ops.request import Effort, KnownCall, KnownCalls, Patience, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner.progress import Listener, checked_listener
@@ -32,20 +31,7 @@ _MOST = 1_024
 _COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
 
 
-@dataclass(frozen=True)
-class _Hit:
-    holds: Any
-    kernel: Kernel
-    identity: dict[str, str]
-    checks: tuple[tuple[Callable[..., Any], str], ...]
-    path: Path
-    state: tuple[int, ...]  # of its file
-    threads: int
-    result: TuningResult
-    makes_the_same: Callable[[], bool]
-
-
-_hits = KnownCalls[_Hit](plain=True)
+_hits = KnownCalls[KnownCall](plain=True)
 _refused: set[Any] = set()
 
 
@@ -64,20 +50,12 @@ def hit(call: Any, start: float) -> TuningResult | None:
     entry = _hits.get(call)
     if entry is None:
         return None
-    if (
-        StoredFile(entry.path).state != entry.state
-        or entry.kernel.identity != entry.identity
-        or any(Source.of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
-        or Host.cpu_threads() != entry.threads
-        or not entry.makes_the_same()
-    ):
+    if not entry.holds:
         _hits.pop(call, None)
         return None
-    result = object.__new__(TuningResult)
-    result.__dict__.update(entry.result.__dict__)
-    for name in _COPIED:
-        result.__dict__[name] = entry.result.__dict__[name].copy()
-    result.__dict__["elapsed_s"] = time.monotonic() - start
+    result, before = object.__new__(TuningResult), entry.run().__dict__
+    result.__dict__.update(before, elapsed_s=time.monotonic() - start)
+    result.__dict__.update((name, before[name].copy()) for name in _COPIED)
     return result
 
 
@@ -90,21 +68,21 @@ def remember(
     `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
     `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
     """
-    state = StoredFile(path).state
-    if not state or call in _refused:
+    if not StoredFile(path).state or call in _refused:
         return
-    sources = [(check, Source.of(check)) for check in checks]
+
+    def state() -> Any:
+        fingerprints = [Source.of(check).fingerprint for check in checks]
+        return StoredFile(path).state, dict(kernel.identity), fingerprints, Host.cpu_threads()
+
+    answer = state()
     if not all(map(Source.is_kept, checks)):  # to read them again at each call takes longer than the whole way
         if len(_refused) >= _MOST:
             _refused.clear()
         _refused.add(call)
         return
-    fingerprints = tuple((check, source.fingerprint) for check, source in sources)
-    entry = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, state, Host.cpu_threads(), result,
-        makes_the_same,
-    )  # fmt: skip
-    _hits.keep(call, entry)
+    known = KnownCall(lambda: result, ask=lambda: makes_the_same() and state(), answer=answer, decision=(target, space))
+    _hits.keep(call, known)
 
 
 def _space(space: Any) -> Any:

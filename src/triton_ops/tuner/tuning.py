@@ -55,7 +55,6 @@ from triton_ops.tuner.proposals import (
     Compiles,
     FirstConfigs,
     Gate,
-    Leave,
     not_within_itself,
     wait_for_one,
 )
@@ -152,12 +151,12 @@ def _of_space(compiled: Sequence[Resources], work: Work | None) -> Iterable[str]
         )
 
 
-def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
+def may_overlap(gate: Gate | None, facts: StationFacts, device: DeviceSpec) -> bool:
     """True if the next trial may begin while the search thinks.
 
     Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
     """
-    return leave.overlaps and facts.apart and not device.is_cpu
+    return gate is not None and gate.overlaps and facts.apart and not device.is_cpu
 
 
 _CUT_OFF = ("interrupted", "device lost", "disputed")  # ends of a search after which nothing more is measured
@@ -318,7 +317,6 @@ class Tuning:
     load: CpuLoad = field(default_factory=CpuLoad)
     _model: Future[list[Prior]] | None = None
     _ordered_by: tuple[str, ...] = ()
-    _leave: Leave = field(default_factory=Leave)
     _expectation: Expectation | None = None
 
     def __post_init__(self) -> None:
@@ -383,11 +381,11 @@ class Tuning:
             searcher = self._searcher(pool, gate.nothing_yet)
             CompiledFeed.over(first, Machine.of(self.request.device), self.effort, searcher)
             first.complete(searcher)
-        leave = self._leave = gate.wait(first)
-        self.start = max(self.start, leave.since_s)
+        gate.wait(first)
+        self.start = max(self.start, gate.since_s or 0.0)
         if pool is not None:
             pool.go_first()
-        self.effort = self.effort.within(leave.limit_s)
+        self.effort = self.effort.within(gate.limit_s)
 
     def _before(self) -> Before:
         """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels.
@@ -450,7 +448,7 @@ class Tuning:
             loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, [*first, *self._proof.first, *nearby])
             station = stack.enter_context(closing(wait_for_station()))
-            loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.request.device))
+            loop.run(station, overlaps=may_overlap(self.gate, station.facts, self.request.device))
             if pool is not None:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
@@ -459,7 +457,11 @@ class Tuning:
                 nearby=next(iter(nearby), None) if self.request.space.size.total <= Effort.FEW else None,
             )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
-            race = partial(self._raced, partial(station.finals, final))
+
+            def race() -> Outcome:
+                self.requested.before_race()
+                return station.finals(final)
+
             outcome = screened if screened.winner is None else _compared(loop, race, screened)
             facts, device, work = station.facts, self.request.device, self.request.work
             notes = (
@@ -471,10 +473,6 @@ class Tuning:
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
         outcome = _compared(loop, confirm, outcome)
         return loop, outcome, facts
-
-    def _raced(self, finals: Callable[[], Outcome]) -> Outcome:
-        self.requested.before_race()
-        return finals()
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         successes = [trial.config for trial in trials if trial.ok]

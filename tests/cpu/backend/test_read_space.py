@@ -152,6 +152,22 @@ def unmasked(x, y, n, ROWS: tl.constexpr, STEP: tl.constexpr):
 
 
 @triton.jit
+def numbers(m, n, B: tl.constexpr, GROUP: tl.constexpr):
+    width = GROUP * tl.cdiv(n, B)
+    first = tl.program_id(0) // width * GROUP
+    GROUP = min(tl.cdiv(m, B) - first, GROUP)
+    return first + (tl.program_id(0) % width) % GROUP, (tl.program_id(0) % width) // GROUP
+
+
+@triton.jit
+def restored_by_a_helper(x, y, m, n, GROUP: tl.constexpr, SIZE: tl.constexpr):
+    row, column = numbers(m, n, GROUP, SIZE)
+    at, beside = row * GROUP + tl.arange(0, GROUP), column * GROUP + tl.arange(0, GROUP)
+    inside = (at[:, None] < m) & (beside[None, :] < n)
+    tl.store(y + at[:, None] * n + beside[None, :], tl.load(x + at[:, None] * n + beside[None, :], mask=inside), inside)
+
+
+@triton.jit
 def restored(x, y, m, n, B: tl.constexpr, GROUP: tl.constexpr):
     width = GROUP * tl.cdiv(n, B)
     first = tl.program_id(0) // width * GROUP
@@ -274,9 +290,9 @@ def test_rows_are_as_many_as_a_block_may_hold_unless_one_is_too_many(n, most, fi
     assert read.space.default_config["ROWS"] == first
 
 
-@pytest.mark.parametrize("given", [{}, {"WIDTH": 1024}])
-def test_a_thread_has_no_more_elements_than_registers_whoever_says_how_wide_a_row_is(given):
-    space = ReadSpace.of(rows_of, {"m": 4096, "n": 1000, **given}).space
+@pytest.mark.parametrize("width", [{}, {"WIDTH": 1024}])
+def test_a_thread_has_no_more_elements_than_registers_whoever_says_how_wide_a_row_is(width):
+    space = ReadSpace.of(rows_of, {"m": 4096, "n": 1000, **width}).space
     most = dict.fromkeys(space.tunables["num_warps"].values, 0)
     for config in space.take(2000):
         most[config["num_warps"]] = max(most[config["num_warps"]], config["ROWS"])
@@ -363,10 +379,14 @@ def test_a_tile_without_a_mask_reads_no_further_than_the_grid_covers():
     assert ReadSpace.of(unmasked, {"n": 96}).tunables["ROWS"].values[-1] == 1024  # no grid is known
 
 
-def test_a_group_that_is_stored_under_its_own_name_is_a_group():
-    read = ReadSpace.of(restored, {"m": 4096, "n": 4096})
-    assert set(read.tunables) == {"B", "GROUP"}
-    assert "groups neighbouring programs" in read.reasons["GROUP"]
+@pytest.mark.parametrize(
+    ("kernel", "group", "tile"), [(restored, "GROUP", "B"), (restored_by_a_helper, "SIZE", "GROUP")]
+)
+def test_a_group_that_is_stored_under_its_own_name_is_a_group(kernel, group, tile):
+    read = ReadSpace.of(kernel, {"m": 4096, "n": 4096})
+    assert set(read.tunables) == {group, tile}
+    assert "groups neighbouring programs" in read.reasons[group]
+    assert "groups neighbouring programs" not in read.reasons[tile]
 
 
 def test_names_that_follow_from_each_other_by_the_hundred_are_not_understood(tmp_path, monkeypatch):

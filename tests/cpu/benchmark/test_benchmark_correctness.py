@@ -1,7 +1,9 @@
 """`CorrectnessVerifier` and the checks beside it: elements, shapes, NaN, and the rule for verdicts."""
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,6 +50,11 @@ def test_nan_and_infinity_equal_themselves_and_nothing_else(value):
         verdict, details = CorrectnessVerifier().verify(found, right)
         assert not verdict
         assert (details["num_violations"], details["max_abs_diff"]) == (1, math.inf)
+
+
+@pytest.mark.parametrize("share", [np.float32(0.25), Fraction(1, 4), 1])
+def test_a_tolerance_may_be_any_real_number(share):
+    assert CorrectnessVerifier(rtol=share).verify(RIGHT * 1.2, RIGHT)[0]
 
 
 def test_empty_results_are_right():

@@ -649,7 +649,14 @@ def test_restoring_arguments_takes_ten_times_the_budget_at_most():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rep_ms": 0}, {"rep_ms": math.inf}, {"warmup_ms": -1}, {"quantiles": (0.5, 1.5)}, {"quantiles": (-0.1,)}],
+    [
+        {"rep_ms": 0},
+        {"rep_ms": np.float32(0)},
+        {"rep_ms": math.inf},
+        {"warmup_ms": -1},
+        {"quantiles": (0.5, 1.5)},
+        {"quantiles": (-0.1,)},
+    ],
 )
 def test_budgets_and_quantiles_out_of_range_are_refused(wrong):
     with pytest.raises(SettingsError):

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from triton_ops.records import cache_folder
 from triton_ops.records.store import open_store
 
 TARGET = """
+from functools import partial
 from pathlib import Path
 from triton_ops import ConfigSpace, TensorSpec, Work, operation
 
@@ -452,15 +454,16 @@ STATUS = ["show", "cache ls", "cache rm --all", "cache export out.json", "doctor
 @pytest.mark.parametrize("command", STATUS)
 def test_a_folder_of_which_the_file_system_tells_nothing_is_one_line(cli, target, monkeypatch, command):
     """As on a network file system whose server has forgotten the folder."""
-    folder, real = target.parent / "gone", os.stat
+    folder = target.parent / "gone"
 
-    def stale(path, *words, **more):
+    def stale(call, path, *words, **more):
         if isinstance(path, (str, os.PathLike)) and Path(path) == folder:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return real(path, *words, **more)
+        return call(path, *words, **more)
 
     folder.mkdir()
-    monkeypatch.setattr(os, "stat", stale)
+    for name in ("stat", "listdir"):
+        monkeypatch.setattr(os, name, partial(stale, getattr(os, name)))
     words = ["tune", f"{target}:plain", "--space", "a=1", "--device", "cpu"] if command == "tune" else command.split()
     ran = cli(*words, "--cache-dir", str(folder))
     assert ran.code == (0 if command == "doctor" else 4)

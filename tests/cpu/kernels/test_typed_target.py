@@ -202,6 +202,7 @@ def test_what_torch_would_compile_stays_as_it_is_where_nothing_is_computed():
     with standing_in(Target.named("sm_90"), print):
         assert torch.compile(loaded) is torch.compile(dynamic=True)(loaded) is loaded
         assert torch.compiler.disable(loaded) is torch.compiler.disable(recursive=False)(loaded) is loaded
+        assert torch.compile(model=loaded) is torch.compiler.disable(fn=loaded) is loaded
     assert (torch.compile, torch.compiler.disable) == own
 
 

@@ -33,7 +33,7 @@ from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
-from triton_ops.tuner.proposals import Leave
+from triton_ops.tuner.proposals import Gate
 
 WORK = """
 import os, time
@@ -110,13 +110,10 @@ def test_a_kernel_that_hangs_or_crashes_costs_one_trial_and_the_worker_goes_on_t
 
 
 def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_path):
-    class OpensLate:
+    class OpensLate(Gate):
         def wait(self, prepared=None):
             time.sleep(1.0)
-            return Leave(since_s=time.monotonic())
-
-        def check(self):
-            pass
+            self.let_in(None)
 
     (job,) = jobs_of([work.slow], RunOptions(each=TuneOptions(effort=Effort.named("quick"), cache_dir=tmp_path)))
     begun = time.monotonic()

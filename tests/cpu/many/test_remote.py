@@ -21,9 +21,9 @@ import pytest
 from tests.fleet import Benches
 from triton_ops import evaluation
 from triton_ops.backend import Packed
-from triton_ops.compilation import CompilePool
+from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.many import Job, RunOptions, executor_process, run_jobs
+from triton_ops.many import Job, RunOptions, executor_process, run_jobs, session
 from triton_ops.many.executor import (
     Call,
     ChildExecutor,
@@ -261,7 +261,7 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
     one = run_on(lambda cpus, listener_of: {"a": LocalExecutor(cpus, "cpu", listener_of)})
     two = run_on(
         lambda cpus, listener_of: {
-            "a": RemoteExecutor.of_device("cpu", 1, listener_of, TuneOptions(effort="quick"), LentCpus(1)),
+            "a": RemoteExecutor.of_device("cpu", 1, listener_of, QUICK, False, LentCpus(1)),
             "b": LocalExecutor(cpus, "cpu", listener_of),
         },
         tmp_path / "ended",
@@ -270,8 +270,8 @@ def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_find
     assert "a is lost, and what it measured goes on elsewhere: its process exited with code 3" in caplog.text
 
 
-class Told:
-    """A parent that tells its child how to begin, and then closes the pipe."""
+class Parent:
+    """A parent that sends its child how to begin, and then closes the pipe."""
 
     def __init__(self, *start):
         self._start = [(SimpleNamespace(take=lambda: None), None, *start)]
@@ -291,12 +291,23 @@ class Told:
 )
 def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(monkeypatch, isolated, device, started):
     begun = queue.SimpleQueue()
-    monkeypatch.setattr(executor_process, "Child", lambda: Told(isolated, device, 1, logging.WARNING))
+    monkeypatch.setattr(executor_process, "Child", lambda: Parent(isolated, device, 1, logging.WARNING))
     monkeypatch.setattr(evaluation, "start_one_early", lambda place: begun.put(f"worker {place}"))
     monkeypatch.setattr(CompilePool, "start_server", lambda _, place: begun.put(f"server {place}"))
     executor_process.main()
     assert [begun.get(timeout=60) for _ in started] == started
     assert begun.empty()
+
+
+@pytest.mark.parametrize(("workers", "isolated"), [(("", ""), False), (("", "cuda:0"), True)])
+def test_processes_of_gpus_begin_with_workers_only_for_problems_that_are_tried_in_one(monkeypatch, workers, isolated):
+    starts = []
+    monkeypatch.setattr(RemoteExecutor, "of_devices", lambda *arguments: starts.append(arguments) or {})
+    jobs = [replace(job(f"p{at}", waits), worker=worker) for at, worker in enumerate(workers)]
+    options = RunOptions(each=TuneOptions(effort="quick"), devices=("cuda:0", "cuda:1"))
+    assert session._executors(jobs, options, SharedCpus(2), SimpleNamespace(listener=Silent)) == {}
+    ((devices, _, _, effort, begins_with_workers),) = starts
+    assert (devices, effort, begins_with_workers) == (("cuda:0", "cuda:1"), QUICK, isolated)
 
 
 def test_a_worker_begins_before_all_that_its_process_imports_to_search():

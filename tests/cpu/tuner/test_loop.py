@@ -18,7 +18,7 @@ from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.loop import DirectFeed
-from triton_ops.tuner.proposals import Leave
+from triton_ops.tuner.proposals import Gate
 from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial
 
@@ -203,4 +203,7 @@ def test_a_limit_of_trials_counts_the_one_that_is_under_way(tmp_path):
 )
 def test_only_a_gpu_that_another_process_uses_works_while_the_search_thinks(overlaps, apart, kind, expected):
     device = DeviceSpec(kind=kind, name="it", arch="sm_90", units=132)
-    assert may_overlap(Leave(overlaps=overlaps), StationFacts(apart=apart), device) == expected
+    gate = Gate()
+    gate.overlaps = overlaps
+    assert may_overlap(gate, StationFacts(apart=apart), device) == expected
+    assert not may_overlap(None, StationFacts(apart=apart), device)
