@@ -108,6 +108,14 @@ def test_a_change_of_a_value_that_was_read_is_not_stored(store: Store[Record]) -
     assert store.get(record().id) == record()
 
 
+def test_a_change_of_a_value_that_was_read_by_its_id_is_not_in_a_list(store: Store[Record]) -> None:
+    store.put(record())
+    own = store.get(record().id)
+    assert own is not None
+    own.guard["guarded"] = True
+    assert list(store) == [record()]
+
+
 @pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"], ids=["nan", "object", "surrogate"])
 def test_a_value_without_json_form_is_refused_and_changes_nothing(store: Store[Record], value: Any) -> None:
     store.put(record())

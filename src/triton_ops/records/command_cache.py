@@ -151,7 +151,7 @@ def _all(folder: Path) -> list[Record]:
     Folder(folder).check_home()
     store = DirectoryStore(folder, RECORDS, read_only=True)
     with CacheError.when(f"{folder} cannot be read", "name a folder that you may read"), suppress(FileNotFoundError):
-        os.listdir(f"{folder}/.")  # noqa: PTH208 - a path would lose the point, which asks for what is in the folder
+        os.listdir(f"{folder}/.")  # noqa: PTH208 - a Path drops the dot, for which the folder must be searchable too
         return list(store)
     return []
 

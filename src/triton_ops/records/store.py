@@ -263,7 +263,8 @@ class DirectoryStore(Generic[T]):
         self.read_only = read_only
         self._guard = ForkSafeLock()
         self._reported: set[str] = set()
-        self._known: dict[str, tuple[bytes, T]] = {}  # by the file's name, as it was when it was read last
+        # By the file's name, as it was when it was read last; None where the value is that of a caller of `get`.
+        self._known: dict[str, tuple[bytes, T | None]] = {}
 
     @property
     def writable(self) -> bool:
@@ -292,7 +293,7 @@ class DirectoryStore(Generic[T]):
             return self.codec.reader()(known[0])
         entry = self._read(self.folder / name)
         if entry is not None:
-            self._known[name] = entry
+            self._known[name] = entry[0], None
         elif known is not None and self.reachable:  # it was removed, or has become unreadable
             self._known.pop(name, None)
         return None if entry is None else entry[1]
@@ -352,12 +353,13 @@ class DirectoryStore(Generic[T]):
         An entry whose file is as it was is the same object again. Cost: 15 µs for each such entry, else 0.5 ms.
         """
         for path in self._paths():
-            entry = self._known.get(path.name)
-            if entry is None or not StoredFile(path).holds(entry[0]):
-                entry = self._read(path)
-            if entry is not None:
+            text, value = self._known.get(path.name, (b"", None))
+            if value is None or not StoredFile(path).holds(text):
+                if (entry := self._read(path)) is None:
+                    continue
                 self._known[path.name] = entry
-                yield entry[1]
+                value = entry[1]
+            yield value
 
     def _paths(self) -> list[Path]:
         ending = f".{self.codec.suffix}.json"

@@ -414,7 +414,7 @@ class _ExitError(BaseException):
 
 
 def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
-    leave, pid = os._exit, os.getpid()
+    leave, pid, collects = os._exit, os.getpid(), gc.isenabled()
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != pid:  # a process that the user's code has forked
@@ -429,8 +429,9 @@ def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
         raise TargetError(str(error), hint="keep it in a function") from error
     finally:
         os._exit = leave
-        gc.freeze()
-        gc.enable()
+        if collects:
+            gc.freeze()
+            gc.enable()
 
 
 def _from_file(path: Path) -> tuple[ModuleType, list[_Failure]]:

@@ -21,7 +21,7 @@ from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, release_processes, time_ms, tune  # noqa: E402
-from triton_ops.backend import Arguments, Operation, TritonCompiler, TritonKernel  # noqa: E402  # noqa: E402
+from triton_ops.backend import Arguments, CompilerNeeds, Operation, TritonCompiler, TritonKernel  # noqa: E402
 from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
@@ -589,6 +589,10 @@ def test_a_fork_server_with_more_imports_serves_who_needs_fewer():
     assert servers.borrow(few, Server) is large  # it was left, and has still what it had
     assert servers.borrow(more, Server) is large
     assert servers.borrow(TritonCompiler.needs_on(Target.named("sm_80")), Server) is not large
+    for needs in (CompilerNeeds(("triton",)), CompilerNeeds(("triton", "torch"))):  # of another front end
+        assert servers.borrow(needs, Server) is not large
+    large.alive = False
+    assert servers.borrow(few, Server) is not large
 
 
 def test_a_server_that_was_started_as_a_copy_of_the_program_has_torch(monkeypatch):

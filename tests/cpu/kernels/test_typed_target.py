@@ -195,6 +195,13 @@ def test_no_garbage_is_looked_for_while_a_target_is_imported(tmp_path, end):
     (tmp_path / "collecting.py").write_text(f"import gc\n\n\ndef then(on=gc.isenabled()):\n    return on\n\n\n{end}")
     assert TypedTarget(f"{tmp_path / 'collecting.py'}:then").object()() is False
     assert gc.isenabled()
+    (tmp_path / "again.py").write_text("then = 1\n")
+    gc.disable()
+    try:
+        assert TypedTarget(f"{tmp_path / 'again.py'}:then").object() == 1
+        assert not gc.isenabled(), "it stays as a program has set it"
+    finally:
+        gc.enable()
 
 
 def test_what_torch_would_compile_stays_as_it_is_where_nothing_is_computed():
