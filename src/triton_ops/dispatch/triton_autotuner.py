@@ -290,5 +290,4 @@ class Printed:
 
 def printed_listener(kernel: str, key: Any) -> Listener | None:
     """The listener that prints, if Triton was told to print; None otherwise."""
-    prints = require("triton.knobs", "autotuning").autotuning.print
-    return Printed(kernel, key) if prints else None
+    return Printed(kernel, key) if _knobs.autotuning.print else None

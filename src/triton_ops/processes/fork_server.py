@@ -107,26 +107,24 @@ class IdleProcesses(Generic[Process]):
         timer = threading.Timer(idle_s, self._late, args=(process,))
         timer.daemon = True
         place = _Place(process, equipment, self.inherited(), where, timer, rest_thread)
+        ended = [process]
         with self._guard:
-            late = self._closed
-            over = [] if late else [each for each in self._places if each.where == where]
-            if not late and len(self._places) - len(over) >= self._most:
-                over.append(next(each for each in self._places if each not in over))
-            for each in over:
-                self._empty(each)
-            if not late:
+            if not self._closed:
+                over = [each for each in self._places if each.where == where]
+                if len(self._places) - len(over) >= self._most:
+                    over.append(next(each for each in self._places if each not in over))
+                for each in over:
+                    self._empty(each)
+                ended = [each.process for each in over]
                 try:
                     timer.start()
                     rest_thread.start()
+                    self._places.append(place)
                 except RuntimeError:  # the system has no thread left, and nothing would end it
                     timer.cancel()
-                    late = True
-                else:
-                    self._places.append(place)
-        for each in over:
-            self._end(each.process)
-        if late:
-            self._end(process)
+                    ended.append(process)
+        for gone in ended:
+            self._end(gone)
 
     def take(self, needs: Hashable) -> Process | None:
         """The process that does for these needs, if there is one that nobody has ended meanwhile, once it rests."""
