@@ -43,6 +43,10 @@ def test_all_workloads_as_json(cli):
         assert all(config["lower_bound_ms"] <= config["expected_ms"] for config in able)
         assert one["advice"].endswith(".")
         assert one["knobs"]
+    advice = {one["workload"]: one["advice"] for one in found}
+    assert advice["gemm"].startswith("A large matrix product wants large tiles")
+    assert advice["rmsnorm"].startswith("A norm waits for memory")
+    assert "a single stage" in advice["rmsnorm"]
 
 
 @pytest.mark.parametrize(
