@@ -465,8 +465,6 @@ class ExpectedResults:
             hint = "write check(result, expected) so that it returns True for a right result, and False for any other"
             raise TargetError(f"{wrong.text}, when it was given the expected result twice", hint=hint)
 
-    as_list = staticmethod(as_list)
-
     @classmethod
     def of_own(cls, standard: Standard, results: Sequence[Any], *, whole: bool = False) -> ExpectedResults:
         """Results of a trusted config, in place of a reference's; there is no golden result, so that f is doubled."""

@@ -37,7 +37,7 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.reference_results import Dissent
@@ -372,7 +372,7 @@ class Verifier:
         count = 0 if self.reference is None or case.expected is None else case.expected.count
         if result is None and count == len(changes):
             return list(changes.values())  # an undeclared output is the result
-        return ExpectedResults.as_list(result)
+        return as_list(result)
 
     def _take_base(self, executable: Executable) -> None:
         """Learn effects, and without a reference right results, from the default config, or else from this one."""
