@@ -183,9 +183,11 @@ class Options:
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
-        as_callable("reference", self.reference)
-        if not isinstance(folder := self.tune.cache_dir, (str, os.PathLike, type(None))):
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
             raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
         if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
