@@ -188,13 +188,12 @@ class _Frame:
         return None if None in sets else _NONE.union(*filter(None, sets))
 
     def _first_value(self, node: ast.expr) -> Names | None:
-        """The kernel's constants that a name of a constant holds before it is stored anew."""
-        if not isinstance(node, ast.Name) or node.id not in self.source.constants:
-            return None
-        if node.id in self._given:
-            value, caller = self._given[node.id]
+        """The kernel's constants that a name holds before it is stored anew."""
+        name = ast.unparse(node)
+        if name in self._given:
+            value, caller = self._given[name]
             return caller.constants(value)
-        return frozenset((node.id,)) if self.depth == 0 else None
+        return self.source.constants & {name} if self.depth == 0 else None
 
     def _values_of(self, part: ast.Name | ast.Call) -> list[tuple[ast.expr, _Frame]]:
         """The expressions that a name is given here, or by the caller, or that a helper returns."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -308,22 +308,14 @@ class RemoteExecutor:
         Threads.begin(self._listener)
 
     @classmethod
-    def of_devices(
-        cls, devices: Iterable[str], cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, isolated: bool
-    ) -> dict[str, RemoteExecutor]:
-        """Executors in new processes of this machine, each with so many CPUs, which lend each other what is idle.
-
-        If jobs are `isolated`, each begins with a worker.
-        """
-        lent = LentCpus(cpus)
-        return {device: cls.of_device(device, cpus, listener_of, effort, isolated, lent) for device in devices}
-
-    @classmethod
     def of_device(
         cls, device: str, cpus: int, listener_of: Callable[[Job], Listener], effort: Effort, isolated: bool,
         lent: LentCpus,
     ) -> RemoteExecutor:  # fmt: skip
-        """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without."""
+        """An executor in a new process of this machine, with so many CPUs for compilers; a `DeviceError` without.
+
+        The process begins with a worker if jobs are `isolated`. What is `lent` are the CPUs that others leave idle.
+        """
         process = WorkerProcess(program="triton_ops.many.executor_process", duplex=True)
         process.step = "tune"
         allocator = ScratchAllocator.packed()  # the one that the user has given to Triton

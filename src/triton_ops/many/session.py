@@ -18,7 +18,7 @@ from typing import Any
 from triton_ops.base import Folder, Host, bar_console, gain_text, require
 from triton_ops.compilation import SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
-from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LocalExecutor, RemoteExecutor
+from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LentCpus, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.schedule import Order, OrderStep, Schedule, estimates_of
 from triton_ops.processes import TerminatedError
@@ -476,8 +476,10 @@ def _executors(
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
     cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
-    isolated = any(job.worker for job in jobs)
-    executors: dict[str, Executor] = {**RemoteExecutor.of_devices(apart, cpus, view.listener, effort, isolated)}
+    isolated, lent = any(job.worker for job in jobs), LentCpus(cpus)
+    executors: dict[str, Executor] = {
+        name: RemoteExecutor.of_device(name, cpus, view.listener, effort, isolated, lent) for name in apart
+    }
     here = {*devices, *(place for job in jobs for place in job.devices or ())}.difference(apart)
     return executors | {name: LocalExecutor(shared_cpus, name, view.listener) for name in sorted(here)}
 

@@ -302,12 +302,16 @@ def test_a_process_of_a_gpu_begins_with_its_worker_and_its_compilers_server(monk
 @pytest.mark.parametrize(("workers", "isolated"), [(("", ""), False), (("", "cuda:0"), True)])
 def test_processes_of_gpus_begin_with_workers_only_for_problems_that_are_tried_in_one(monkeypatch, workers, isolated):
     starts = []
-    monkeypatch.setattr(RemoteExecutor, "of_devices", lambda *arguments: starts.append(arguments) or {})
+    monkeypatch.setattr(RemoteExecutor, "of_device", lambda *arguments: starts.append(arguments) or "started")
     jobs = [replace(job(f"p{at}", waits), worker=worker) for at, worker in enumerate(workers)]
     options = RunOptions(each=TuneOptions(effort="quick"), devices=("cuda:0", "cuda:1"))
-    assert session._executors(jobs, options, SharedCpus(2), SimpleNamespace(listener=Silent)) == {}
-    ((devices, _, _, effort, begins_with_workers),) = starts
-    assert (devices, effort, begins_with_workers) == (("cuda:0", "cuda:1"), QUICK, isolated)
+    assert session._executors(jobs, options, SharedCpus(2), SimpleNamespace(listener=Silent)) == {
+        "cuda:0": "started", "cuda:1": "started",
+    }  # fmt: skip
+    assert [(device, effort, early) for device, _, _, effort, early, _ in starts] == [
+        ("cuda:0", QUICK, isolated), ("cuda:1", QUICK, isolated),
+    ]  # fmt: skip
+    assert starts[0][-1] is starts[1][-1], "they lend each other their CPUs"
 
 
 def test_a_worker_begins_before_all_that_its_process_imports_to_search():
