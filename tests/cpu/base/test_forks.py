@@ -41,7 +41,7 @@ else:
     class Texts(dict):
         __setitem__ = pausing(dict.__setitem__)
     if where == "layered":
-        cache._store.directory._checked = Texts()
+        cache._store.directory._known = Texts()
     else:
         cache._store._texts = Texts()
 writer.start()
