@@ -58,18 +58,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/start_up.json"))
     parser.add_argument("--commit")
     options = parser.parse_args()
-    found: dict[str, list[float]] = {situation: [] for situation in SITUATIONS}
+    samples: dict[str, list[float]] = {situation: [] for situation in SITUATIONS}
     for _ in range(options.turns):
         with tempfile.TemporaryDirectory() as folder:
             for situation in SITUATIONS:  # "kept" comes after "first", which fills
-                found[situation].append(round(seconds(situation, Path(folder)), 3))
-    medians = {situation: statistics.median(times) for situation, times in found.items()}
+                samples[situation].append(round(seconds(situation, Path(folder)), 3))
+    medians = {situation: statistics.median(times) for situation, times in samples.items()}
     document = headed(
         f"python -m benchmarks.launch.start_up --turns {options.turns}",
         options.commit,
         device=probe("cpu").name,
         cpus=Host.usable_cpus(),
-        seconds=found,
+        seconds=samples,
         medians_s=medians,
         over_none={situation: round(time / medians["none"], 3) for situation, time in medians.items()},
     )

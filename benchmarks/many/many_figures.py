@@ -19,16 +19,16 @@ def merged(*paths: Path) -> dict[str, Any]:
 
     Each part says when and at which commit it was measured.
     """
-    found: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
     for path in paths:
         document = json.loads(path.read_text())
         for part in _PARTS & document.keys():
             document[part] = {"date": document["date"], "commit": document["commit"], **document[part]}
-        rows = {**found.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
-        found |= document
+        rows = {**whole.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
+        whole |= document
         if rows:
-            found["graded"] = grades_of(rows, len(document["problems"]))
-    return found
+            whole["graded"] = grades_of(rows, len(document["problems"]))
+    return whole
 
 
 def winners_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def grades_of(rows: Mapping[str, Any], of: int) -> dict[str, Any]:
 
 def told_of(document: Mapping[str, Any]) -> list[str]:
     """The figures in short."""
-    said = [
+    lines = [
         f"{part}: {document[part]['wall_s']:.1f} s for {len(document[part]['rows'])} problems"
         for part in ("many", "single", "fresh")
         if "wall_s" in document.get(part, {})
@@ -55,7 +55,7 @@ def told_of(document: Mapping[str, Any]) -> list[str]:
     if graded:
         rows = graded["rows"].values()
         within = sum(row["behind_percent"] <= _WITHIN for row in rows)
-        said.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
+        lines.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
     if "speedup" in document.get("gpus", {}):
-        said.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
-    return said
+        lines.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
+    return lines

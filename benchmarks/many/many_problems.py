@@ -73,12 +73,12 @@ EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budg
 @functools.cache
 def problems() -> dict[str, TuneProblem]:
     """The 30 problems by `kernel name`."""
-    found = {
+    named = {
         f"{kernel} {name}": _named(kernels.load(kernel), kernels.load(kernel), name)
         for kernel, names in NAMED.items() for name in names
     }  # fmt: skip
     shipped = kernels.load("matmul")
-    return {**found, **{f"matmul {name}": _named(shipped, operation_of("matmul"), name) for name in PLAIN}}
+    return {**named, **{f"matmul {name}": _named(shipped, operation_of("matmul"), name) for name in PLAIN}}
 
 
 def _named(shipped: Operation, target: Operation, name: str) -> TuneProblem:
@@ -123,8 +123,8 @@ def main() -> int:
         left_s = until - time.monotonic()
         if left_s > 0:
             _side(part, left_s, options)
-    told = json.loads(options.out.read_text())
-    print(*told_of(told), sep="\n")
+    results = json.loads(options.out.read_text())
+    print(*told_of(results), sep="\n")
     return 0
 
 
@@ -157,8 +157,8 @@ def _side(part: str, left_s: float, options: argparse.Namespace) -> None:
 def _many(options: argparse.Namespace) -> None:
     """One call of `tune_many`."""
     rows, start = _Rows(options.out, "many"), _ready()
-    found = tune_many(list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)))
-    rows.close(wall_s=time.monotonic() - start, stopped=found.stopped, totals=found.totals)
+    result = tune_many(list(problems().values()), told=lambda outcome: rows.add(_label(outcome), _row(outcome)))
+    rows.close(wall_s=time.monotonic() - start, stopped=result.stopped, totals=result.totals)
 
 
 def _single(options: argparse.Namespace, *, fresh: bool = False) -> None:
@@ -202,9 +202,11 @@ def _grade(problem: TuneProblem, winner: Config) -> dict[str, Any]:
     best, behind, interval = Config(every.best_config), 0.0, None
     if winner != best:
         shape = None if problem.shape is None else tuple(problem.shape)
-        given = target.materialise(target.problem(shape, problem.dtype), "cuda").keyword
-        found = compare((target, winner), (target, best), kwargs=given, names=("many", "every"), seconds=_PAIR_S)
-        behind, interval = -found.percent, found.interval
+        arguments = target.materialise(target.problem(shape, problem.dtype), "cuda").keyword
+        comparison = compare(
+            (target, winner), (target, best), kwargs=arguments, names=("many", "every"), seconds=_PAIR_S
+        )
+        behind, interval = -comparison.percent, comparison.interval
     return {
         "behind_percent": behind, "interval": interval, "best": dict(best), "winner": dict(winner),
         "tried": every.totals, "wall_s": time.monotonic() - begun,
@@ -223,29 +225,29 @@ def _gpus(options: argparse.Namespace) -> None:
         start = _ready()
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
-            found, seconds = _over(tuple(f"cuda:{at}" for at in range(used)), folder)
+            result, seconds = _over(tuple(f"cuda:{at}" for at in range(used)), folder)
             walls[used] = time.monotonic() - start
         release_processes()
         rows.add(f"{used} GPUs", {
-            "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,
-            "seconds": seconds, "problems": {_label(each): _row(each) for each in found.outcomes},
+            "wall_s": walls[used], "cpus": len(usable), "totals": result.totals, "stopped": result.stopped,
+            "seconds": seconds, "problems": {_label(each): _row(each) for each in result.outcomes},
         })  # fmt: skip
     whole = all(row["totals"] == {"tuned": len(problems())} for row in rows.done.values())
     rows.close(speedup=walls[1] / walls[options.gpus] if whole else None, stopped="complete" if whole else "failures")
 
 
-def _check_count(wanted: int) -> None:
+def _check_count(least: int) -> None:
     count = torch.cuda.device_count()
-    if count < wanted:
-        raise SystemExit(f"there are {count} GPUs, and {wanted} were asked for")
+    if count < least:
+        raise SystemExit(f"there are {count} GPUs, and {least} were asked for")
 
 
 def _over(devices: tuple[str, ...], folder: str) -> tuple[ManyResult, dict[str, Any]]:
     """A run on some GPUs, and where the seconds of each went."""
     common = RunOptions(each=TuneOptions(cache_dir=f"{folder}/records"), devices=devices)
     jobs = timed_jobs(session.jobs_of(problems().values(), common), f"{folder}/seconds")
-    found = run_jobs(jobs, common, told=lambda _: None)
-    return found, seconds_by_device(found.outcomes, f"{folder}/seconds")
+    result = run_jobs(jobs, common, told=lambda _: None)
+    return result, seconds_by_device(result.outcomes, f"{folder}/seconds")
 
 
 def _ready() -> float:
@@ -261,10 +263,10 @@ def _label(outcome: ProblemOutcome) -> str:
 
 
 def _row(outcome: ProblemOutcome) -> dict[str, Any]:
-    found = {"status": outcome.status, "began_s": outcome.began_s, "ended_s": outcome.ended_s, "device": outcome.device}
+    row = {"status": outcome.status, "began_s": outcome.began_s, "ended_s": outcome.ended_s, "device": outcome.device}
     if outcome.error is not None:
-        return {**found, "error": str(outcome.error)}
-    return found if outcome.result is None else {**found, **_of_result(outcome.result)}
+        return {**row, "error": str(outcome.error)}
+    return row if outcome.result is None else {**row, **_of_result(outcome.result)}
 
 
 def _of_result(result: Any) -> dict[str, Any]:

@@ -58,9 +58,9 @@ def seconds_by_device(outcomes: Iterable[ProblemOutcome], folder: str) -> dict[s
     `cpu_s` are seconds of a CPU in the process that thought, and `first_s` and `last_s` say when its first problem
     began and its last one ended.
     """
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    devices: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for each in outcomes:
-        one = found[each.device]
+        one = devices[each.device]
         one["first_s"] = min(one.get("first_s", each.began_s), each.began_s)
         one["last_s"] = max(one["last_s"], each.ended_s)
         one["measured_problems"] += 1
@@ -71,8 +71,8 @@ def seconds_by_device(outcomes: Iterable[ProblemOutcome], folder: str) -> dict[s
             one["trials"] += len(each.result.trials)
     for path in Path(folder).iterdir():
         facts = json.loads(path.read_text())
-        one = found[facts["device"]]
+        one = devices[facts["device"]]
         one["asked_s"], one["cpu_s"] = max(one["asked_s"], facts["asked_s"]), max(one["cpu_s"], facts["cpu_s"])
-    for one in found.values():
+    for one in devices.values():
         one["thought_s"] = one["busy_s"] - one["asked_s"] - one["waited_s"]
-    return {name: {what: round(value, 2) for what, value in one.items()} for name, one in sorted(found.items())}
+    return {name: {what: round(value, 2) for what, value in one.items()} for name, one in sorted(devices.items())}

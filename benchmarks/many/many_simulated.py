@@ -182,17 +182,17 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
     """
     before = [(request, "probe"), (request, "gpu_missing"), (Host, "usable_cpus"), (Stations, "begin"),
               (Stations, "early_process"), (CompilePool, "_compile"), (CompilePool, "_read")]  # fmt: skip
-    kept = [(place, name, getattr(place, name)) for place, name in before]
+    originals = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S
     compile_s = {_asked(problem)[0]: COSTS[label].compile_s for label, problem in problems().items()}
 
-    def begin(_: Stations, given: Assignment, *__: Any, **___: Any) -> Callable[[], Simulated]:
-        cost, clock = COSTS[_label_of(given)], clocks[given.device_name]
+    def begin(_: Stations, assignment: Assignment, *__: Any, **___: Any) -> Callable[[], Simulated]:
+        cost, clock = COSTS[_label_of(assignment)], clocks[assignment.device_name]
         ready_s = max(clock.ready_s, time.monotonic()) + cost.setup_s
 
         def opened() -> Simulated:
             time.sleep(max(0.0, ready_s - time.monotonic()))
-            return Simulated(given, cost, clock)
+            return Simulated(assignment, cost, clock)
 
         return opened
 
@@ -222,16 +222,16 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
     try:
         yield
     finally:
-        for place, name, original in kept:
+        for place, name, original in originals:
             setattr(place, name, original)
 
 
-def _label_of(given: Assignment) -> str:
+def _label_of(assignment: Assignment) -> str:
     """The name of a problem in `COSTS`."""
-    source = given.generated
+    source = assignment.generated
     assert source is not None
-    asked = (given.kernel.name, source.shape, source.dtype)
-    return next(label for label, problem in problems().items() if asked == _asked(problem))
+    question = (assignment.kernel.name, source.shape, source.dtype)
+    return next(label for label, problem in problems().items() if question == _asked(problem))
 
 
 def _asked(problem: TuneProblem) -> tuple[str, tuple[int, ...], str | None]:
@@ -253,17 +253,17 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     session.AHEAD = ahead
     own = patch.object(session, "_executors", executors)
     with simulated_machine(cpus, clocks), patch.dict(FollowedLockfile.SHARED, clear=True), own:
-        found = run_jobs(session.jobs_of(problems().values(), common), common, told=lambda _: None, start=start_s)
+        result = run_jobs(session.jobs_of(problems().values(), common), common, told=lambda _: None, start=start_s)
     wall_s = time.monotonic() - start_s
     return {
-        "gpus": gpus, "cpus": cpus, "ahead": ahead, "wall_s": wall_s, "totals": found.totals,
+        "gpus": gpus, "cpus": cpus, "ahead": ahead, "wall_s": wall_s, "totals": result.totals,
         "driver_cpu_s": time.process_time() - cpu_s,
         "seconds": {name: dict(clock.seconds) for name, clock in clocks.items()},
-        "problems": _rows(found),
+        "problems": _rows(result),
     }  # fmt: skip
 
 
-def _rows(found: ManyResult) -> dict[str, Any]:
+def _rows(result: ManyResult) -> dict[str, Any]:
     labels = {id(problem): label for label, problem in problems().items()}
     return {
         labels[id(each.problem)]: {
@@ -272,7 +272,7 @@ def _rows(found: ManyResult) -> dict[str, Any]:
             "waited_s": 0.0 if each.result is None else each.result.waited_s,
             "error": each.error and repr(each.error),
         }
-        for each in sorted(found.outcomes, key=lambda each: each.ended_s)
+        for each in sorted(result.outcomes, key=lambda each: each.ended_s)
     }  # fmt: skip
 
 
@@ -284,20 +284,20 @@ def main() -> None:
     parser.add_argument("--ahead", type=int, default=session.AHEAD)
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = simulate(asked.gpus, asked.cpus, asked.ahead, folder)
-    for label, row in found["problems"].items():
+        row_of_run = simulate(options.gpus, options.cpus, options.ahead, folder)
+    for label, row in row_of_run["problems"].items():
         print(f"{row['began_s']:6.2f} {row['ended_s']:6.2f} {row['device']} {label}: {row['trials']} trials, "
               f"waited {row['waited_s']:.2f} s {row['error'] or ''}")  # fmt: skip
-    for name, seconds in found["seconds"].items():
+    for name, seconds in row_of_run["seconds"].items():
         print(name, {what: round(took_s, 2) for what, took_s in seconds.items()})
-    print(f"{found['wall_s']:.1f} s, the driver's CPU {found['driver_cpu_s']:.1f} s, {found['totals']}")
-    if asked.out is not None:
-        document = json.loads(asked.out.read_text()) if asked.out.is_file() else {"rows": {}}
-        row = headed("python -m benchmarks.many.many_simulated", asked.commit, **found)
-        document["rows"][f"{asked.gpus} GPUs, {asked.cpus} CPUs, {asked.ahead} ahead, {row['commit']}"] = row
-        save(asked.out, document)
+    print(f"{row_of_run['wall_s']:.1f} s, the driver's CPU {row_of_run['driver_cpu_s']:.1f} s, {row_of_run['totals']}")
+    if options.out is not None:
+        document = json.loads(options.out.read_text()) if options.out.is_file() else {"rows": {}}
+        row = headed("python -m benchmarks.many.many_simulated", options.commit, **row_of_run)
+        document["rows"][f"{options.gpus} GPUs, {options.cpus} CPUs, {options.ahead} ahead, {row['commit']}"] = row
+        save(options.out, document)
 
 
 if __name__ == "__main__":

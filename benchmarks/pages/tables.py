@@ -273,9 +273,9 @@ def _tests(document: Mapping[str, Any]) -> str:
         return ""
     tests = document["tests"]
     counts = {mode: {end: len(names) for end, names in ends.items()} for mode, ends in tests["ends"].items()}
-    told = {mode: ", ".join(f"{count} {end}" for end, count in ends.items()) for mode, ends in counts.items()}
+    texts = {mode: ", ".join(f"{count} {end}" for end, count in ends.items()) for mode, ends in counts.items()}
     return (
-        f"The package's own tests: before {told['triton']}; after {told['ours']}; {len(tests['unequal'])} ended "
+        f"The package's own tests: before {texts['triton']}; after {texts['ours']}; {len(tests['unequal'])} ended "
         "otherwise. "
     )
 
@@ -571,7 +571,7 @@ def filled(text: str) -> str:
     """`text` with every table between its markers made anew."""
     for name, make in TABLES.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(pattern, lambda found, table=make: f"{found[1]}{table()}\n{found[2]}", text, flags=re.DOTALL)
+        text = re.sub(pattern, lambda match, table=make: f"{match[1]}{table()}\n{match[2]}", text, flags=re.DOTALL)
     return text
 
 

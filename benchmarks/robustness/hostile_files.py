@@ -86,26 +86,26 @@ class Attack:
     def __call__(self, data: bytes, may_be_believed: bool = False) -> None:
         """Read `data` in place of the healthy file."""
         self.kind.path.write_bytes(data)
-        found = self.found
-        found.files += 1
+        counts = self.found
+        counts.files += 1
         try:
             taken_s, served = self._timed()
             if taken_s > self.healthy_s + LATE_S:  # a collection of garbage may have fallen into it
                 taken_s = min(taken_s, self._timed()[0])
         except HangError:
-            found.hangs += 1
+            counts.hangs += 1
             return
         except Exception as error:  # noqa: BLE001 - what must not happen is counted
-            found.errors[f"{type(error).__name__}: {error}"[:120]] += 1
+            counts.errors[f"{type(error).__name__}: {error}"[:120]] += 1
             return
         finally:
             self.kind.path.write_bytes(self.healthy)
-        found.served += bool(served)
-        found.slowest_ms = max(found.slowest_ms, taken_s * 1e3)
+        counts.served += bool(served)
+        counts.slowest_ms = max(counts.slowest_ms, taken_s * 1e3)
         if taken_s > self.healthy_s + LATE_S:
-            found.late.append(round(taken_s, 3))
+            counts.late.append(round(taken_s, 3))
         if self.kind.sealed and not may_be_believed:
-            found.altered += [name for name, value in served.items() if value not in self.expected.get(name, ())]
+            counts.altered += [name for name, value in served.items() if value not in self.expected.get(name, ())]
 
     def _timed(self) -> tuple[float, dict[str, Any]]:
         start = time.thread_time()

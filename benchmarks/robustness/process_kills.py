@@ -191,24 +191,24 @@ def ended_often(kind: str, folder: Path, ways: Sequence[str], moments: random.Ra
     Raises:
         RuntimeError: It does not get through where nobody disturbs it, so that to end it would show nothing.
     """
-    seen, left = Seen(), list(ways)
-    get_through(Place(folder / f"{kind.replace(' ', '-')}-undisturbed", COMMANDS[kind]), seen)
-    if not seen.faultless:
-        raise RuntimeError(f"{kind} does not get through undisturbed, and was not attacked: {seen}")
+    tally, left = Seen(), list(ways)
+    get_through(Place(folder / f"{kind.replace(' ', '-')}-undisturbed", COMMANDS[kind]), tally)
+    if not tally.faultless:
+        raise RuntimeError(f"{kind} does not get through undisturbed, and was not attacked: {tally}")
     while left:
-        place = Place(folder / f"{kind.replace(' ', '-')}-{seen.rounds}", COMMANDS[kind])
-        seen.rounds += 1
+        place = Place(folder / f"{kind.replace(' ', '-')}-{tally.rounds}", COMMANDS[kind])
+        tally.rounds += 1
         longest_s = 3.0 if kind == "compile" else 1.5
         for _ in range(KILLS_A_ROUND):
-            if left and not place.command.near_its_end() and end(place, left[-1], moments.uniform(0, longest_s), seen):
+            if left and not place.command.near_its_end() and end(place, left[-1], moments.uniform(0, longest_s), tally):
                 left.pop()
-        get_through(place, seen)
-        shutil.rmtree(folder / f"{kind.replace(' ', '-')}-{seen.rounds - 1}")
-        print(f"{kind}: {len(ways) - len(left)} of {len(ways)}, {seen}", file=sys.stderr, flush=True)
-    return seen
+        get_through(place, tally)
+        shutil.rmtree(folder / f"{kind.replace(' ', '-')}-{tally.rounds - 1}")
+        print(f"{kind}: {len(ways) - len(left)} of {len(ways)}, {tally}", file=sys.stderr, flush=True)
+    return tally
 
 
-def end(place: Place, way: str, after_s: float, seen: Seen) -> bool:
+def end(place: Place, way: str, after_s: float, tally: Seen) -> bool:
     """Start a command and end it some time later; False if it was done by then."""
     signals, expected = WAYS[way]
     process = place.start()
@@ -221,39 +221,39 @@ def end(place: Place, way: str, after_s: float, seen: Seen) -> bool:
     _, err = process.communicate()
     if finished or (process.returncode == 0 and expected > 0):  # it was just at its end
         return False
-    seen.slowest_end_s = max(seen.slowest_end_s, round(time.monotonic() - begin, 2))
-    seen.ends[way] += 1
-    look(place, process.returncode, err.decode(errors="replace"), way, seen)
+    tally.slowest_end_s = max(tally.slowest_end_s, round(time.monotonic() - begin, 2))
+    tally.ends[way] += 1
+    look(place, process.returncode, err.decode(errors="replace"), way, tally)
     return True
 
 
-def look(place: Place, code: int, err: str, way: str, seen: Seen) -> None:
+def look(place: Place, code: int, err: str, way: str, tally: Seen) -> None:
     """Note what is left of a command that has ended, and what is not as it must be."""
     until = time.monotonic() + LEFT_S
     while (processes := place.processes()) or place.files():
         if time.monotonic() > until:
             break
         time.sleep(0.02)
-    seen.processes_left += len(processes)
+    tally.processes_left += len(processes)
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
-    seen.files_left += [f"{way}: {name}" for name in place.files()]
+    tally.files_left += [f"{way}: {name}" for name in place.files()]
     if code != WAYS[way][1]:
-        seen.other_codes.append(f"{way}: {code}: {err[-200:]}")
+        tally.other_codes.append(f"{way}: {code}: {err[-200:]}")
     lines = [line for line in err.splitlines() if not line.startswith("warning: low confidence")]
     if way.startswith("INT") and not (len(lines) == 1 and lines[0].startswith("interrupted")):
-        seen.not_one_line.append(f"{way}: {err[-300:]}")
+        tally.not_one_line.append(f"{way}: {err[-300:]}")
 
 
-def get_through(place: Place, seen: Seen) -> None:
+def get_through(place: Place, tally: Seen) -> None:
     """Run a command to its end, and note what is wrong with its result."""
     process = place.start()
     out, err = process.communicate(timeout=600)
     fault = place.command.wrong(out) if process.returncode == 0 else err.decode(errors="replace")[-300:]
     if fault:
-        seen.wrong.append(fault)
+        tally.wrong.append(fault)
     look_after = place.files()
-    seen.files_left += [f"ordinary end: {name}" for name in look_after]
+    tally.files_left += [f"ordinary end: {name}" for name in look_after]
 
 
 def main() -> int:
@@ -278,9 +278,9 @@ def main() -> int:
     document = headed(
         f"python -m benchmarks.robustness.process_kills --kills {options.kills} --seed {options.seed}",
         options.commit,
-        commands={kind: vars(seen) for kind, seen in results.items()},
+        commands={kind: vars(tally) for kind, tally in results.items()},
         seconds=round(time.monotonic() - start, 1),
-        passed=all(seen.faultless and seen.ends.total() == options.kills for seen in results.values()),
+        passed=all(tally.faultless and tally.ends.total() == options.kills for tally in results.values()),
     )
     print(json.dumps(document, indent=1))
     if options.out:

@@ -35,7 +35,7 @@ def read(folder: Path) -> Entries:
     for path in sorted(folder.glob("*.json")):
         if path.stem.startswith("live"):  # whole tunes, which have no fractions
             continue
-        more = "".join(said for word, said in _MORE.items() if word in path.stem.split("_"))
+        more = "".join(text for word, text in _MORE.items() if word in path.stem.split("_"))
         for entry in json.loads(path.read_text())["spaces"]:
             guided = entry["search"] == "auto"  # no other search heeds a model
             entries[entry["search"] + (more if guided else "")][entry["file"]] = entry

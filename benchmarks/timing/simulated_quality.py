@@ -113,8 +113,8 @@ class KnownTimes:
 
     def compile(self, config: Config, _arguments: Arguments) -> Executable:
         """Resources that are not a matter of speed, so that the tie-break prefers now one config and now another."""
-        made = Resources(spill_bytes=0, shared_bytes=random.Random(config.text).randrange(1 << 17))
-        return Executable(config=config, bind=lambda _: self._kernels[config], resources=made)
+        resources = Resources(spill_bytes=0, shared_bytes=random.Random(config.text).randrange(1 << 17))
+        return Executable(config=config, bind=lambda _: self._kernels[config], resources=resources)
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,12 @@ def graded(
 ) -> Grade:
     """One selection in a process of its own."""
     ground = Ground.of(shape, disturbance, seed, configs=configs, backwards=backwards)
-    found = ground.select(seed, effort)
-    assert found.winner is not None  # every config works
+    outcome = ground.select(seed, effort)
+    assert outcome.winner is not None  # every config works
     known = ground.kernels
-    winner, itself = known[found.winner.config], found.itself
+    winner, itself = known[outcome.winner.config], outcome.itself
     behind = winner.own_ms / min(kernel.own_ms for kernel in known.values()) - 1
-    finals = [trial.final for trial in found.trials if trial.final is not None]
+    finals = [trial.final for trial in outcome.trials if trial.final is not None]
     return Grade(
         regret=winner.true_ms / min(kernel.true_ms for kernel in known.values()) - 1,
         outside=behind > INDIFFERENCE + RESOLUTION,
@@ -217,8 +217,8 @@ def graded(
         share=ground.device.busy_s / (configs * DO_BENCH_S),
         finalists=len(finals),
         rounds=max(final.rounds for final in finals),
-        winner=found.winner.config.text,
-        ties=tuple(config.text for config in found.ties),
+        winner=outcome.winner.config.text,
+        ties=tuple(config.text for config in outcome.ties),
     )
 
 
@@ -234,8 +234,8 @@ def told_apart(noise: Noise, disturbance: Disturbance, slowdown: float, seed: in
         arms.append(Arm(sampler, policy.samples(0.1 * sampler.launches)))
     rounds = Rounds(timer=timer, rng=random.Random(seed), clock=device.clock)
     rounds.race(arms, policy)
-    found = rounds.standing(dict(enumerate(arms)), preference={0: (1,), 1: (0,)}).decision
-    return found.ties == (0,) if slowdown else len(found.ties) < 2
+    decision = rounds.standing(dict(enumerate(arms)), preference={0: (1,), 1: (0,)}).decision
+    return decision.ties == (0,) if slowdown else len(decision.ties) < 2
 
 
 def condition(
@@ -257,12 +257,12 @@ def condition(
         backwards: How many of them are repeated with the list backwards.
         pairs: Races of two, of either kind and under either noise.
     """
-    found = {
+    grades_by_shape = {
         name: [graded(shape, disturbance, seed, configs=configs) for seed in range(repeats)]
         for name, shape in shapes.items()
     }
     changed = sum(
-        graded(shape, disturbance, seed, configs=configs, backwards=True) != found[name][seed]
+        graded(shape, disturbance, seed, configs=configs, backwards=True) != grades_by_shape[name][seed]
         for name, shape in shapes.items()
         for seed in range(min(repeats, backwards))
     )
@@ -272,12 +272,14 @@ def condition(
     )
     draws = range(min(repeats, DRAWS))
     return {
-        **summary([grade for grades in found.values() for grade in grades]),
-        "flip_rate": statistics.mean(flip_rate(grades[draw::DRAWS]) for grades in found.values() for draw in draws),
+        **summary([grade for grades in grades_by_shape.values() for grade in grades]),
+        "flip_rate": statistics.mean(
+            flip_rate(grades[draw::DRAWS]) for grades in grades_by_shape.values() for draw in draws
+        ),
         "aa_pairs_told_apart": sum(same) / len(same),
         "power_2pct": sum(slow) / len(slow),
         "reversed_list_changes": changed,
-        "spaces": {name: summary(grades) for name, grades in found.items()},
+        "spaces": {name: summary(grades) for name, grades in grades_by_shape.items()},
     }
 
 
@@ -324,7 +326,7 @@ AT_LEAST = {"power_2pct": 0.9}
 
 def pooled(figures: Mapping[str, Mapping]) -> dict:
     """How many winners are good under all disturbances together."""
-    good, count = (sum(found[key] for found in figures.values()) for key in ("within_1pct", "selections"))
+    good, count = (sum(figure[key] for figure in figures.values()) for key in ("within_1pct", "selections"))
     return {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low}
 
 
@@ -334,9 +336,9 @@ def shortfalls(figures: Mapping[str, Mapping]) -> list[str]:
     missed = []
     if together["wilson_low"] < 0.95:
         missed.append(f"within 1 %: {together['within_1pct']} of {together['of']}")
-    for name, found in figures.items():
-        missed += [f"{name}: {key} {found[key]:.4g}" for key, most in AT_MOST.items() if found[key] > most]
-        missed += [f"{name}: {key} {found[key]:.4g}" for key, least in AT_LEAST.items() if found[key] < least]
+    for name, figure in figures.items():
+        missed += [f"{name}: {key} {figure[key]:.4g}" for key, most in AT_MOST.items() if figure[key] > most]
+        missed += [f"{name}: {key} {figure[key]:.4g}" for key, least in AT_LEAST.items() if figure[key] < least]
     return missed
 
 

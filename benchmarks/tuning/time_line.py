@@ -97,12 +97,12 @@ class TimeLine:
 
 def one(case: str) -> list[dict[str, Any]]:
     """The steps of one tune in this process."""
-    line, asked = TimeLine(), CASES[case]
-    operation = asked.load()
+    line, target = TimeLine(), CASES[case]
+    operation = target.load()
     for step in STEPS:
         line.watch(*step)
     line.begin()
-    tune(operation, shape=asked.shape, dtype=asked.dtype, listener=Silent(), transfer=False)
+    tune(operation, shape=target.shape, dtype=target.dtype, listener=Silent(), transfer=False)
     line.note("tune", ends=True)
     return line.rows
 
@@ -111,8 +111,8 @@ def many(limit_s: float) -> dict[str, Any]:
     """The parts of each tune of one run over the 30 problems, by the thread that tunes it."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(FollowedLockfile.SHARED, clear=True):
         os.environ |= {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
-        line, found = watched(), list(problems().values())
-        done = tune_many(found, budget_s=limit_s)
+        line, targets = watched(), list(problems().values())
+        done = tune_many(targets, budget_s=limit_s)
         line.note("all", ends=True)
     tunes = by(line.rows, lambda row: row["thread"].partition(_TRIALS)[0])
     return {"wall_s": line.rows[-1]["wall_s"], "totals": done.totals, "tunes": tunes}
@@ -179,21 +179,21 @@ def in_a_process(case: str) -> list[dict[str, Any]]:
         environment = {**os.environ, **{name: str(Path(folder) / part) for name, part in caches.items()}}
         command = [sys.executable, "-m", "benchmarks.tuning.time_line", "--case", case, "--inside", "--out", str(out)]
         subprocess.run(command, env=environment, check=True)
-        found: list[dict[str, Any]] = json.loads(out.read_text())
-        return found
+        rows: list[dict[str, Any]] = json.loads(out.read_text())
+        return rows
 
 
 def medians(runs: list[list[dict[str, Any]]]) -> list[tuple[str, float, float]]:
     """The step, with the number of its trial, and the medians of its seconds, of steps that every tune has."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    marks: dict[str, list[tuple[float, float]]] = {}
     for noted in runs:
         turns: dict[str, int] = {}
         for row in noted:
             name = f"{row['step']} {'ends' if row['ends'] else 'begins'}"
             turns[name] = turns.get(name, 0) + 1
             numbered = f"{name} ({turns[name]})" if turns[name] > 1 or row["step"] == "trial" else name
-            found.setdefault(numbered, []).append((row["wall_s"], row["cpu_s"]))
-    whole = {name: times for name, times in found.items() if len(times) == len(runs)}
+            marks.setdefault(numbered, []).append((row["wall_s"], row["cpu_s"]))
+    whole = {name: times for name, times in marks.items() if len(times) == len(runs)}
     rows = [
         (name, statistics.median(wall_s for wall_s, _ in times), statistics.median(cpu_s for _, cpu_s in times))
         for name, times in whole.items()
@@ -201,12 +201,12 @@ def medians(runs: list[list[dict[str, Any]]]) -> list[tuple[str, float, float]]:
     return sorted(rows, key=lambda row: row[1])
 
 
-def show(told: dict[str, Any]) -> None:
+def show(results: dict[str, Any]) -> None:
     """Print the parts of the tunes of some runs."""
-    for name, run in told.items():
-        for whose, found in run["tunes"].items():
-            print(f"{found['to_s'] - found['from_s']:6.2f}  {whose}: {found['trials']} trials", found["seconds"])
-            print("        ", found["first_trial_ms"], found["step_ms"], found["turn_ms"])
+    for name, run in results.items():
+        for whose, part in run["tunes"].items():
+            print(f"{part['to_s'] - part['from_s']:6.2f}  {whose}: {part['trials']} trials", part["seconds"])
+            print("        ", part["first_trial_ms"], part["step_ms"], part["turn_ms"])
         print(f"{run['wall_s']:.2f} s, {name}", run.get("totals", ""))
 
 
@@ -219,22 +219,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--many", action="store_true", help="one run over the problems of `many_problems`")
     parser.add_argument("--inside", action="store_true", help="used by the script itself")
-    asked = parser.parse_args()
-    if asked.many:
-        told = {"30 problems": many(asked.limit_s)}
-        if asked.out is not None:
-            asked.out.write_text(json.dumps(told))
-        show(told)
+    options = parser.parse_args()
+    if options.many:
+        results = {"30 problems": many(options.limit_s)}
+        if options.out is not None:
+            options.out.write_text(json.dumps(results))
+        show(results)
         return
-    if asked.inside:
-        asked.out.write_text(json.dumps(one(asked.case)))
+    if options.inside:
+        options.out.write_text(json.dumps(one(options.case)))
         return
     runs: list[list[dict[str, Any]]] = []
-    end = time.monotonic() + asked.limit_s
-    while len(runs) < asked.runs and time.monotonic() < end:
-        runs.append(in_a_process(asked.case))
-        if asked.out is not None:
-            asked.out.write_text(json.dumps({"case": asked.case, "runs": runs}))
+    end = time.monotonic() + options.limit_s
+    while len(runs) < options.runs and time.monotonic() < end:
+        runs.append(in_a_process(options.case))
+        if options.out is not None:
+            options.out.write_text(json.dumps({"case": options.case, "runs": runs}))
     print("wall_s   cpu_s")
     for name, wall_s, cpu_s in medians(runs):
         print(f"{wall_s:6.3f}  {cpu_s:6.3f}  {name}")

@@ -210,13 +210,13 @@ class ModelPrior:
         """Keep the resources that the compiler gave the tried configs."""
         self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
         """Keep what no guess can tell of configs that are not tried yet: whether their products are serialised.
 
         Registers are guessed until a config is tried, because real ones for some configs and guesses for the others
         would order them worse than guesses for all.
         """
-        for one in found:
+        for one in previews:
             if one.resources is not None and one.resources.serialised is not None:
                 self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
 

@@ -355,10 +355,10 @@ _VARIANT = """    try:
 
 
 def _prefix(names: Sequence[str]) -> str:
-    found = "_"
-    while any(name.startswith(found) for name in names):
-        found += "_"
-    return found
+    prefix = "_"
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 def _place_of(owner: Any, name: str) -> str:
@@ -515,12 +515,12 @@ class KnownGrids:
         if plan is None:
             return grid(meta)
         numbers = plan.numbers(meta, grid)
-        found = plan.known.get(numbers)
-        if found is None:
-            found = grid(meta)
+        result = plan.known.get(numbers)
+        if result is None:
+            result = grid(meta)
             if numbers is not None:
-                _keep(plan.known, numbers, found)
-        return found
+                _keep(plan.known, numbers, result)
+        return result
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
         code = grid.__code__
@@ -540,10 +540,10 @@ class KnownGrids:
         return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
 
 
-def _keep(kept: dict[Any, Any], place: Any, found: Any) -> None:
-    if len(kept) >= _GRID_RESULTS_MOST:
-        kept.clear()
-    kept[place] = found
+def _keep(results: dict[Any, Any], place: Any, result: Any) -> None:
+    if len(results) >= _GRID_RESULTS_MOST:
+        results.clear()
+    results[place] = result
 
 
 def _numbers_of(

@@ -156,13 +156,13 @@ class Operator:
 
     def _backward(self, ctx: Any, grad: Any, *_others: Any) -> tuple[Any, ...]:
         """The gradients of the inputs that torch has passed on; it leaves out those at the end that have defaults."""
-        wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
+        needs_by_name = dict(zip(self.names, ctx.needs_input_grad, strict=False))
         inputs = self.gradient.inputs if self.gradient is not None else ()
-        needed = [wanted.get(name, False) for name in inputs]
+        needed = [needs_by_name.get(name, False) for name in inputs]
         operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
         gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
         grads = dict(zip(inputs, gradients, strict=True))
-        return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
+        return tuple(grads[name] if name in grads and needs else None for name, needs in needs_by_name.items())
 
     def _run_backward(self, tensors: Any, grad: Any, needed: Any, *values: Any) -> list[Any]:
         gradient = self.gradient

@@ -554,11 +554,11 @@ class Tuning:
         records = transfers_to(self.request, self.key, self.store, self.folder) if transfers else []
         self._model = self._model or coming_priors(self.request, self.folder, pool, self.effort.budget.trials)
 
-        def made(priors: Sequence[Prior]) -> Searcher:
+        def searcher_with(priors: Sequence[Prior]) -> Searcher:
             self._ordered_by = (*["a model of the work"] * bool(priors), *["records of other problems"] * bool(records))
             return make_searcher(search, space, self.options.seed, priors, records)
 
-        return searcher_over(made, self._model, ready, self.effort.budget.seconds)
+        return searcher_over(searcher_with, self._model, ready, self.effort.budget.seconds)
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
