@@ -58,5 +58,5 @@ def access_faults(page):
     if axe is None or axe.origin is None:
         pytest.skip("there is no axe: pip install --group dev")
     page.evaluate(next(Path(axe.origin).parent.rglob("axe.min.js")).read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run({preload: false, resultTypes: ['violations']}).then((found) => found.violations)")
-    return [(one["id"], one["nodes"][0]["html"]) for one in found]
+    result = page.evaluate("axe.run({preload: false, resultTypes: ['violations']}).then((found) => found.violations)")
+    return [(one["id"], one["nodes"][0]["html"]) for one in result]

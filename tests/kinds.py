@@ -59,12 +59,12 @@ def zero_total(values):
 def mixed(parts, out, n, nothing, kind: tl.constexpr, dtype: tl.constexpr, factor: tl.constexpr, BLOCK: tl.constexpr):
     """Takes a tuple of tensors and a number, None, a string, a dtype and a constexpr object."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    found = tl.load(parts[0] + at, mask=at < n) + parts[2]
+    result = tl.load(parts[0] + at, mask=at < n) + parts[2]
     if nothing is None:
-        found += tl.load(parts[1] + at, mask=at < n)
+        result += tl.load(parts[1] + at, mask=at < n)
     if kind == "scaled":
-        found *= factor
-    tl.store(out + at, found.to(dtype), mask=at < n)
+        result *= factor
+    tl.store(out + at, result.to(dtype), mask=at < n)
 
 
 @triton.heuristics({"EVEN": lambda values: values["n"] % values["BLOCK"] == 0})

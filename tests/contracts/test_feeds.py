@@ -157,10 +157,10 @@ def test_deferred_configs_are_dropped_where_others_work():
 def test_deferred_configs_come_back_where_nothing_else_works():
     feed, compiler = deferred_ones()
     compiler.at_once = True
-    found = [feed.next(True) for _ in range(2)]
+    result = [feed.next(True) for _ in range(2)]
     assert compiler.asked[-1] == (CONFIGS[0], True), "a rule had kept it from being compiled"
-    assert {ready.config for ready in found} == set(CONFIGS[:2])
-    assert all(ready.dropped is None for ready in found)
+    assert {ready.config for ready in result} == set(CONFIGS[:2])
+    assert all(ready.dropped is None for ready in result)
     assert feed.next(True) is None
 
 
@@ -171,8 +171,8 @@ class Curious:
         self.left, self.told = list(CONFIGS), []
 
     def wanted_previews(self, count):
-        wanted, self.left = self.left[:count], self.left[count:]
-        return wanted
+        expected, self.left = self.left[:count], self.left[count:]
+        return expected
 
     def take_previews(self, found):
         self.told += [one.config for one in found]

@@ -42,10 +42,10 @@ def fits(config, **more):
 
 
 def rest_of(searcher):
-    found = []
+    result = []
     while batch := searcher.ask(9):
-        found += batch
-    return found
+        result += batch
+    return result
 
 
 @every_previewing
@@ -53,20 +53,20 @@ def rest_of(searcher):
 @examples(20)
 def test_previews_are_new_configs_and_impossible_or_tried_configs_are_never_proposed(name, space, seed, steps, data):
     searcher, again = make_searcher(name, space, seed), make_searcher(name, space, seed)
-    wanted, asked, told = [], [], []
+    expected, asked, told = [], [], []
     never, launches = set(), {}
     for previews, count in steps:
         new = searcher.wanted_previews(previews)
         assert again.wanted_previews(previews) == new
         assert len(new) <= previews
-        assert not set(new) & {*wanted, *asked, *(trial.config for trial in told)}
+        assert not set(new) & {*expected, *asked, *(trial.config for trial in told)}
         assert all(config in space for config in new)
-        wanted += new
-        found = [data.draw(compiled(st.just(config))) for config in new]
-        never |= {one.config for one in found if not one.launchable}
-        launches |= {one.config: one.launch for one in found if one.launch is not None}
-        searcher.take_previews(found)
-        again.take_previews(found)
+        expected += new
+        result = [data.draw(compiled(st.just(config))) for config in new]
+        never |= {one.config for one in result if not one.launchable}
+        launches |= {one.config: one.launch for one in result if one.launch is not None}
+        searcher.take_previews(result)
+        again.take_previews(result)
         batch = searcher.ask(count)
         assert again.ask(count) == batch
         asked += batch
@@ -129,7 +129,7 @@ def test_a_space_that_is_tried_whole_needs_no_previews():
 def test_only_a_part_of_a_huge_space_is_previewed(name):
     space = ConfigSpace({f"T{axis}": range(10) for axis in range(9)})
     searcher = make_searcher(name, space)
-    wanted = searcher.wanted_previews(50)
-    assert len(set(wanted)) == 50
-    searcher.take_previews([refused(config) if config["T0"] > 7 else fits(config) for config in wanted])
-    assert not set(searcher.ask(30)) & {config for config in wanted if config["T0"] > 7}
+    expected = searcher.wanted_previews(50)
+    assert len(set(expected)) == 50
+    searcher.take_previews([refused(config) if config["T0"] > 7 else fits(config) for config in expected])
+    assert not set(searcher.ask(30)) & {config for config in expected if config["T0"] > 7}

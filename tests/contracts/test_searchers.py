@@ -29,10 +29,10 @@ def answers_to(data, asked):
 
 def all_of(searcher, count=7):
     """All proposals of a searcher until it has no config left."""
-    found = []
+    result = []
     while batch := searcher.ask(count):
-        found += batch
-    return found
+        result += batch
+    return result
 
 
 @every_searcher
@@ -40,15 +40,15 @@ def all_of(searcher, count=7):
 @examples(15)
 def test_proposals_are_valid_and_distinct_and_no_more_than_asked_for(name, space, seed, sizes, data):
     searcher = make_searcher(name, space, seed)
-    found = []
+    result = []
     for count in sizes:
         batch = searcher.ask(count)
         assert len(batch) <= count
-        found += batch
+        result += batch
         searcher.tell(answers_to(data, batch))
-    assert all(config in space for config in found)
-    assert len(set(found)) == len(found)
-    if len(found) < sum(sizes):  # it gave fewer than it was asked for, so it has ended, and stays so
+    assert all(config in space for config in result)
+    assert len(set(result)) == len(result)
+    if len(result) < sum(sizes):  # it gave fewer than it was asked for, so it has ended, and stays so
         assert searcher.ask(1) == searcher.ask(5) == []
 
 
@@ -56,9 +56,9 @@ def test_proposals_are_valid_and_distinct_and_no_more_than_asked_for(name, space
 @given(space=spaces(may_be_empty=True), seed=st.integers(0, 1 << 32), count=st.integers(1, 50))
 @examples(15)
 def test_a_small_space_is_covered_exactly(name, space, seed, count):
-    found = all_of(make_searcher(name, space, seed), count)
-    assert len(found) == len(set(found))
-    assert set(found) == set(space)
+    result = all_of(make_searcher(name, space, seed), count)
+    assert len(result) == len(set(result))
+    assert set(result) == set(space)
 
 
 @every_searcher
@@ -103,8 +103,8 @@ def test_asking_for_0_configs_uses_up_none(name):
 @every_searcher
 def test_a_list_of_configs_is_a_space_like_others(name):
     space = ConfigSpace.from_configs([{"A": 1, "B": 2}, {"A": 2, "B": 1}, {"A": 1, "B": 2}, {"A": 3, "B": 3}])
-    found = all_of(make_searcher(name, space))
-    assert sorted(config.text for config in found) == sorted({config.text for config in space})
+    result = all_of(make_searcher(name, space))
+    assert sorted(config.text for config in result) == sorted({config.text for config in space})
 
 
 @every_searcher
@@ -121,10 +121,10 @@ def test_a_space_of_a_thousand_million_answers_at_once(name, rules):
     space = ConfigSpace(HUGE, rules)
     start = time.monotonic()
     searcher = make_searcher(name, space)
-    found = searcher.ask(1) + searcher.ask(100)
+    result = searcher.ask(1) + searcher.ask(100)
     assert time.monotonic() - start < 20  # 1 s on an idle machine; walking it all would take hours
-    assert len(set(found)) == 101
-    assert all(config in space for config in found)
+    assert len(set(result)) == 101
+    assert all(config in space for config in result)
 
 
 @every_searcher
@@ -133,45 +133,47 @@ def test_rare_configs_of_a_large_space_are_all_found(name):
     rare = Constraint("rare", lambda T0, T1, T2, T3: T0 == T1 == T2 == T3 == 7, "no")
     space = ConfigSpace(axes, (rare,))
     assert space.size.total == 100_000
-    found = all_of(make_searcher(name, space))
-    assert sorted(config["T4"] for config in found) == list(range(10))
+    result = all_of(make_searcher(name, space))
+    assert sorted(config["T4"] for config in result) == list(range(10))
 
 
 @every_searcher
 def test_configs_that_differ_only_in_an_unused_tunable_are_proposed_once(name):
     rule = Constraint("idle", lambda SPLIT, WAY: SPLIT > 1 or WAY == "none", "without a split there is no way")
     space = ConfigSpace({"SPLIT": [1, 2, 4], "WAY": ["none", "atomic", "tree"], "BLOCK": range(8)}, (rule,))
-    searcher, found = make_searcher(name, space), []
+    searcher, result = make_searcher(name, space), []
     while batch := searcher.ask(4):
         searcher.tell([timed(config, 1 + config["BLOCK"] / 8) for config in batch])
-        found += batch
-    assert set(found) == set(space)
-    assert {config["WAY"] for config in found if config["SPLIT"] == 1} == {"none"}
+        result += batch
+    assert set(result) == set(space)
+    assert {config["WAY"] for config in result if config["SPLIT"] == 1} == {"none"}
 
 
 @every_searcher
 def test_failures_alone_do_not_stop_a_search(name):
     space = ConfigSpace({"A": range(10), "B": range(10)})
-    searcher, found = make_searcher(name, space), []
+    searcher, result = make_searcher(name, space), []
     while batch := searcher.ask(6):
         searcher.tell([Trial(config, Status.RUNTIME, error="no") for config in batch])
-        found += batch
-    assert set(found) == set(space)
+        result += batch
+    assert set(result) == set(space)
 
 
 @every_searcher
 def test_a_repeated_measurement_may_be_told(name):
     space = ConfigSpace({"A": range(6), "B": range(6)})
     searcher = make_searcher(name, space, 0)
-    found = []
+    result = []
     for _ in range(4):
         asked = searcher.ask(4)
-        found += asked
+        result += asked
         for factor in (1.0, 30.0):  # as after a change of the clock: other times for all
-            times = [factor * (1 + config["A"]) for config in found]
-            searcher.tell([Trial(c, Status.OK, Measurement((ms,), "host")) for c, ms in zip(found, times, strict=True)])
-    found += all_of(searcher)
-    assert len(found) == len(set(found)) == 36
+            times = [factor * (1 + config["A"]) for config in result]
+            searcher.tell(
+                [Trial(c, Status.OK, Measurement((ms,), "host")) for c, ms in zip(result, times, strict=True)]
+            )
+    result += all_of(searcher)
+    assert len(result) == len(set(result)) == 36
 
 
 @every_searcher
@@ -180,9 +182,9 @@ def test_configs_that_others_tried_are_not_proposed_again(name):
     searcher = make_searcher(name, space)
     others = space.take(30)
     searcher.tell([timed(config, 1 + config["A"]) for config in others])
-    found = all_of(searcher)
-    assert not set(found) & set(others)
-    assert set(found) | set(others) == set(space)
+    result = all_of(searcher)
+    assert not set(result) & set(others)
+    assert set(result) | set(others) == set(space)
 
 
 @every_searcher

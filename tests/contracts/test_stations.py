@@ -41,11 +41,11 @@ def test_questions_and_answers(station):
     hopeless = station.attempt(config(8.0), fast)
     assert hopeless.ok
     assert len(hopeless.measurement.samples_ms) == 1, "cut short"
-    found = station.finals(FinalRequest(trials=(slow, fast, wrong, hopeless), default=config(4.0)))
-    assert found.winner.config == config(1.0)
-    assert found.gain.low > 1.0
-    assert found.guard is not None
-    assert {trial.config for trial in found.trials} == {t.config for t in (slow, fast, wrong, hopeless)}
+    result = station.finals(FinalRequest(trials=(slow, fast, wrong, hopeless), default=config(4.0)))
+    assert result.winner.config == config(1.0)
+    assert result.gain.low > 1.0
+    assert result.guard is not None
+    assert {trial.config for trial in result.trials} == {t.config for t in (slow, fast, wrong, hopeless)}
     assert station.facts.lost is None
 
 

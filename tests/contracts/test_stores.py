@@ -77,9 +77,9 @@ def test_a_value_that_was_put_can_be_read(store: Store[Record]) -> None:
 def test_the_last_put_of_an_id_holds(store: Store[Record]) -> None:
     for block in (64, 128, 256):
         store.put(record(winner=Config(BLOCK=block)))
-    found = store.get(record().id)
-    assert found is not None
-    assert found.winner == Config(BLOCK=256)
+    result = store.get(record().id)
+    assert result is not None
+    assert result.winner == Config(BLOCK=256)
     assert len(list(store)) == 1
 
 
@@ -88,23 +88,23 @@ def test_iteration_gives_every_value_once(store: Store[Record]) -> None:
     for kernel in kernels:
         store.put(record(kernel))
         store.get(record(kernel).id)
-    assert sorted(found.key.kernel for found in store) == sorted(kernels)
+    assert sorted(result.key.kernel for result in store) == sorted(kernels)
 
 
 def test_a_change_after_putting_is_not_stored(store: Store[Record]) -> None:
     regimes = [1, 2]
     store.put(record(guard={"regimes": regimes}))
     regimes.append(3)
-    found = store.get(record().id)
-    assert found is not None
-    assert found.guard == {"regimes": [1, 2]}
+    result = store.get(record().id)
+    assert result is not None
+    assert result.guard == {"regimes": [1, 2]}
 
 
 def test_a_change_of_a_value_that_was_read_is_not_stored(store: Store[Record]) -> None:
     store.put(record())
-    for found in (store.get(record().id), next(iter(store))):
-        assert found is not None
-        found.guard["guarded"] = True
+    for result in (store.get(record().id), next(iter(store))):
+        assert result is not None
+        result.guard["guarded"] = True
     assert store.get(record().id) == record()
 
 
@@ -210,11 +210,11 @@ records = st.builds(
 @examples(20)
 @given(st.lists(records, max_size=4))
 def test_every_store_gives_records_as_they_were_put(given_records: list[Record]) -> None:
-    last = {found.id: found for found in given_records}
+    last = {result.id: result for result in given_records}
     with tempfile.TemporaryDirectory() as folder:
         for make in STORES:
             store = make(Path(folder, make.__name__))
-            for found in given_records:
-                store.put(found)
-            assert {found.id: found for found in store} == last
-            assert all(store.get(record_id) == found for record_id, found in last.items())
+            for result in given_records:
+                store.put(result)
+            assert {result.id: result for result in store} == last
+            assert all(store.get(record_id) == result for record_id, result in last.items())

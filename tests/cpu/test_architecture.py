@@ -54,18 +54,18 @@ def imports(name):
         if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
         for node in ast.walk(block)
     }
-    found = set()
+    result = set()
     for node in nodes()[name]:
         if id(node) in for_checkers:
             continue
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            result.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} line {node.lineno}: relative import"
             # `from a import b` needs a, and a.b only if that is a module.
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return (found & set(MODULES)) - {name}
+            result.add(node.module)
+            result.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return (result & set(MODULES)) - {name}
 
 
 def circle(graph):
@@ -79,13 +79,13 @@ def circle(graph):
             return []
         path.append(name)
         for other in sorted(graph[name]):
-            if found := visit(other):
-                return found
+            if result := visit(other):
+                return result
         path.pop()
         done.add(name)
         return []
 
-    return next((found for name in sorted(graph) if (found := visit(name))), [])
+    return next((result for name in sorted(graph) if (result := visit(name))), [])
 
 
 def test_circles_are_found():
@@ -126,14 +126,14 @@ def test_imports_past_a_face_are_found():
 
 def test_rooms_import_faces_only():
     """The public face of the package names files, and the documented import path of the checks their folders."""
-    found = {
+    result = {
         (name, named)
         for name, its_nodes in nodes().items()
         if name != "triton_ops"
         for named in past_a_face(name, its_nodes)
         if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
     }
-    assert found == set()
+    assert result == set()
 
 
 def test_no_file_has_more_lines_than_the_limit():
@@ -218,8 +218,8 @@ def test_every_module_has_a_docstring_that_says_what_it_holds():
 
 def modules_after(code):
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    return set(json.loads(said.stdout))
+    message = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    return set(json.loads(message.stdout))
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -65,7 +65,7 @@ def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, 
     problem = softmax.problem((8192, 4096), dtype)
     arguments = Arguments(keyword=dict(problem.arguments)).described()
     ahead = TritonCompiler(softmax.kernel, arguments, Target.named("sm_90"))
-    found = ahead.compile(softmax.space_for(problem).default_config)
-    assert found.status is Status.OK, found.reason
-    assert found.resources.spill_bytes == 0
+    result = ahead.compile(softmax.space_for(problem).default_config)
+    assert result.status is Status.OK, result.reason
+    assert result.resources.spill_bytes == 0
     assert softmax.work(problem).bytes == problem["x"].nbytes * 2

@@ -47,8 +47,8 @@ def made(cls, **more):
 
 
 def test_all_lists_every_error_of_the_module():
-    found = [name for name, value in vars(exceptions).items() if inspect.isclass(value)]
-    assert sorted(name for name in found if name != "Any") == exceptions.__all__
+    result = [name for name, value in vars(exceptions).items() if inspect.isclass(value)]
+    assert sorted(name for name in result if name != "Any") == exceptions.__all__
 
 
 def test_trees_in_the_docstring_name_every_error_and_warning_once():

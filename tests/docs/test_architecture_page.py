@@ -36,7 +36,7 @@ def floors_of_contract():
 def defined():
     """Names of packages, files, classes, fields, functions and constants of the package, and of the plug-ins."""
     files = [*PACKAGE.rglob("*.py"), *(PROJECT / "serving").rglob("*.py")]
-    names = {name for path in files for found in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in found}
+    names = {name for path in files for result in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in result}
     return names | {name for path in files for name in (path.name, path.stem, path.parent.name)}
 
 

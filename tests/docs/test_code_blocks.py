@@ -33,26 +33,26 @@ class Block(NamedTuple):
 
 def blocks(text):
     """All fenced blocks of a page, in order."""
-    found, fence, body, gpu = [], None, [], False
+    result, fence, body, gpu = [], None, [], False
     for number, line in enumerate(text.splitlines(), 1):
         match = _FENCE.match(line)
         if fence is None and match:
             fence, start, body = match, number + 1, []
         elif fence is not None and match and match["ticks"] == fence["ticks"] and not match["language"]:
             code = "\n".join(body) + "\n"
-            found.append(Block(start, fence["language"].strip(), code, gpu))
+            result.append(Block(start, fence["language"].strip(), code, gpu))
             fence, gpu = None, False
         elif fence is not None:
             body.append(line.removeprefix(fence["indent"]))
         elif line.strip():
             gpu = line.strip() == "<!-- gpu -->"
     assert fence is None, f"the fence of line {start - 1} is never closed"
-    return found
+    return result
 
 
 def python_blocks(page):
-    found = blocks(page.read_text(encoding="utf-8"))
-    return [block for block in found if block.language == "python"]
+    result = blocks(page.read_text(encoding="utf-8"))
+    return [block for block in result if block.language == "python"]
 
 
 def run_blocks(page, chosen, folder, monkeypatch):

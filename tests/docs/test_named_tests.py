@@ -13,8 +13,8 @@ _NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 def missing(text):
     """The named tests that no file of that name defines."""
     for file, test in _NAMED.findall(text):
-        found = [path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob(file)]
-        if not any(re.search(rf"^def {test}\(", code, re.MULTILINE) for code in found):
+        result = [path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob(file)]
+        if not any(re.search(rf"^def {test}\(", code, re.MULTILINE) for code in result):
             yield f"{file}::{test}"
 
 

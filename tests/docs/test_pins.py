@@ -68,6 +68,6 @@ def test_pypi_alone_has_all_of_them(tmp_path):
         pytest.skip("PyPI could not be reached any more")
     assert done.returncode == 0, done.stderr
     chosen = [each["metadata"] for each in json.loads(report.read_text(encoding="utf-8"))["install"]]
-    found = {canonicalize_name(each["name"]): each["version"] for each in chosen}
-    assert {name: each for name, each in found.items() if PINS.get(name) != each and name != OWN} == {}
-    assert found["torch"] == PINS["torch"], "PyPI's build, and no other"
+    result = {canonicalize_name(each["name"]): each["version"] for each in chosen}
+    assert {name: each for name, each in result.items() if PINS.get(name) != each and name != OWN} == {}
+    assert result["torch"] == PINS["torch"], "PyPI's build, and no other"

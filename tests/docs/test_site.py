@@ -32,7 +32,7 @@ def test_the_navigation_has_every_page_once(pages):
 
 
 def test_links_of_the_site_lead_somewhere(pages):
-    assert {name: found for name, page in pages.items() if (found := list(dead_links(page)))} == {}
+    assert {name: result for name, page in pages.items() if (result := list(dead_links(page)))} == {}
 
 
 def test_every_public_name_is_on_one_page_of_the_reference(pages):
@@ -58,21 +58,23 @@ def test_links_to_files_of_the_repository():
 def browser():
     if not SITE.is_dir():
         pytest.skip("there is no site: make site")
-    with opened_browser() as found:
-        yield found
+    with opened_browser() as result:
+        yield result
 
 
 def test_pages_work_on_a_phone_and_ask_nothing_of_the_network(browser):
-    said, paths = [], sorted(SITE.rglob("*.html"))
+    words, paths = [], sorted(SITE.rglob("*.html"))
     assert len(paths) > 50
     with browser.tab(viewport={"width": WIDTH, "height": 844}) as page:
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
+        page.on("console", lambda message: words.append(message.text))
+        page.on("pageerror", lambda error: words.append(str(error)))
+        page.on("request", lambda request: request.url.startswith("file:") or words.append(request.url))
         for path in paths:
             page.goto(path.as_uri())
-            said += [f"wider than the window: {path}"] * (page.evaluate("document.documentElement.scrollWidth") > WIDTH)
-    assert said == []
+            words += [f"wider than the window: {path}"] * (
+                page.evaluate("document.documentElement.scrollWidth") > WIDTH
+            )
+    assert words == []
 
 
 def test_no_code_scrolls_in_a_window_of_1280_pixels(browser):

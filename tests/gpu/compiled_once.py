@@ -43,11 +43,11 @@ class Launches:
         run, tune = CachingAutotuner.run, CachingAutotuner.autotune_to_one_config
 
         def recorded(autotuner, *args, **kwargs):
-            found = run(autotuner, *args, **kwargs)
+            result = run(autotuner, *args, **kwargs)
             if _is_ours(autotuner):
                 (launcher,) = autotuner.launchers
                 self.configs.append([launcher.config.kwargs.get("BLOCK"), launcher.config.num_warps])
-            return found
+            return result
 
         def counted(autotuner, *args, **kwargs):
             self.benchmarked += _is_ours(autotuner)
@@ -96,11 +96,11 @@ def main(kind):
     """Compile, launch, and tell."""
     x, y = torch.randn(N, device="cuda"), torch.randn(N, device="cuda")
     with Launches() as launches:
-        found = torch.compile(function_of(kind, decorated()), fullgraph=True)(x, y)
+        result = torch.compile(function_of(kind, decorated()), fullgraph=True)(x, y)
     told = {
         "configs": launches.configs,
         "benchmarked": launches.benchmarked,
-        "right": torch.equal(found, x + y),
+        "right": torch.equal(result, x + y),
         "hits": counters["aot_autograd"]["autograd_cache_hit"],
         "misses": counters["aot_autograd"]["autograd_cache_miss"],
     }

@@ -44,17 +44,17 @@ def test_all_that_apply_compute_the_same(name):
     results = {str(config[IMPLEMENTATION]): made._kernel.call(config)(*args) for config in space.listed}
     assert "triton" in results or name in ("bmm", "conv2d"), space.refusals
     expected = results["aten"].float()
-    for label, found in results.items():
-        off = (found.float() - expected).norm() / expected.norm()
+    for label, result in results.items():
+        off = (result.float() - expected).norm() / expected.norm()
         assert off < 0.01, f"{label} is off by {off:.3f}"
-        assert found.dtype == results["aten"].dtype
+        assert result.dtype == results["aten"].dtype
 
 
 def test_a_product_is_chosen_with_its_tiles_and_captured(tmp_path):
     made = chooser("matmul")
     args = (drawn(64, 1024), drawn(1024, 512))
-    found = made.tune(args, budget_s=30, cache_dir=tmp_path)
-    trials = {trial.config[IMPLEMENTATION]: trial for trial in found.trials}
+    outcome = made.tune(args, budget_s=30, cache_dir=tmp_path)
+    trials = {trial.config[IMPLEMENTATION]: trial for trial in outcome.trials}
     assert str(trials["triton"].status) == "ok", trials["triton"].error
     assert dict(trials["triton"].config["tiles"])["BM"]
     assert made(*args).shape == (64, 512)
@@ -68,9 +68,9 @@ def test_a_product_is_chosen_with_its_tiles_and_captured(tmp_path):
 
 def test_a_crash_ends_only_itself(tmp_path):
     made = choose({"right": torch.mm, "crashes": lambda a, b: os.abort()}, name="crashing", parameters=("a", "b"))
-    found = made.tune((drawn(64, 64), drawn(64, 64)), budget_s=60, cache_dir=tmp_path)
-    assert found.best_config == {IMPLEMENTATION: "right"}
-    assert [str(trial.status) for trial in found.trials if trial.config[IMPLEMENTATION] == "crashes"] == ["crash"]
+    result = made.tune((drawn(64, 64), drawn(64, 64)), budget_s=60, cache_dir=tmp_path)
+    assert result.best_config == {IMPLEMENTATION: "right"}
+    assert [str(trial.status) for trial in result.trials if trial.config[IMPLEMENTATION] == "crashes"] == ["crash"]
 
 
 def test_a_chooser_serves_products_of_modules():
@@ -85,8 +85,8 @@ def test_a_chooser_serves_products_of_modules():
     x = torch.randn(8, 64, device="cuda", requires_grad=True)
     expected = layer(x)
     with serve(made, "aten::mm", "CUDA"):
-        found = layer(x)
-        found.sum().backward()
-    torch.testing.assert_close(found, expected)
+        result = layer(x)
+        result.sum().backward()
+    torch.testing.assert_close(result, expected)
     assert len(seen) == 3
     assert x.grad is not None

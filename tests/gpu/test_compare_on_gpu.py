@@ -23,44 +23,44 @@ def numbers(mib):
 
 def test_a_product_is_not_distinguishable_from_itself():
     a, b = (torch.rand(4096, 4096, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    found = [compare(torch.mm, torch.mm, args=(a, b), seed=seed) for seed in range(10)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 9
-    assert {c.mode for c in found} <= {"graph-cold", "event-cold"}
-    assert all(c.guard.rounds >= 12 for c in found)
+    result = [compare(torch.mm, torch.mm, args=(a, b), seed=seed) for seed in range(10)]
+    assert [c.verdict for c in result].count("not distinguishable") >= 9
+    assert {c.mode for c in result} <= {"graph-cold", "event-cold"}
+    assert all(c.guard.rounds >= 12 for c in result)
 
 
 def test_twice_the_work_is_found_at_its_size():
     x, out = numbers(1024), numbers(1024)
     half = x.numel() // 2
-    found = compare(lambda x, out: out[:half].copy_(x[:half]), lambda x, out: out.copy_(x), args=(x, out))
-    assert found.verdict == "faster"
-    assert 80 < found.percent < 120
+    result = compare(lambda x, out: out[:half].copy_(x[:half]), lambda x, out: out.copy_(x), args=(x, out))
+    assert result.verdict == "faster"
+    assert 80 < result.percent < 120
 
 
 def test_two_percent_are_found_or_said_to_be_within_the_noise():
     x, out = numbers(1020), numbers(1020)
     part = x.numel() * 100 // 102
-    found = compare(lambda x, out: out[:part].copy_(x[:part]), lambda x, out: out.copy_(x), args=(x, out))
-    assert found.verdict in ("faster", "not distinguishable")
-    assert found.verdict == "faster" or found.needed > found.percent or found.interval[0] <= 0
-    assert found.interval[0] - 1 <= 2 <= found.interval[1] + 1
+    result = compare(lambda x, out: out[:part].copy_(x[:part]), lambda x, out: out.copy_(x), args=(x, out))
+    assert result.verdict in ("faster", "not distinguishable")
+    assert result.verdict == "faster" or result.needed > result.percent or result.interval[0] <= 0
+    assert result.interval[0] - 1 <= 2 <= result.interval[1] + 1
 
 
 def test_a_short_kernel_is_timed_in_a_graph():
     x = torch.rand(16 * 1024, device="cuda")  # 64 KiB
-    found = compare(torch.add, torch.add, args=(x, x))
-    assert found.mode == "graph-cold"
-    assert found.verdict == "not distinguishable"
-    assert 0.0005 < found.a_ms < 0.02
+    result = compare(torch.add, torch.add, args=(x, x))
+    assert result.mode == "graph-cold"
+    assert result.verdict == "not distinguishable"
+    assert 0.0005 < result.a_ms < 0.02
     assert compare(torch.add, torch.add, args=(x, x), cold=False).mode == "graph-warm"
 
 
 def test_an_output_argument_does_not_keep_a_kernel_out_of_a_graph():
     x, out = torch.rand(16 * 1024, device="cuda"), torch.empty(16 * 1024, device="cuda")
-    found = compare(
+    result = compare(
         lambda x, out: torch.add(x, 1, out=out), lambda x, out: torch.sub(x, 1, out=out), args=(x, out), rounds=12
     )
-    assert found.mode == "graph-cold"
+    assert result.mode == "graph-cold"
 
 
 def test_what_waits_for_the_host_changes_the_clock_for_both():
@@ -69,16 +69,16 @@ def test_what_waits_for_the_host_changes_the_clock_for_both():
     def waits(x):
         return x.add(float(x.sum()))
 
-    found = compare(lambda x: x + 1, waits, args=(x,))
-    assert found.mode == "event-cold"
-    assert found.verdict == "faster"
+    result = compare(lambda x: x + 1, waits, args=(x,))
+    assert result.mode == "event-cold"
+    assert result.verdict == "faster"
 
 
 def test_in_place_sides_start_from_the_same_numbers_and_the_callers_stay():
     x = numbers(16)
     before = x.clone()
-    found = compare(lambda x: x.mul_(2), lambda x: x.mul_(0.5), args=(x,), rounds=12)
-    assert found.mode == "event-flushed"
+    result = compare(lambda x: x.mul_(2), lambda x: x.mul_(0.5), args=(x,), rounds=12)
+    assert result.mode == "event-flushed"
     assert torch.equal(x, before)
 
 
@@ -109,9 +109,9 @@ def test_configs_of_a_shipped_kernel():
     good = dict(operation.space_for(problem).default_config)
     arguments = dict(operation.materialise(problem, "cuda").keyword)
     small = {**good, "BM": 64, "BN": 64, "BK": 32, "num_warps": 4}
-    found = compare((operation, good), (operation, small), kwargs=arguments)
-    assert found.verdict in ("faster", "slower", "not distinguishable")
-    assert found.mode in ("graph-cold", "event-cold")
+    result = compare((operation, good), (operation, small), kwargs=arguments)
+    assert result.verdict in ("faster", "slower", "not distinguishable")
+    assert result.mode in ("graph-cold", "event-cold")
 
 
 def test_a_time_is_that_of_do_bench():

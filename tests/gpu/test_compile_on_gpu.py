@@ -72,8 +72,8 @@ def test_inductor_launches_the_winner_and_benchmarks_nothing():
     kernel, (x, y) = decorated(), vectors()
     remember(kernel, WIDE)
     with Launches() as launches:
-        found, (code,) = run_and_get_code(torch.compile(function_of("plain", kernel), fullgraph=True), x, y)
-    assert torch.equal(found, x + y)
+        result, (code,) = run_and_get_code(torch.compile(function_of("plain", kernel), fullgraph=True), x, y)
+    assert torch.equal(result, x + y)
     assert launches.configs == [[1024, 8]]
     assert launches.benchmarked == 0
     assert code.count("'num_warps': 8") >= 1
@@ -87,10 +87,10 @@ def test_what_inductor_keeps_is_recognised_and_removed_and_nothing_else(tmp_path
     compiled(a, b).sum().backward()
     folder = tmp_path / "inductor"
     (folder / "notes.md").write_text("mine")
-    found = CacheContent.of(folder)
-    assert found.strange == ("notes.md",)
-    assert {"generated code", "fxgraph", "aotautograd"} <= {part.name for part in found.parts}
-    assert CacheContent.clean(folder).files == found.files > 5
+    result = CacheContent.of(folder)
+    assert result.strange == ("notes.md",)
+    assert {"generated code", "fxgraph", "aotautograd"} <= {part.name for part in result.parts}
+    assert CacheContent.clean(folder).files == result.files > 5
     assert [path.name for path in folder.iterdir()] == ["notes.md"]
 
 
@@ -182,8 +182,8 @@ def test_shipped_kernels_and_their_gradients_have_the_same_bits_in_compiled_code
     inputs = [drawn(*shape).requires_grad_() for shape in shapes]
     results = []
     for each in (function, compiled):
-        found = each(*inputs)
-        results.append([found, *torch.autograd.grad(found, inputs, torch.ones_like(found))])
+        result = each(*inputs)
+        results.append([result, *torch.autograd.grad(result, inputs, torch.ones_like(result))])
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
 
 

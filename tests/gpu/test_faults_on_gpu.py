@@ -29,13 +29,13 @@ if gpu_missing() is None:
 
 
 def test_every_fault_ends_in_its_status_and_the_winner_stays(tmp_path, capfd):
-    found = planted_run("cuda", tmp_path)
-    assert {row["fault"]: row["status"] for row in found["faults"]} == {
-        row["fault"]: row["expected"] for row in found["faults"]
+    result = planted_run("cuda", tmp_path)
+    assert {row["fault"]: row["status"] for row in result["faults"]} == {
+        row["fault"]: row["expected"] for row in result["faults"]
     }
-    assert found["good_configs_ok"]
-    assert found["same_winner"]
-    assert found["quarantined_next_time"] == 3  # the loop, what was killed, and what ended its compiler
+    assert result["good_configs_ok"]
+    assert result["same_winner"]
+    assert result["quarantined_next_time"] == 3  # the loop, what was killed, and what ended its compiler
     assert float((torch.ones(8, device="cuda") * 2).sum()) == 16
     release_processes()
     assert workers_of(os.getpid()) == []

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def watched():
-    found = guard_for("cuda:0")
-    if not isinstance(found, SensorGuard):
-        pytest.skip(found.summary().reason)
-    return found
+    result = guard_for("cuda:0")
+    if not isinstance(result, SensorGuard):
+        pytest.skip(result.summary().reason)
+    return result
 
 
 def test_nvml_finds_the_gpu_that_torch_uses(watched):
@@ -86,9 +86,9 @@ def test_another_process_on_the_gpu_is_named_or_why_it_cannot_be(busy, watched):
         if other is not None:
             other.kill()
             other.communicate()
-    found = watched.summary()
-    if not busy or found.others_unknown:
-        assert (found.others, found.status) == ("", "ok")
+    result = watched.summary()
+    if not busy or result.others_unknown:
+        assert (result.others, result.status) == ("", "ok")
     else:
-        assert f"process {other.pid} " in found.others
-        assert found.discarded > 0
+        assert f"process {other.pid} " in result.others
+        assert result.discarded > 0

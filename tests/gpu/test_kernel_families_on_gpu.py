@@ -63,10 +63,10 @@ def judged(operation, config, values):
     executable.launch(given.arguments)
     torch.cuda.synchronize()
     assert given.stray_writes() is None
-    found = [given.arguments.keyword[name] for name in executable.outputs]
+    result = [given.arguments.keyword[name] for name in executable.outputs]
     verifier = CorrectnessVerifier()
     return verifier.verify_by_rule(
-        found, operation.reference, kwargs=dict(values.keyword), outputs=operation.kernel.outputs
+        result, operation.reference, kwargs=dict(values.keyword), outputs=operation.kernel.outputs
     )
 
 
@@ -106,9 +106,9 @@ def test_equal_launches_give_equal_bits(name):
     first = None
     for _ in range(20):
         executable.launch(values)
-        found = [values.keyword[output].clone().view(torch.uint8) for output in executable.outputs]
-        first = first or found
-        assert all(torch.equal(a, b) for a, b in zip(first, found, strict=True))
+        result = [values.keyword[output].clone().view(torch.uint8) for output in executable.outputs]
+        first = first or result
+        assert all(torch.equal(a, b) for a, b in zip(first, result, strict=True))
 
 
 OF_PRODUCTS = {
@@ -149,9 +149,9 @@ def test_joined_weights_of_the_gated_mlp_may_lie_anywhere(order):
     one = torch.randn(2 * 776, 1040, device="cuda", dtype=torch.bfloat16).chunk(2)
     for pair in (apart, one):
         gate, up = reversed(pair) if order else pair
-        found = fused_gated_mlp(x, gate, up, config=config)
+        result = fused_gated_mlp(x, gate, up, config=config)
         right = fused_gated_mlp(x, gate, up, config={**config, "JOINED": False, "PROGRAMS": 0})
-        torch.testing.assert_close(found, right)
+        torch.testing.assert_close(result, right)
 
 
 @pytest.mark.parametrize("form", [{}, {"DESCRIPTORS": True}, {"DESCRIPTORS": True, "PROGRAMS": 1}])
@@ -164,14 +164,14 @@ def test_grouped_product_takes_rows_by_index_and_empty_groups(form):
     sizes = torch.tensor([0, 300, 1, 0, 699, 0], device="cuda")
     ends, gather = sizes.cumsum(0), torch.randint(0, 500, (1000,), device="cuda")
     config = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3, **form}
-    found = grouped_matmul(x, weight, ends, gather, config=config).double()
+    result = grouped_matmul(x, weight, ends, gather, config=config).double()
     right = torch.cat([a.double() @ weight[g].double() for g, a in enumerate(x[gather].split(sizes.tolist()))])
-    assert (found - right).norm() / right.norm() <= 2**-8
+    assert (result - right).norm() / right.norm() <= 2**-8
     torch.cuda.synchronize()
     with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):  # a call that waited for the device could not be captured
         again = grouped_matmul(x, weight, ends, gather, config=config)
     graph.replay()
-    assert torch.equal(again.double(), found)
+    assert torch.equal(again.double(), result)
 
 
 @pytest.mark.parametrize("block", [64, 128])
@@ -196,9 +196,9 @@ def test_attention_takes_every_layout_and_has_torchs_bits_of_nan():
     packed = torch.randn(2, 300, 12, 64, device="cuda", dtype=torch.bfloat16)
     q, k, v = (packed[:, :, part].transpose(1, 2) for part in (slice(0, 8), slice(8, 10), slice(10, 12)))
     plain = flash_attention(q.contiguous(), k.contiguous(), v.contiguous(), True)
-    found, lse = flash_attention_with_lse(q, k, v, True)
-    assert torch.equal(found, plain)
-    assert found.transpose(1, 2).is_contiguous()
+    result, lse = flash_attention_with_lse(q, k, v, True)
+    assert torch.equal(result, plain)
+    assert result.transpose(1, 2).is_contiguous()
     scores = q.double() @ k.repeat_interleave(4, 1).double().mT / 8
     scores = scores.masked_fill(torch.ones(300, 300, device="cuda").triu(1).bool(), -math.inf)
     torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-4)
@@ -223,8 +223,8 @@ def test_fp8_round_trip_of_all_256_codes_is_torchs():
         assert differing <= {0x7F, 0xFF}  # NaN has two codes
     finite = torch.arange(0x7F, dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn).float()
     middle = (finite[1:] + finite[:-1]) / 2
-    found, _ = quantize_fp8(torch.cat([middle, -middle]), one)
-    assert torch.equal(found.view(torch.uint8), torch.cat([middle, -middle]).to(torch.float8_e4m3fn).view(torch.uint8))
+    result, _ = quantize_fp8(torch.cat([middle, -middle]), one)
+    assert torch.equal(result.view(torch.uint8), torch.cat([middle, -middle]).to(torch.float8_e4m3fn).view(torch.uint8))
 
 
 def test_fp8_values_are_divided_by_every_scale_as_a_division_rounds():
@@ -242,9 +242,9 @@ def test_fp8_values_are_divided_by_every_scale_as_a_division_rounds():
     odd = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, 3e38, -1e-40], device="cuda")
     for scales in (usual, -usual[:1000], odd):
         x = codes.expand(len(scales), -1).contiguous()
-        found, wanted = dequantize_fp8(x, scales[:, None].contiguous(), torch.float32), x.float() / scales[:, None]
-        same = (found.view(torch.int32) == wanted.view(torch.int32)) | (found.isnan() & wanted.isnan())
-        assert bool(same.all()), (found[~same][:3], wanted[~same][:3])
+        result, expected = dequantize_fp8(x, scales[:, None].contiguous(), torch.float32), x.float() / scales[:, None]
+        same = (result.view(torch.int32) == expected.view(torch.int32)) | (result.isnan() & expected.isnan())
+        assert bool(same.all()), (result[~same][:3], expected[~same][:3])
 
 
 def test_fp8_scales_and_extremes_on_gpu():
@@ -252,11 +252,11 @@ def test_fp8_scales_and_extremes_on_gpu():
 
     x = torch.tensor([[math.nan, 1.0, -2.0], [math.inf, 1.0, -2.0], [0.0, 0.0, 0.0], [3e38, -3e38, 1.0]], device="cuda")
     for granularity in ("row", "block"):
-        found, scale = quantize_fp8(x, granularity=granularity)
+        result, scale = quantize_fp8(x, granularity=granularity)
         assert scale.flatten()[:3].tolist() == [224.0, 224.0, 1.0]
-        assert found.float()[:2, 1:].tolist() == [[224.0, -448.0]] * 2
-        assert found.float()[:2, 0].isnan().all()
-        assert found.float()[3].tolist() == [448.0, -448.0, 0.0]
+        assert result.float()[:2, 1:].tolist() == [[224.0, -448.0]] * 2
+        assert result.float()[:2, 0].isnan().all()
+        assert result.float()[3].tolist() == [448.0, -448.0, 0.0]
 
 
 def gradients_of(function, tensors, weights):
@@ -288,9 +288,9 @@ def test_gradients_are_those_of_float64(dtype):
     for function, plain, tensors in cases:
         weights = torch.randn_like(function(*tensors))
         right = gradients_of(plain, [tensor.double() for tensor in tensors], weights.double())
-        found = gradients_of(function, tensors, weights)
+        result = gradients_of(function, tensors, weights)
         own = gradients_of(plain, tensors, weights)
-        for a, b, peer in zip(found, right, own, strict=True):
+        for a, b, peer in zip(result, right, own, strict=True):
             error, allowed = (a.double() - b).norm() / b.norm(), (peer.double() - b).norm() / b.norm()
             assert error <= 3 * max(allowed, torch.finfo(dtype).eps), plain
 
@@ -367,8 +367,8 @@ def test_rows_beyond_31_bits_are_counted():
         pytest.skip("needs 24 GiB of free GPU memory")
     x = torch.zeros(530_000, 4096, dtype=torch.bfloat16, device="cuda")  # 2.2e9 elements
     x[-1] = torch.randn(4096, device="cuda")
-    found = softmax(x)[-1].double()
-    torch.testing.assert_close(found, torch.softmax(x[-1].double(), -1), rtol=2**-7, atol=1e-6)
+    result = softmax(x)[-1].double()
+    torch.testing.assert_close(result, torch.softmax(x[-1].double(), -1), rtol=2**-7, atol=1e-6)
 
 
 def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
@@ -388,8 +388,8 @@ def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
         pytest.skip(f"the package has no winners for {device['name']}")
     for name in sorted({entry.kernel for entry in here}):
         operation = kernels.load(name)
-        found = [
+        result = [
             would_run(operation, shape=shape, dtype=dtype, cache_dir=tmp_path).found.rung
             for shape, dtype in operation.problems.values()
         ]
-        assert found.count("shipped") == len([entry for entry in here if entry.kernel == name])
+        assert result.count("shipped") == len([entry for entry in here if entry.kernel == name])

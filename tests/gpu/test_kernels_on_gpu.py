@@ -108,9 +108,9 @@ def test_matmul_counts_rows_beyond_31_bits(matmul):
     a[:-300].zero_()
     a[-300:] = uniform(300, K, dtype="bfloat16")
     b = uniform(K, N, dtype="bfloat16", seed=1)
-    found = matmul(a, b)
-    assert not found[:-300].any()
-    assert_product(found[-300:], a[-300:], b, "bfloat16")
+    result = matmul(a, b)
+    assert not result[:-300].any()
+    assert_product(result[-300:], a[-300:], b, "bfloat16")
 
 
 def sample_configs(shape, dtype, count):
@@ -191,8 +191,8 @@ def test_rmsnorm_rope_with_the_default_config(fused, shape, dtype):
 
 def test_rmsnorm_rope_takes_four_axes_a_head_count_and_eps(fused):
     x, weight, cos, sin = rmsnorm_inputs(2, 16, 512, 4, "bfloat16")
-    found = fused(x, weight, cos[None, :, None], sin[None, :, None], 0.25, 4)
-    assert_rotated(found, x, weight, cos, sin, "bfloat16", eps=0.25)
+    result = fused(x, weight, cos[None, :, None], sin[None, :, None], 0.25, 4)
+    assert_rotated(result, x, weight, cos, sin, "bfloat16", eps=0.25)
 
 
 def test_rmsnorm_rope_of_a_misaligned_tensor(fused):
@@ -204,10 +204,10 @@ def test_rmsnorm_rope_of_a_misaligned_tensor(fused):
 def test_rmsnorm_rope_lets_nan_and_infinity_through_in_their_row_only(fused):
     x, weight, cos, sin = rmsnorm_inputs(1, 3, 512, 4, "bfloat16")
     x[0, 1, 5], x[0, 2, 7] = float("nan"), float("inf")
-    found = fused(x, weight, cos, sin)[0]
-    assert found[0].isfinite().all()
-    assert found[1].isnan().all()
-    assert found[2].isnan().sum() == 2
+    result = fused(x, weight, cos, sin)[0]
+    assert result[0].isfinite().all()
+    assert result[1].isnan().all()
+    assert result[2].isnan().sum() == 2
 
 
 def test_rmsnorm_rope_counts_rows_beyond_31_bits(fused):
@@ -216,8 +216,8 @@ def test_rmsnorm_rope_counts_rows_beyond_31_bits(fused):
     x = torch.ones(1, seq, hidden, dtype=torch.bfloat16, device="cuda")
     x[:, -2:] = uniform(1, 2, hidden, dtype="bfloat16")
     weight, (cos, sin) = uniform(hidden, dtype="bfloat16", seed=1), angles(seq, 128, "bfloat16")
-    found = fused(x, weight, cos, sin)[:, -2:]
-    assert_rotated(found, x[:, -2:], weight, cos[-2:], sin[-2:], "bfloat16")
+    result = fused(x, weight, cos, sin)[:, -2:]
+    assert_rotated(result, x[:, -2:], weight, cos[-2:], sin[-2:], "bfloat16")
 
 
 @pytest.mark.parametrize("name", kernels.names())

@@ -60,9 +60,9 @@ def test_every_algorithm_is_right_by_the_rule_and_gives_equal_bits(config, shape
     for _ in range(20):
         values.keyword["c"].fill_(float("nan"))
         executable.launch(values)
-        found = values.keyword["c"].clone()
-        first = found if first is None else first
-        assert torch.equal(found, first)
+        result = values.keyword["c"].clone()
+        first = result if first is None else first
+        assert torch.equal(result, first)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -75,8 +75,8 @@ def test_whole_numbers_are_exact_in_every_layout_with_bias_and_activation(form, 
     if layout == "columns":
         a, b = a.t().contiguous().t(), b.t().contiguous().t()
     config = {**TILE, **FORMS[form], "LOADS": "host" if described() else "pointers"}
-    found = matmul(a, b, bias=bias, activation="relu", config=config)
-    assert torch.equal(found.double(), right)
+    result = matmul(a, b, bias=bias, activation="relu", config=config)
+    assert torch.equal(result.double(), right)
 
 
 @pytest.mark.parametrize("form", ["tiles", "persistent", "split_k", "stream_k"])

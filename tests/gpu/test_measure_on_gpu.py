@@ -126,9 +126,9 @@ def test_the_same_kernel_several_times_reads_the_same():
     medians = [statistics.median(row) for row in blocks]
     assert 0.2 < medians[0] < 50
     assert max(medians) / min(medians) < 1.02
-    found = decided(blocks)
-    assert found.winner == 0  # told apart by preference only
-    assert found.noise < 0.02
+    result = decided(blocks)
+    assert result.winner == 0  # told apart by preference only
+    assert result.noise < 0.02
 
 
 def test_twice_the_work_takes_twice_the_time():
@@ -213,10 +213,10 @@ def test_screening_a_kernel_gives_a_block_of_samples():
     launch.call()
     calls.clear()
     sampler = timer.prepare(launch)
-    found, _ = Rounds(timer=timer).screen(sampler, ScreenPolicy(screening_ms=5.0, least=3, most=10))
-    assert 3 <= len(found) == len(calls) <= 10
-    assert max(found) / min(found) < 1.5
-    assert len(Rounds(timer=timer).screen(sampler, ScreenPolicy(), statistics.median(found) / 10)[0]) == 1
+    result, _ = Rounds(timer=timer).screen(sampler, ScreenPolicy(screening_ms=5.0, least=3, most=10))
+    assert 3 <= len(result) == len(calls) <= 10
+    assert max(result) / min(result) < 1.5
+    assert len(Rounds(timer=timer).screen(sampler, ScreenPolicy(), statistics.median(result) / 10)[0]) == 1
 
 
 def test_the_error_of_a_launch_is_raised_and_the_timer_still_works():

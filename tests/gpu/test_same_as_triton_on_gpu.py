@@ -36,7 +36,7 @@ def bench(call, quantiles):
     ids=["restored", "zeroed", "hooked"],
 )
 def test_arguments_that_a_kernel_changes(way, measured, options, after):
-    x, found = torch.full((5000,), 5.0, device="cuda"), []
+    x, result = torch.full((5000,), 5.0, device="cuda"), []
     configs = [triton.Config({"BLOCK": block}) for block in (128, 1024)]
     more = {"do_bench": bench} if measured == "by do_bench" else {}
 
@@ -44,7 +44,7 @@ def test_arguments_that_a_kernel_changes(way, measured, options, after):
         kernel = decorator(configs, ["n"], **options, **more)(grow)
         for _ in after:
             kernel[grid](x, 5000)
-            found.append((x.min().item(), x.max().item()))
+            result.append((x.min().item(), x.max().item()))
         assert kernel.nargs is None
         assert kernel.best_config in configs
 
@@ -53,7 +53,7 @@ def test_arguments_that_a_kernel_changes(way, measured, options, after):
     else:
         with triton_ops.install(on_miss="tune", budget_s=3):
             launched(TRITONS if way == "taken over" else triton.autotune)
-    assert found == [(value, value) for value in after]
+    assert result == [(value, value) for value in after]
 
 
 def test_a_mock_of_run_sees_the_launches_of_a_tuned_kernel():

@@ -55,10 +55,10 @@ def test_prepared_kernels_launch_without_a_compiler(lock, compiled):
 
 
 def test_entries_are_measured_against_the_default_and_their_neighbours(lock):
-    found = list(verify(lock, Targets(), probe("cuda"), most_neighbours=2, held_out=2))
-    assert len(found) >= len(SHAPES) + 2
-    assert {each.outcome for each in found} <= {"ok", "slower"}
-    assert all(each.regret is not None and each.regret < 0.5 for each in found)
+    result = list(verify(lock, Targets(), probe("cuda"), most_neighbours=2, held_out=2))
+    assert len(result) >= len(SHAPES) + 2
+    assert {each.outcome for each in result} <= {"ok", "slower"}
+    assert all(each.regret is not None and each.regret < 0.5 for each in result)
 
 
 def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(tmp_path, monkeypatch):
@@ -72,13 +72,13 @@ def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(tmp_path, 
     torch.testing.assert_close(out, x + y)
     (record,) = open_store(tmp_path)
     lock = lock_of([record], LockPlan(unproven=True))[0]
-    (found,) = verify(lock, Targets([decorated_kernels.add]), probe("cuda"))
-    assert found.outcome in {"ok", "slower"}, found.reason
-    assert found.result.trials
-    assert found.regret < 0.5
+    (result,) = verify(lock, Targets([decorated_kernels.add]), probe("cuda"))
+    assert result.outcome in {"ok", "slower"}, result.reason
+    assert result.result.trials
+    assert result.regret < 0.5
     unnoted = replace(lock, entries=tuple(replace(entry, call=None) for entry in lock.entries))
-    (found,) = verify(unnoted, Targets([decorated_kernels.add]), probe("cuda"))
-    assert (found.outcome, "no call was noted" in found.reason) == ("not measured", True)
+    (result,) = verify(unnoted, Targets([decorated_kernels.add]), probe("cuda"))
+    assert (result.outcome, "no call was noted" in result.reason) == ("not measured", True)
 
 
 def test_an_entry_of_another_device_is_not_used(lock):

@@ -16,10 +16,10 @@ SPILLS = {"BM": 128, "BN": 256, "BK": 64, "num_warps": 4, "num_stages": 3}
 def test_what_cures_a_large_accumulator_is_faster_as_measured():
     if probe("cuda").arch != "sm_90":
         pytest.skip("the accumulator spills in this way on sm_90")
-    found = cure_spills(load("matmul"), config=SPILLS, shape=(4096, 4096, 4096))
-    print([(one.name, one.verdict, one.best and one.best.median_ms) for one in found.tried])  # noqa: T201
-    assert [one.verdict for one in found.tried] == ["cures", "cures", "does not help"]
-    assert found.before.registers == 255
-    assert found.before.median_ms is not None
-    assert found.cure is not None
-    assert found.cure.best.median_ms < 0.8 * found.before.median_ms
+    result = cure_spills(load("matmul"), config=SPILLS, shape=(4096, 4096, 4096))
+    print([(one.name, one.verdict, one.best and one.best.median_ms) for one in result.tried])  # noqa: T201
+    assert [one.verdict for one in result.tried] == ["cures", "cures", "does not help"]
+    assert result.before.registers == 255
+    assert result.before.median_ms is not None
+    assert result.cure is not None
+    assert result.cure.best.median_ms < 0.8 * result.before.median_ms

@@ -127,10 +127,10 @@ def test_what_does_not_fit_or_compile_ends_one_trial_and_prints_nothing(capfd):
     result = tune(kernels.load("matmul"), shape=(512, 512, 512), space=[base, *planted.values()])
     status = {trial.config.text: trial.status for trial in result.trials}
     assert len(status) == 4
-    found = {name: next(t for t in result.trials if dict(t.config) == config) for name, config in planted.items()}
-    assert found["too much shared memory"].status is Status.RESOURCES
-    assert found["no power of two"].status is Status.CONSTRAINT  # a free rule: nothing is compiled
-    assert found["too few registers"].status is Status.RESOURCES, found["too few registers"]
+    outcome = {name: next(t for t in result.trials if dict(t.config) == config) for name, config in planted.items()}
+    assert outcome["too much shared memory"].status is Status.RESOURCES
+    assert outcome["no power of two"].status is Status.CONSTRAINT  # a free rule: nothing is compiled
+    assert outcome["too few registers"].status is Status.RESOURCES, outcome["too few registers"]
     assert result.best_config == base
     assert ".visible .entry" not in capfd.readouterr().out, "nobody asked for ptxas' input"
 

@@ -60,10 +60,10 @@ def test_a_gpu_has_a_key_of_its_own():
 
 def test_the_documented_tuner_times_short_calls_by_graphs_and_reports_the_noise():
     x = torch.rand(1 << 14, device="cuda")
-    found = TritonAutoTuner(lambda x, *, FACTOR: x * FACTOR, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x)
-    assert found.mode.startswith("graph")
-    assert 0 < found.noise < 0.2
-    assert found.metrics.latency_ms < 0.05
+    result = TritonAutoTuner(lambda x, *, FACTOR: x * FACTOR, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x)
+    assert result.mode.startswith("graph")
+    assert 0 < result.noise < 0.2
+    assert result.metrics.latency_ms < 0.05
 
 
 def test_an_exit_of_one_config_leaves_the_others_on_a_gpu():
@@ -74,5 +74,5 @@ def test_an_exit_of_one_config_leaves_the_others_on_a_gpu():
             raise SystemExit("enough")
         return x * FACTOR
 
-    found = TritonAutoTuner(exits, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x)
-    assert [trial.config["FACTOR"] for trial in found.failures] == [2]
+    result = TritonAutoTuner(exits, {"FACTOR": [1, 2, 3]}, 5, 50).tune(x)
+    assert [trial.config["FACTOR"] for trial in result.failures] == [2]

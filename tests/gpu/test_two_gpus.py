@@ -51,14 +51,14 @@ def ran(body, tmp_path):
     environment = {**os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path)}
     uuids = [str(torch.cuda.get_device_properties(at).uuid).removeprefix("GPU-") for at in range(2)]
     words = [sys.executable, "-c", PROGRAM.replace("DO", body), *(f"GPU-{uuid}" for uuid in uuids)]
-    found = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
-    assert found.returncode == 0, found.stderr[-4000:]
-    return found.stdout.split()
+    result = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return result.stdout.split()
 
 
 def test_kernels_tuned_after_another_on_the_second_gpu_leave_nothing_on_the_first(tmp_path):
     """The first problem is timed by events, the others by graphs; one worker serves all, as in a run of many."""
-    said = ran(
+    message = ran(
         """
 before = used(0)
 problems = [
@@ -74,7 +74,7 @@ print(len(started), json.dumps(failed + wrong).replace(" ", "_"), grown >> 20)
 """,
         tmp_path,
     )
-    workers, failed, grown_mib = said
+    workers, failed, grown_mib = message
     assert failed == "[]"
     assert int(workers) <= 2  # one worker, and one more where ties are confirmed
     assert int(grown_mib) < 100  # a context takes 500
@@ -82,7 +82,7 @@ print(len(started), json.dumps(failed + wrong).replace(" ", "_"), grown >> 20)
 
 def test_a_worker_of_the_second_gpu_is_no_process_of_the_first(tmp_path):
     """The driver tells which processes use a GPU, except in a container with names of its own for processes."""
-    said = ran(
+    message = ran(
         """
 seen, over = {0: set(), 1: set()}, threading.Event()
 def watch():
@@ -100,14 +100,14 @@ print(len(seen[0] - before), len(seen[1]))
 """,
         tmp_path,
     )
-    on_first, on_second = map(int, said)
+    on_first, on_second = map(int, message)
     if on_second == 0:
         pytest.skip("the driver does not tell the processes of this container")
     assert on_first == 0
 
 
 def test_inline_on_the_second_gpu_works_and_the_first_one_stays_the_current_one(tmp_path):
-    said = ran(
+    message = ran(
         """
 torch.zeros(1, device="cuda:0")  # a context there, as in a program that uses both
 for target, shape in ((matmul, (4096, 4096, 4096)), (softmax, (512, 1024)), (norm, (512, 1024))):
@@ -119,11 +119,11 @@ print(len(started), torch.cuda.memory_allocated(0) >> 20)
 """,
         tmp_path,
     )
-    assert [int(word) for word in said] == [0, 0]
+    assert [int(word) for word in message] == [0, 0]
 
 
 def test_calls_are_compared_and_timed_on_the_second_gpu(tmp_path):
-    said = ran(
+    message = ran(
         """
 torch.zeros(1, device="cuda:0")
 problem = softmax.problem((512, 1024), None)
@@ -140,4 +140,4 @@ print(taken.median_ms < 0.1 and own.median_ms < 0.1, torch.cuda.memory_allocated
 """,
         tmp_path,
     )
-    assert said == ["True", "0"]
+    assert message == ["True", "0"]

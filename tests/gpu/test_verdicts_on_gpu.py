@@ -49,8 +49,8 @@ def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
     from benchmarks.correctness.verdicts import MATMUL_TILES, normal, planted
 
     given = normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), "cuda").keyword)
-    found = planted(product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
-    assert found["passed"], found["rows"]
+    result = planted(product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
+    assert result["passed"], result["rows"]
 
 
 def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(tmp_path):
@@ -77,9 +77,9 @@ def test_a_reference_that_launches_a_kernel_is_in_part_in_its_own_precision(tmp_
     x = given["x"]
 
     def reference(**_):
-        found = torch.empty_like(x)
-        gelu_kernel[(128,)](x, found, 1 << 16, BLOCK=512)
-        return found
+        outcome = torch.empty_like(x)
+        gelu_kernel[(128,)](x, outcome, 1 << 16, BLOCK=512)
+        return outcome
 
     result = tuned(gelu, tmp_path, kwargs=given, reference=reference)
     assert set(result.totals) == {"ok"}

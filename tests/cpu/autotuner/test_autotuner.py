@@ -101,9 +101,9 @@ def test_the_methods_are_the_documented_ones():
         None,
         "unknown",
     )
-    found = inspect.signature(TritonAutoTuner.get_cached_config).parameters
-    assert list(found) == ["self", "problem_size", "device", "kernel_type"]
-    assert found["kernel_type"].default == "unknown"
+    result = inspect.signature(TritonAutoTuner.get_cached_config).parameters
+    assert list(result) == ["self", "problem_size", "device", "kernel_type"]
+    assert result["kernel_type"].default == "unknown"
     assert list(inspect.signature(TritonAutoTuner.clear_cache).parameters) == ["self"]
 
 
@@ -128,10 +128,10 @@ def test_the_methods_are_the_documented_ones():
     ],
 )
 def test_names_are_where_the_document_has_them(module, names):
-    found = importlib.import_module(module)
+    result = importlib.import_module(module)
     for name in names.split():
         same = getattr(triton_ops, name)
-        assert getattr(found, name) is same
+        assert getattr(result, name) is same
 
 
 def test_a_tuner_keeps_its_arguments_as_attributes(tmp_path):
@@ -469,10 +469,10 @@ def test_the_cached_config_can_be_asked_for_and_forgotten(tmp_path):
     assert tuner.get_cached_config((1024,), "cuda:0") is None
     tuner.tune(problem_size=(1024,), device="cuda:0")
     kernel.per_config()
-    found = tuner.get_cached_config((1024,), "cuda:0")
-    assert found == tuner.get_cached_config([1024], "cuda:0", "unknown") == {"BLOCK_SIZE": 128}
+    result = tuner.get_cached_config((1024,), "cuda:0")
+    assert result == tuner.get_cached_config([1024], "cuda:0", "unknown") == {"BLOCK_SIZE": 128}
     assert kernel.calls == []
-    found["BLOCK_SIZE"] = 0  # the caller's own copy
+    result["BLOCK_SIZE"] = 0  # the caller's own copy
     assert tuner.get_cached_config((1024,), "cuda:0") == {"BLOCK_SIZE": 128}
     assert TritonAutoTuner(kernel, SPACE, cache_dir=str(tmp_path)).get_cached_config((1024,), "cuda:0") == {
         "BLOCK_SIZE": 128
@@ -637,11 +637,11 @@ def test_an_exit_ends_one_config_and_the_others_are_timed(error, call):
         if len(calls) == call:
             raise error("enough")
 
-    found = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 2, 5).tune()
-    (failed,) = found.failures
+    result = TritonAutoTuner(kernel, {"BLOCK_SIZE": [64, 128]}, 2, 5).tune()
+    (failed,) = result.failures
     assert failed.config["BLOCK_SIZE"] == calls[call - 1]
     assert failed.error.endswith(f"{error.__name__}: enough")
-    assert found.best_config != dict(failed.config)
+    assert result.best_config != dict(failed.config)
 
 
 def test_a_tune_reports_the_noise_of_its_rounds():
@@ -671,18 +671,20 @@ def noisy(times_ms, seed=5):
 
 
 def test_the_confidence_is_low_where_noise_hides_the_order():
-    found = [noisy([1.0, 1.0, 1.0], seed).tune() for seed in range(20)]
-    assert all(each.metrics.latency_ms == min(speed.latency_ms for _, speed in each.all_results) for each in found)
-    low = [each for each in found if each.confidence.startswith("low: noise hides whether the winner is faster than (")]
+    result = [noisy([1.0, 1.0, 1.0], seed).tune() for seed in range(20)]
+    assert all(each.metrics.latency_ms == min(speed.latency_ms for _, speed in each.all_results) for each in result)
+    low = [
+        each for each in result if each.confidence.startswith("low: noise hides whether the winner is faster than (")
+    ]
     assert len(low) >= 18
     assert all(len(each.ties) > 1 and dict(each.ties[0]) == each.best_config for each in low)
 
 
 def test_the_confidence_is_ok_where_it_does_not():
-    found = noisy([1.3, 1.0, 1.3]).tune()
-    assert (found.best_config, found.confidence, len(found.ties)) == ({"which": 1}, "ok", 1)
-    found = Kernel().tuner({"BLOCK_SIZE": [64, 128]}).tune()  # equal to the nanosecond
-    assert (found.confidence, len(found.ties)) == ("ok", 2)
+    result = noisy([1.3, 1.0, 1.3]).tune()
+    assert (result.best_config, result.confidence, len(result.ties)) == ({"which": 1}, "ok", 1)
+    result = Kernel().tuner({"BLOCK_SIZE": [64, 128]}).tune()  # equal to the nanosecond
+    assert (result.confidence, len(result.ties)) == ("ok", 2)
 
 
 def test_one_round_tells_no_noise_and_a_cached_winner_is_compared_with_nothing():

@@ -94,9 +94,9 @@ def test_configs_are_copied_in_and_out(cache: ConfigCache) -> None:
     given_config = {"order": [1, 2], "meta": {"a": [1]}}
     cache.set(*KEY, given_config)
     given_config["order"].append(3)
-    found = cache.get(*KEY)
-    assert found == {"order": [1, 2], "meta": {"a": [1]}}
-    found["meta"]["a"].append(2)
+    result = cache.get(*KEY)
+    assert result == {"order": [1, 2], "meta": {"a": [1]}}
+    result["meta"]["a"].append(2)
     assert cache.get(*KEY) == {"order": [1, 2], "meta": {"a": [1]}}
 
 

@@ -52,10 +52,10 @@ def test_the_spaces_have_the_documented_values() -> None:
     ("space", "count"), [(RMSNORM_ROPE_CONFIGS, 45), (GATED_MLP_CONFIGS, 108), (FP8_GEMM_CONFIGS, 216)]
 )
 def test_generate_gives_every_combination(space: dict[str, list[Any]], count: int) -> None:
-    found = generate_configs(space)
-    assert len(found) == count
-    assert len({tuple(config.items()) for config in found}) == count
-    assert all(list(config) == list(space) for config in found)
+    result = generate_configs(space)
+    assert len(result) == count
+    assert len({tuple(config.items()) for config in result}) == count
+    assert all(list(config) == list(space) for config in result)
 
 
 def test_the_last_name_changes_fastest() -> None:
@@ -90,9 +90,9 @@ def test_configs_share_nothing_with_the_space_or_each_other() -> None:
     )
 )
 def test_generate_is_the_product_in_order(space: dict[str, list[Any]]) -> None:
-    found = generate_configs(space)
-    assert len(found) == math.prod(len(values) for values in space.values())
-    assert [tuple(config.values()) for config in found] == list(itertools.product(*space.values()))
+    result = generate_configs(space)
+    assert len(result) == math.prod(len(values) for values in space.values())
+    assert [tuple(config.values()) for config in result] == list(itertools.product(*space.values()))
 
 
 def test_a_parameter_without_values_is_refused() -> None:

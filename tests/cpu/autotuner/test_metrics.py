@@ -21,27 +21,27 @@ from triton_ops.values import Work
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceSpec]:
     """The device that is found; a CPU unless the test puts another one here."""
-    found = {"is": DeviceSpec("cpu", "some CPU", "x86_64", 2)}
-    monkeypatch.setattr(metrics, "probe", lambda: found["is"])
-    return found
+    result = {"is": DeviceSpec("cpu", "some CPU", "x86_64", 2)}
+    monkeypatch.setattr(metrics, "probe", lambda: result["is"])
+    return result
 
 
 @pytest.mark.usefixtures("device")
 def test_gemm_figures() -> None:
-    found = compute_gemm_metrics(4096, 4096, 4096, 0.45)
-    assert found.latency_ms == 0.45
-    assert round(found.throughput_tflops, 2) == 305.42
-    assert round(found.bandwidth_gbps, 2) == 223.70
-    assert round(found.bandwidth_utilization, 2) == 10.97
-    assert str(found) == "Latency: 0.450 ms, Throughput: 305.42 TFLOPS, Bandwidth: 223.7 GB/s (11.0%)"
+    result = compute_gemm_metrics(4096, 4096, 4096, 0.45)
+    assert result.latency_ms == 0.45
+    assert round(result.throughput_tflops, 2) == 305.42
+    assert round(result.bandwidth_gbps, 2) == 223.70
+    assert round(result.bandwidth_utilization, 2) == 10.97
+    assert str(result) == "Latency: 0.450 ms, Throughput: 305.42 TFLOPS, Bandwidth: 223.7 GB/s (11.0%)"
 
 
 @pytest.mark.usefixtures("device")
 def test_elementwise_figures() -> None:
-    found = compute_elementwise_metrics(4096**2, 0.1)
-    assert found.throughput_tflops == 0.0
-    assert round(found.bandwidth_gbps, 2) == 671.09
-    assert round(found.bandwidth_utilization, 2) == 32.91
+    result = compute_elementwise_metrics(4096**2, 0.1)
+    assert result.throughput_tflops == 0.0
+    assert round(result.bandwidth_gbps, 2) == 671.09
+    assert round(result.bandwidth_utilization, 2) == 32.91
 
 
 def test_element_size_and_peak_bandwidth_change_the_figures() -> None:
@@ -86,17 +86,17 @@ def test_profiles() -> None:
 
 
 def test_latency_only_has_no_other_figures() -> None:
-    found = PerformanceProfile.latency_only().metrics(0.25, 2039.0)
-    assert (found.latency_ms, found.throughput_tflops, found.bandwidth_gbps, found.bandwidth_utilization) == (
+    result = PerformanceProfile.latency_only().metrics(0.25, 2039.0)
+    assert (result.latency_ms, result.throughput_tflops, result.bandwidth_gbps, result.bandwidth_utilization) == (
         0.25, 0.0, 0.0, 0.0,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, -0.0])
 def test_a_latency_of_zero_counts_as_the_shortest(zero: float) -> None:
-    found = compute_gemm_metrics(16, 16, 16, zero, peak_bandwidth_gbps=2039.0)
-    assert found.latency_ms == 1e-9
-    assert math.isfinite(found.throughput_tflops)
+    result = compute_gemm_metrics(16, 16, 16, zero, peak_bandwidth_gbps=2039.0)
+    assert result.latency_ms == 1e-9
+    assert math.isfinite(result.throughput_tflops)
 
 
 BAD_NUMBERS = [-1.0, float("nan"), float("inf"), -math.inf, True, False, "1", None]
@@ -149,7 +149,7 @@ extents = st.integers(1, 10**6)
 
 @given(extents, extents, extents, st.floats(1e-6, 1e6), st.integers(1, 8))
 def test_figures_follow_the_formulas(M: int, N: int, K: int, latency: float, width: int) -> None:
-    found = compute_gemm_metrics(M, N, K, latency, peak_bandwidth_gbps=1000.0, bytes_per_element=width)
-    assert found.throughput_tflops == pytest.approx(2 * M * N * K / (latency * 1e9))
-    assert found.bandwidth_gbps == pytest.approx(width * (M * K + K * N + M * N) / (latency * 1e6))
-    assert found.bandwidth_utilization == pytest.approx(found.bandwidth_gbps / 10)
+    result = compute_gemm_metrics(M, N, K, latency, peak_bandwidth_gbps=1000.0, bytes_per_element=width)
+    assert result.throughput_tflops == pytest.approx(2 * M * N * K / (latency * 1e9))
+    assert result.bandwidth_gbps == pytest.approx(width * (M * K + K * N + M * N) / (latency * 1e6))
+    assert result.bandwidth_utilization == pytest.approx(result.bandwidth_gbps / 10)

@@ -97,8 +97,8 @@ def why_without_the_extra():
 
 
 def test_a_miss_that_could_not_be_tuned_names_the_extra_that_is_missing(interpreted):
-    wanted = "scipy is needed for a tune, and is not installed (hint: pip install 'triton-ops[tune]')"
-    assert interpreted(why_without_the_extra).endswith(wanted)
+    expected = "scipy is needed for a tune, and is not installed (hint: pip install 'triton-ops[tune]')"
+    assert interpreted(why_without_the_extra).endswith(expected)
 
 
 def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatch):

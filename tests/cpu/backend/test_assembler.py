@@ -54,10 +54,10 @@ def wheels(monkeypatch, tmp_path):
 
 
 def test_tritons_own_is_in_use_and_knows_its_version():
-    found = assembler_in_use()
-    assert found.origin == "Triton's own"
-    assert found.numbers > (11, 0)
-    assert found.faulty == (found.numbers < (13, 3))
+    result = assembler_in_use()
+    assert result.origin == "Triton's own"
+    assert result.numbers > (11, 0)
+    assert result.faulty == (result.numbers < (13, 3))
 
 
 def test_the_environment_names_another(tmp_path, monkeypatch):
@@ -80,9 +80,9 @@ def test_programs_of_packages_of_the_toolkit_and_of_the_path_are_found_the_newes
     program(tmp_path / "path/ptxas", "12.0.1")
     (wheels / "broken/bin").mkdir(parents=True)
     (wheels / "broken/bin/ptxas").write_text("no program")
-    found = installed_assemblers()
-    assert [each.version for each in found] == ["13.4.59", "13.0.88", "12.9.86", "12.0.1"]
-    assert found[0].origin == "of the package nvidia/cu13"
+    result = installed_assemblers()
+    assert [each.version for each in result] == ["13.4.59", "13.0.88", "12.9.86", "12.0.1"]
+    assert result[0].origin == "of the package nvidia/cu13"
 
 
 def test_one_that_is_found_twice_is_listed_once(tmp_path, monkeypatch):
@@ -160,18 +160,18 @@ def of_ptx(text, arch=90):
 def test_many_masks_that_turns_of_a_loop_hand_on_are_suspected(monkeypatch, masks, version, told):
     in_use(monkeypatch, version)
     text = "\n".join(f"mov.pred \t%p{place}, %p{place + 16};" for place in range(masks))
-    found = suspicion([of_ptx("ret;"), of_ptx(text)])
-    assert ("may lose masks of loads that run ahead, as here; ptxas 13.5 does not" in found) == told
-    assert bool(found) == told
+    result = suspicion([of_ptx("ret;"), of_ptx(text)])
+    assert ("may lose masks of loads that run ahead, as here; ptxas 13.5 does not" in result) == told
+    assert bool(result) == told
     assert suspicion([of_ptx(text, 80)]) == ""
 
 
 def test_code_that_two_faults_may_break_names_both(monkeypatch):
     in_use(monkeypatch, "12.8.93")
     masks = of_ptx("mov.pred %p1, %p2;\n" * 16)
-    found = suspicion([compiled(True), masks])
-    assert "break products whose left factor is in registers and may lose masks" in found
-    assert "ptxas 13.5 does not" in found
+    result = suspicion([compiled(True), masks])
+    assert "break products whose left factor is in registers and may lose masks" in result
+    assert "ptxas 13.5 does not" in result
 
 
 def test_another_architecture_is_not_suspected(monkeypatch):

@@ -216,10 +216,10 @@ class MyCompilationError(CompilationError):
     ],
 )
 def test_errors_are_sorted_into_a_status(error, status):
-    found = CandidateError.of(error, Status.RUNTIME)
-    assert found.status is status
-    again = pickle.loads(pickle.dumps(found))
-    assert (again.status, str(again)) == (status, str(found))
+    result = CandidateError.of(error, Status.RUNTIME)
+    assert result.status is status
+    again = pickle.loads(pickle.dumps(result))
+    assert (again.status, str(again)) == (status, str(result))
 
 
 def test_torchs_memory_error_is_a_lack_of_resources():

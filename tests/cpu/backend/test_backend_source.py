@@ -172,11 +172,11 @@ def test_functions_of_one_name_in_one_module_are_told_apart(load):
 
 def test_constants_and_functions_through_a_module(load):
     text = "import cfg\ndef kernel(x):\n    return cfg.scale(x) + cfg.OFFSET\n"
-    found = set()
+    result = set()
     for by, offset in [(1, 1), (2, 1), (1, 2)]:
         load(f"OFFSET = {offset}\ndef scale(x):\n    return x * {by}\n", "cfg")
-        found.add(source_fingerprint(load(text).kernel))
-    assert len(found) == 3
+        result.add(source_fingerprint(load(text).kernel))
+    assert len(result) == 3
 
 
 def test_functions_in_a_tuple_are_read(of):
@@ -360,7 +360,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
         """)
     )
     code = "import mod\nfrom triton_ops.backend import Source\nprint(Source.of(mod.kernel_2).fingerprint)"
-    found = {
+    result = {
         subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,
@@ -371,7 +371,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert len(found) == 1
+    assert len(result) == 1
 
 
 def test_the_fingerprint_is_the_same_in_every_version_of_python(of):

@@ -99,8 +99,8 @@ def tuned(folder):
 
 
 def test_a_tune_tries_each_form_and_finds_the_wrong_one(interpreted, tmp_path):
-    found, sums = interpreted(tuned, str(tmp_path))
-    assert {name: found[name] for name in ("plain", "walks", "wrong")} == {
+    result, sums = interpreted(tuned, str(tmp_path))
+    assert {name: result[name] for name in ("plain", "walks", "wrong")} == {
         "plain": "ok",
         "walks": "ok",
         "wrong": "wrong",

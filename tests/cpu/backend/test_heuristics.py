@@ -100,14 +100,14 @@ def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_proc
     tuned = triton.autotune([triton.Config({"BLOCK": 64})], key=[])(plain)
     kernels = [TritonKernel(triton.heuristics({"EVEN": even})(below), grid) for below in (tuned, plain)]
     given = Arguments(keyword={"x": TensorSpec((64,), "float32"), "n": 64})
-    found = []
+    result = []
     for kernel in kernels:
         sent = Packed.loaded(Packed.of(kernel).content)
         loaded = TritonCompiler(sent, given, Target.named("sm_90")).pack().load()
         compiled = loaded.compile(Config(BLOCK=32, num_warps=4))
-        found.append((compiled.status, compiled.resources.binary, kernel.cache_key))
-    assert found[0][0] is Status.OK
-    assert found[0] == found[1]
+        result.append((compiled.status, compiled.resources.binary, kernel.cache_key))
+    assert result[0][0] is Status.OK
+    assert result[0] == result[1]
 
 
 def test_a_launch_is_told_apart_unless_heuristics_compute_what_no_binary_holds():

@@ -167,20 +167,20 @@ def test_an_edit_of_a_wrapper_counts(load):  # noqa: F811
 
 def test_an_edit_of_a_module_that_is_held_counts(load):  # noqa: F811
     text = "import impl\nHELD = [impl]\ndef kernel(x):\n    return HELD[0].run(x)\n"
-    found = set()
+    result = set()
     for number in (1, 2):
         load(f"def run(x):\n    return x + {number}\n", "impl")
-        found.add(source_fingerprint(load(text).kernel))
-    assert len(found) == 2
+        result.add(source_fingerprint(load(text).kernel))
+    assert len(result) == 2
 
 
 def test_an_edit_of_a_module_whose_names_are_looked_up_counts(load):  # noqa: F811
     text = "import impl\ndef kernel(x, *, which):\n    return getattr(impl, which)(x)\n"
-    found = set()
+    result = set()
     for number in (1, 2):
         load(f"def run(x):\n    return x + {number}\n", "impl")
-        found.add(source_fingerprint(load(text).kernel))
-    assert len(found) == 2
+        result.add(source_fingerprint(load(text).kernel))
+    assert len(result) == 2
 
 
 def test_a_container_that_the_code_changes_is_its_working_memory(load):  # noqa: F811
@@ -192,14 +192,14 @@ def test_a_container_that_the_code_changes_is_its_working_memory(load):  # noqa:
 
 def test_a_global_that_is_bound_anew_counts_for_a_function_that_was_read_before(load):  # noqa: F811
     module = load("N = 1\ndef helper(x):\n    return x\ndef kernel(x, k=2):\n    return helper(x) + N\n")
-    found = {source_fingerprint(module.kernel)}
+    result = {source_fingerprint(module.kernel)}
     module.N = 2
-    found.add(source_fingerprint(module.kernel))
+    result.add(source_fingerprint(module.kernel))
     module.helper = triple
-    found.add(source_fingerprint(module.kernel))
+    result.add(source_fingerprint(module.kernel))
     module.kernel.__defaults__ = (3,)
-    found.add(source_fingerprint(module.kernel))
-    assert len(found) == 4
+    result.add(source_fingerprint(module.kernel))
+    assert len(result) == 4
 
 
 def test_a_cell_that_is_bound_anew_counts_for_a_function_that_was_read_before():
@@ -340,14 +340,14 @@ def test_the_compiler_counts_and_what_steers_it(scaled, monkeypatch, tmp_path):
 
 @pytest.mark.triton
 def test_the_assembler_that_torchs_compiler_names_in_the_middle_of_a_process_changes_nothing(monkeypatch, tmp_path):
-    before, found = toolchain(), importlib.util.find_spec
+    before, result = toolchain(), importlib.util.find_spec
     named = tmp_path / "torch/bin/ptxas"
     named.parent.mkdir(parents=True)
     named.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.3'\n")
     named.chmod(0o755)
     torch = SimpleNamespace(origin=str(tmp_path / "torch/__init__.py"))
     monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", "")  # is put back
-    monkeypatch.setattr(settings, "find_spec", lambda name: torch if name == "torch" else found(name))
+    monkeypatch.setattr(settings, "find_spec", lambda name: torch if name == "torch" else result(name))
     (tmp_path / "link").symlink_to(tmp_path / "torch")
     for path in (named, tmp_path / "link/bin/ptxas"):
         monkeypatch.setenv("TRITON_PTXAS_PATH", str(path))
@@ -398,11 +398,11 @@ imports_inductor = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarn
     "target", [double, torch.nn.Linear(2, 2), Scale(2).apply], ids=["function", "module", "method"]
 )
 def test_how_torch_was_asked_to_compile_counts(target):
-    found = {name: Source.of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
+    result = {name: Source.of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
     again = {name: Source.of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
-    assert found == again
-    assert all(source.unknown is None for source in found.values())
-    assert len({source_fingerprint(target), *(source.fingerprint for source in found.values())}) == len(ASKED) + 1
+    assert result == again
+    assert all(source.unknown is None for source in result.values())
+    assert len({source_fingerprint(target), *(source.fingerprint for source in result.values())}) == len(ASKED) + 1
 
 
 @imports_inductor
@@ -468,7 +468,7 @@ def test_held_values_are_told_apart_exactly_when_they_differ(one, other):
         if isinstance(value, Scale):
             return ("scale", described(value.by))
         if isinstance(value, dict):
-            return ("dict", *((repr(key), described(found)) for key, found in value.items()))
+            return ("dict", *((repr(key), described(result)) for key, result in value.items()))
         if isinstance(value, (list, tuple)):
             return (type(value).__name__, *map(described, value))
         return repr(value)
@@ -491,12 +491,12 @@ def test_what_is_held_is_the_same_in_every_process(tmp_path):
         """)
     )
     code = "import mod\nfrom triton_ops.backend import Source\nprint(Source.of(mod.kernel))"
-    found = set()
+    result = set()
     for seed in ("1", "2", "3"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
         )
-        found.add(done.stdout)
-    assert len(found) == 1
-    assert "unknown=None" in found.pop()
+        result.add(done.stdout)
+    assert len(result) == 1
+    assert "unknown=None" in result.pop()

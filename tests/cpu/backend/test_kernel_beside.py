@@ -106,8 +106,8 @@ def test_each_is_compiled_from_the_code_that_is_sent(operations):
         arguments = Arguments(keyword=dict(operation.problem().arguments))
         loaded = TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).pack().load()
         for config in operation.space_for(operation.problem()):
-            found = loaded.compile(config)
-            assert (operation.name, found.status, found.reason) == (operation.name, Status.OK, "")
+            result = loaded.compile(config)
+            assert (operation.name, result.status, result.reason) == (operation.name, Status.OK, "")
 
 
 def test_a_kernel_has_one_name_whatever_was_compiled_before_in_the_process(operations):
@@ -158,5 +158,5 @@ def test_each_is_loaded_where_it_is_launched(operations, hidden, tmp_path, monke
     sent = pickle.dumps((Surroundings.here().path, Packed.of(operations).content))
     ran = subprocess.run([sys.executable, "-c", LOADS], input=sent, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
-    wanted = [f"{one.kernel.cache_key} {one.space_for(one.problem()).size.total}" for one in operations]
-    assert ran.stdout.decode().split("\n")[:-1] == wanted
+    expected = [f"{one.kernel.cache_key} {one.space_for(one.problem()).size.total}" for one in operations]
+    assert ran.stdout.decode().split("\n")[:-1] == expected

@@ -36,10 +36,10 @@ CALLS = [
 
 def looks(make):
     try:
-        found = make()
+        result = make()
     except (IndexError, RuntimeError) as error:
         return type(error)
-    return found if found is NotImplemented else (found.shape, found.dtype, found.stride(), found.device)
+    return result if result is NotImplemented else (result.shape, result.dtype, result.stride(), result.device)
 
 
 def test_results_look_as_torchs_own():
@@ -48,10 +48,10 @@ def test_results_look_as_torchs_own():
         for dtype in KINDS:
             for func, args, named in CALLS:
                 tensor = torch.empty(extents, dtype=dtype, device="meta")
-                found = looks(lambda f=func, t=tensor, a=args, n=named: light(torch, f, (t, *a), n))
-                told += found is not NotImplemented
+                result = looks(lambda f=func, t=tensor, a=args, n=named: light(torch, f, (t, *a), n))
+                told += result is not NotImplemented
                 own = looks(lambda f=func, t=tensor, a=args, n=named: f(t, *a, **n))
-                assert found in (NotImplemented, own), (func, extents, dtype, args, named)
+                assert result in (NotImplemented, own), (func, extents, dtype, args, named)
     assert told > 200
 
 

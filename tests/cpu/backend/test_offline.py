@@ -149,15 +149,15 @@ def test_a_hook_that_is_set_meanwhile_stays():
 @pytest.mark.parametrize("arch", HUGE)
 def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     kernel, arguments = matmul()
-    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(HUGE[arch])
+    result = TritonCompiler(kernel, arguments, Target.named(arch)).compile(HUGE[arch])
     built = TritonCompiler(kernel, arguments, Target.named(arch)).built(HUGE[arch])[0]
     usage = check_usage(built.binary, tmp_path)
-    assert found.launchable
-    assert found.resources == built.resources(Target.named(arch))
-    assert found.resources.spill_bytes == usage["spill_bytes"] > 0
-    assert found.deferred == (usage["spill_bytes"] > 256)
-    assert found.deferred == (f"{usage['spill_bytes']:,}" in found.reason)
-    assert found.deferred or arch == "sm_100", "sm_100 keeps the accumulator in tensor memory"
+    assert result.launchable
+    assert result.resources == built.resources(Target.named(arch))
+    assert result.resources.spill_bytes == usage["spill_bytes"] > 0
+    assert result.deferred == (usage["spill_bytes"] > 256)
+    assert result.deferred == (f"{usage['spill_bytes']:,}" in result.reason)
+    assert result.deferred or arch == "sm_100", "sm_100 keeps the accumulator in tensor memory"
 
 
 @pytest.mark.parametrize(("arch", "config", "expected"), [("sm_90", TILE, False), ("sm_90", HUGE["sm_90"], True)])
@@ -167,8 +167,8 @@ def test_products_are_serialised_where_the_assembler_warns_of_it(arch, config, e
     text = tmp_path / "kernel.ptx"
     text.write_text(built.assembly)
     command = [assembler_in_use().path, "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert ("Potential Performance Loss" in said) is expected
+    message = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert ("Potential Performance Loss" in message) is expected
     assert built.resources(Target.named(arch)).serialised is expected
 
 
@@ -181,8 +181,8 @@ def test_without_products_of_warp_groups_nothing_is_serialised():
 def check_usage(cubin, folder):
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
-    said = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", said).groups()
+    message = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", message).groups()
     usage = cubin_usage(cubin)
     assert usage == {"registers": int(registers), "stack_bytes": int(stack), "spill_bytes": int(stack)}
     return usage
@@ -202,11 +202,11 @@ def test_what_is_no_cubin_is_refused():
 )
 def test_instructions(arch, mma, wide):
     target = Target.named(arch)
-    found, narrow, rows = (
+    result, narrow, rows = (
         TritonCompiler(kernel, arguments, target).compile(config).resources
         for kernel, arguments, config in (given(arch, case) for case in ("bf16", "fp16-odd", "fp32-rows"))
     )
-    assert (found.mma, found.load_bytes) == (mma, wide)
+    assert (result.mma, result.load_bytes) == (mma, wide)
     assert narrow.load_bytes == 2, "rows of 77 elements are not aligned"
     assert rows.mma == "none"
 
@@ -371,10 +371,10 @@ def test_options_of_the_targets_differ():
 )
 def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, reason, capsys):
     kernel, arguments = matmul()
-    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(Config({**TILE, "BN": 256, **change}))
-    assert found.status.value == status
-    assert re.search(reason, found.reason), found.reason
-    assert not found.deferred
+    result = TritonCompiler(kernel, arguments, Target.named(arch)).compile(Config({**TILE, "BN": 256, **change}))
+    assert result.status.value == status
+    assert re.search(reason, result.reason), result.reason
+    assert not result.deferred
     capsys.readouterr()  # ptxas' input, which a worker sends nowhere
 
 
@@ -384,14 +384,14 @@ def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
     roomy = Target.named("sm_90")
     assert TritonCompiler(kernel, arguments, roomy).built(config)[0].metadata["shared"] > 65536
     small = type(roomy)("cuda", "sm_90", 32, 65536)
-    found = TritonCompiler(kernel, arguments, small).compile(config)
-    assert found.status is Status.RESOURCES
-    assert "sm_90 has 65,536" in found.reason
+    result = TritonCompiler(kernel, arguments, small).compile(config)
+    assert result.status is Status.RESOURCES
+    assert "sm_90 has 65,536" in result.reason
 
 
 def test_equal_binaries_have_equal_names():
     kernel, arguments = rmsnorm()
     ahead = TritonCompiler(kernel, arguments, Target.named("sm_90"))
-    found = [ahead.compile(Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
-    binaries = [result.resources.binary for result in found]
+    outcome = [ahead.compile(Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
+    binaries = [result.resources.binary for result in outcome]
     assert binaries[0] != binaries[1] == binaries[2]

@@ -37,8 +37,8 @@ def test_functions_by_name_and_by_value():
     def inner(x):
         return x + base + HERE
 
-    found = Packed.of([inner, lambda x: inner(x) * 2, json.dumps, FunctionKernel(inner)]).content
-    assert elsewhere(found, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
+    result = Packed.of([inner, lambda x: inner(x) * 2, json.dumps, FunctionKernel(inner)]).content
+    assert elsewhere(result, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
 
 
 def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
@@ -56,10 +56,10 @@ def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
 @pytest.mark.triton
 def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     operation = kernels.load("matmul")
-    found = Packed.of(operation.kernel).content
-    assert len(found) < 2000
-    assert elsewhere(found, "dict(it.identity)") == dict(operation.kernel.identity)
-    assert elsewhere(found, "it.cache_key") == operation.kernel.cache_key
+    result = Packed.of(operation.kernel).content
+    assert len(result) < 2000
+    assert elsewhere(result, "dict(it.identity)") == dict(operation.kernel.identity)
+    assert elsewhere(result, "it.cache_key") == operation.kernel.cache_key
 
 
 @pytest.mark.triton
@@ -78,13 +78,13 @@ def test_a_kernel_that_no_module_holds_goes_by_its_source_and_is_the_same_to_tri
 
     size = 3
     made = TritonKernel(kernel, lambda meta: (size,), outputs=("x",))
-    found = Packed.of(made).content
-    assert elsewhere(found, "[it.function.cache_key, it.grid({}), it.function.do_not_specialize]") == [
+    result = Packed.of(made).content
+    assert elsewhere(result, "[it.function.cache_key, it.grid({}), it.function.do_not_specialize]") == [
         kernel.cache_key,
         [3],
         ["n"],
     ]
-    assert elsewhere(found, "dict(it.identity)") == dict(made.identity)
+    assert elsewhere(result, "dict(it.identity)") == dict(made.identity)
     assert planted_name == "tests.planted_kernels"
 
 

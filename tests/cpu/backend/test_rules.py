@@ -115,9 +115,9 @@ def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     ],
 )
 def test_the_reason_of_each_rule_has_its_numbers(change, status, reason):
-    found = verdict(Config({**TILE, **change}))
-    assert (found.status.value, found.deferred) == (status, status == "deferred")
-    assert reason in found.reason
+    result = verdict(Config({**TILE, **change}))
+    assert (result.status.value, result.deferred) == (status, status == "deferred")
+    assert reason in result.reason
 
 
 def test_a_good_config_passes_on_every_target():
@@ -141,7 +141,7 @@ def test_blocks_are_read_from_the_source():
     blocks = blocks_of(plain_product.product, {**SQUARE.keyword, **TILE})
     assert blocks.ranges == (("BM", 128), ("BN", 128), ("BK", 64))
     assert blocks.accumulators == ((128, 128),)
-    assert [(found.extent, found.size, found.tile) for found in blocks.stepped] == [
+    assert [(result.extent, result.size, result.tile) for result in blocks.stepped] == [
         ("M", 4096, 128), ("N", 4096, 128), ("K", 4096, 64),
     ]  # fmt: skip
     assert blocks_of(plain_product.product, {}) == Blocks(), "nothing is guessed"
@@ -194,8 +194,8 @@ def test_accumulators_that_spill_are_put_off_in_the_shipped_product():
     problem = plain.problem((4096, 4096, 4096), "bf16")
     given = Arguments(keyword=dict(problem.arguments))
     judged = [verdict(config, given, kernel=plain.kernel) for config in plain.space_for(problem)]
-    assert sum(found is not None for found in judged) == 48
-    assert all("accumulator" in found.reason for found in judged if found is not None)
+    assert sum(result is not None for result in judged) == 48
+    assert all("accumulator" in result.reason for result in judged if result is not None)
 
 
 def test_a_kernel_without_source_is_not_judged():
@@ -214,14 +214,14 @@ def test_a_kernel_without_source_is_not_judged():
 def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, columns, extent):
     target = Target.named(arch)
     arguments = Arguments(keyword={**SQUARE.keyword, "M": extent})
-    found = verdict(Config({**TILE, "BM": rows, "BN": columns, "num_warps": warps}), arguments, arch)
+    result = verdict(Config({**TILE, "BM": rows, "BN": columns, "num_warps": warps}), arguments, arch)
     possible = (
         warps & (warps - 1) == rows & (rows - 1) == columns & (columns - 1) == 0
         and warps * target.warp_size <= target.threads_per_block
     )
-    assert (found is None or found.deferred) == possible
-    assert found is None or re.search(r"\d", found.reason)
-    assert found is None or found.status in (Status.CONSTRAINT, Status.RESOURCES, Status.DEFERRED)
+    assert (result is None or result.deferred) == possible
+    assert result is None or re.search(r"\d", result.reason)
+    assert result is None or result.status in (Status.CONSTRAINT, Status.RESOURCES, Status.DEFERRED)
 
 
 @pytest.mark.parametrize("name", names())

@@ -27,9 +27,9 @@ def kept(tmp_path, monkeypatch):
 @pytest.fixture
 def cache(monkeypatch):
     """Triton's module of the key, with Triton's own function again after the test."""
-    found = importlib.import_module("triton.runtime.cache")
-    monkeypatch.setattr(found, "triton_key", found.triton_key)
-    return found
+    result = importlib.import_module("triton.runtime.cache")
+    monkeypatch.setattr(result, "triton_key", result.triton_key)
+    return result
 
 
 def test_the_second_process_takes_the_key_of_the_first(kept, cache):

@@ -112,7 +112,7 @@ def test_atomic_write_replaces_and_leaves_nothing_else(tmp_path):
     for text in ("one", "", "µ\n" * 1000):
         StoredFile(path).replace(text)
         assert path.read_text(encoding="utf-8") == text
-    assert [found.name for found in tmp_path.iterdir()] == ["record.json"]
+    assert [result.name for result in tmp_path.iterdir()] == ["record.json"]
 
 
 def test_files_may_be_read_by_whom_the_umask_lets(tmp_path):
@@ -137,7 +137,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises(IsADirectoryError):
         StoredFile(folder).replace("new")
     assert path.read_text() == "old"
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["folder", "record.json"]
+    assert sorted(result.name for result in tmp_path.iterdir()) == ["folder", "record.json"]
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.013, 0.05])
@@ -153,7 +153,7 @@ def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
     for text in seen:
         assert len(text) == 300_000
         assert len(set(text)) == 1
-    leftover = [found.name for found in tmp_path.iterdir() if found != path]
+    leftover = [result.name for result in tmp_path.iterdir() if result != path]
     assert all(name.startswith(".record.json-") and name.endswith(".tmp") for name in leftover)
     StoredFile(path).replace("after")
     assert path.read_text() == "after"
@@ -188,10 +188,10 @@ def test_a_torn_last_line_is_ignored_and_costs_no_later_line(tmp_path_factory, l
     kept = torn.count(b"\n")
     assert lines_of(path) == lines[:kept]
     append_line(path, later)
-    found = lines_of(path)
-    assert found[:kept] == lines[:kept]
-    assert found[-1] == later
-    assert len(found) <= kept + 2  # the torn piece stands on a line of its own
+    result = lines_of(path)
+    assert result[:kept] == lines[:kept]
+    assert result[-1] == later
+    assert len(result) <= kept + 2  # the torn piece stands on a line of its own
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02])
@@ -199,8 +199,8 @@ def test_kill_during_append_loses_only_the_line_in_flight(tmp_path, wait_s):
     path = tmp_path / "run.jsonl"
     process = started(APPEND, path)
     time.sleep(wait_s)
-    said = killed(process).split()
-    last = int(said[-1]) if said else 1
+    message = killed(process).split()
+    last = int(message[-1]) if message else 1
     lines = lines_of(path)
     assert len(lines) in (last, last + 1)  # the kill may come between the append and its report
     assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
@@ -233,15 +233,15 @@ def test_a_lock_keeps_threads_and_processes_out(tmp_path):
 
 
 def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
-    process, said = started(HOLD, tmp_path), []
+    process, message = started(HOLD, tmp_path), []
 
     def waiting():
-        said.append("waiting")
+        message.append("waiting")
         killed(process)
 
     with Folder(tmp_path).locked(waiting=waiting, poll_s=0.001) as held:
         assert held
-    assert said == ["waiting"]
+    assert message == ["waiting"]
 
 
 def test_a_thread_that_waits_for_a_lock_comes_before_one_that_takes_it_again_and_again(tmp_path):
@@ -364,7 +364,7 @@ def on_disk(monkeypatch, waits_for_the_disk):
 
     def noted(descriptor):
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        done.append((path.name, sorted(found.name for found in path.iterdir()) if path.is_dir() else None))
+        done.append((path.name, sorted(result.name for result in path.iterdir()) if path.is_dir() else None))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)

@@ -80,7 +80,7 @@ def test_a_file_system_without_locks_is_one_warning_and_no_lock(tmp_path, code, 
     for _ in range(2):
         with Folder(tmp_path).locked() as held:
             assert not held
-    assert [os.strerror(code) in found.getMessage() for found in caplog.records] == [True]
+    assert [os.strerror(code) in result.getMessage() for result in caplog.records] == [True]
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path):
@@ -185,7 +185,7 @@ def test_a_named_file_keeps_its_permissions(tmp_path, mode):
     path.chmod(mode)
     NamedFile(path).write("new")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", mode)
-    assert [found.name for found in tmp_path.iterdir()] == ["export.json"]
+    assert [result.name for result in tmp_path.iterdir()] == ["export.json"]
 
 
 def test_of_a_named_link_the_file_at_its_end_is_written(tmp_path):
@@ -361,10 +361,10 @@ def test_files_of_another_user_in_a_folder_of_everybody_are_neither_read_nor_wri
 @root_only
 def test_the_folders_owner_is_believed_and_its_files_are_read_by_others(shared):
     StoredFile(shared / "file").replace("root's\n")
-    said = as_nobody(
+    message = as_nobody(
         "print(StoredFile(folder / 'file').read(100), list(StoredFile(folder / 'file').lines()))", shared
     ).stdout
-    assert said == 'b"root\'s\\n" [b"root\'s"]\n'
+    assert message == 'b"root\'s\\n" [b"root\'s"]\n'
 
 
 @root_only
@@ -432,11 +432,11 @@ def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
     shared.chmod(0o755)
     with Folder(shared).locked() as held:
         assert held
-    process, said = held_by_nobody(shared)
+    process, message = held_by_nobody(shared)
     with Folder(shared).locked(wait_s=0) as held:
         assert held
     process.communicate()
-    assert said == os.strerror(errno.EACCES)
+    assert message == os.strerror(errno.EACCES)
 
 
 @root_only
@@ -445,13 +445,13 @@ def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_f
     shared, monkeypatch, caplog
 ):
     monkeypatch.setattr(folders, "SHARED_WAIT_S", 0.2)
-    process, said = held_by_nobody(shared)
+    process, message = held_by_nobody(shared)
     waited = []
     with Folder(shared).locked(waiting=lambda: waited.append(True), poll_s=0.01) as held:
         assert not held
     process.communicate()
-    assert (said, waited) == ("held", [True])
-    assert [found.levelno for found in caplog.records] == [logging.WARNING]
+    assert (message, waited) == ("held", [True])
+    assert [result.levelno for result in caplog.records] == [logging.WARNING]
 
 
 @root_only

@@ -64,6 +64,6 @@ def test_length_of_a_fingerprint(length):
 def test_fingerprint_is_the_same_in_another_process_and_for_ever():
     value = {"BLOCK": (64, 128), "name": "µ", "flag": True, "none": None, "scale": 0.1}
     code = f"from triton_ops.base import fingerprint; print(fingerprint({value!r}))"
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    message = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     # A change of this text would orphan every record that anybody has.
-    assert said.strip() == fingerprint(value) == "2b603f16af6429455fcc316a128a67e3"
+    assert message.strip() == fingerprint(value) == "2b603f16af6429455fcc316a128a67e3"

@@ -111,8 +111,8 @@ def test_the_core_runs_known_configs_and_names_the_extra_of_all_else(tmp_path, m
     assert done.returncode == 0, done.stderr
     error = "numpy is needed for triton_ops.tune, and is not installed (hint: pip install 'triton-ops[tune]')"
     assert done.stdout.splitlines() == ["3 default", error, f"{known.best_config['n']} False"]
-    wanted = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
-    assert done.stderr.count(wanted) == 1
+    expected = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
+    assert done.stderr.count(expected) == 1
 
 
 @pytest.mark.parametrize(("system", "hint"), [("linux", "triton-ops[triton]"), ("darwin", "wheels for Linux alone")])

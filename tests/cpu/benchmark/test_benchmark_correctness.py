@@ -46,8 +46,8 @@ def test_another_shape_is_wrong():
 def test_nan_and_infinity_equal_themselves_and_nothing_else(value):
     odd = torch.tensor([1.0, value])
     assert CorrectnessVerifier().verify(odd, odd.clone())[1]["max_abs_diff"] == 0
-    for found, right in ((odd, torch.ones(2)), (torch.ones(2), odd)):
-        verdict, details = CorrectnessVerifier().verify(found, right)
+    for result, right in ((odd, torch.ones(2)), (torch.ones(2), odd)):
+        verdict, details = CorrectnessVerifier().verify(result, right)
         assert not verdict
         assert (details["num_violations"], details["max_abs_diff"]) == (1, math.inf)
 
@@ -73,10 +73,10 @@ def product(a, b):
 
 def test_the_rule_takes_a_low_precision_result_that_elements_would_refuse():
     a, b = drawn(64, 256, dtype=torch.bfloat16), drawn(256, 64, dtype=torch.bfloat16)
-    found = (a.float() @ b.float()).bfloat16()
+    result = (a.float() @ b.float()).bfloat16()
     verifier = CorrectnessVerifier()
-    assert not verifier.verify_allclose(found, a.double() @ b.double())
-    assert verifier.verify_by_rule(found, product, (a, b)) == (True, "")
+    assert not verifier.verify_allclose(result, a.double() @ b.double())
+    assert verifier.verify_by_rule(result, product, (a, b)) == (True, "")
 
 
 def test_the_rule_finds_a_step_that_was_left_out():
@@ -118,8 +118,8 @@ def test_accuracy_of_8_bit_floats_is_relative_to_the_whole():
     ],
 )
 def test_nan_must_stay_nan_and_infinity_may_become_nan(output, nan, inf, right):
-    found, details = verify_nan_inf_propagation(torch.tensor(output), nan, inf)
-    assert found is right
+    result, details = verify_nan_inf_propagation(torch.tensor(output), nan, inf)
+    assert result is right
     assert details["is_correct"] is right
     assert len(details) == 7
 

@@ -34,7 +34,7 @@ def suite(steady_clock):
 
 def test_kernel_is_timed_after_it_was_found_right(suite):
     profile = PerformanceProfile.elementwise(1000, 4)
-    found = suite.benchmark_kernel(
+    result = suite.benchmark_kernel(
         doubled,
         added,
         "double",
@@ -44,11 +44,11 @@ def test_kernel_is_timed_after_it_was_found_right(suite):
         compute_metrics_fn=profile.metrics,
         factor=3.0,
     )
-    assert (found.kernel_name, found.problem_size, found.samples) == ("double", (1000,), 8)
-    assert found.metrics.latency_ms > 0
-    assert found.metrics.bandwidth_gbps > 0
-    assert found.config == {"BLOCK": 64}
-    assert suite.report.results == [found]
+    assert (result.kernel_name, result.problem_size, result.samples) == ("double", (1000,), 8)
+    assert result.metrics.latency_ms > 0
+    assert result.metrics.bandwidth_gbps > 0
+    assert result.config == {"BLOCK": 64}
+    assert suite.report.results == [result]
 
 
 def test_wrong_kernel_is_not_timed(suite, monkeypatch):
@@ -77,11 +77,11 @@ def test_the_arguments_stay_as_they_are(suite):
 
 
 def test_comparison_has_a_speedup_with_its_interval(suite):
-    found = suite.compare_with_pytorch(doubled, added, "double", (1000,), drawn(1000))
-    assert found.interval[0] <= found.speedup <= found.interval[1]
-    assert found.verdict in ("faster", "slower", "not distinguishable")
-    assert found.rounds == 6
-    assert suite.report.comparisons == [found]
+    result = suite.compare_with_pytorch(doubled, added, "double", (1000,), drawn(1000))
+    assert result.interval[0] <= result.speedup <= result.interval[1]
+    assert result.verdict in ("faster", "slower", "not distinguishable")
+    assert result.rounds == 6
+    assert suite.report.comparisons == [result]
 
 
 @pytest.mark.parametrize("bad", [{"warmup_runs": -1}, {"benchmark_runs": 0}, {"benchmark_runs": 2.5}, {"rtol": -1.0}])
@@ -152,11 +152,11 @@ def test_an_empty_report_says_so():
 
 def family_results():
     suite = BenchmarkSuite(warmup_runs=0, benchmark_runs=1)
-    found = [
+    result = [
         *suite.benchmark_rmsnorm_rope([(1, 2, 96, 48)], "float32", "cpu"),
         *suite.benchmark_gated_mlp([(1, 2, 32, 48)], "float32", "cpu"),
     ]
-    return [(each.kernel_name, each.problem_size, each.rounds) for each in found]
+    return [(each.kernel_name, each.problem_size, each.rounds) for each in result]
 
 
 @pytest.mark.triton
@@ -229,8 +229,8 @@ def test_eager_rival_computes_what_the_reference_does(name):
     operation = load(name)
     shape = SHAPES.get(name, (4, 96))
     values = operation.materialise(operation.problem(shape, "float32"), "cpu").keyword
-    found = rivals_of(name, values, ("eager",))["eager"](**values)
-    torch.testing.assert_close(found, operation.reference(**values), rtol=1e-4, atol=1e-5)
+    result = rivals_of(name, values, ("eager",))["eager"](**values)
+    torch.testing.assert_close(result, operation.reference(**values), rtol=1e-4, atol=1e-5)
 
 
 def test_plain_functions_take_the_arguments_of_the_public_ones():
@@ -279,16 +279,16 @@ def test_fused_gradients_are_those_of_the_reference(steady_clock):
     values = dict(operation.materialise(operation.problem(shape, "float32"), "cpu").keyword)
     logarithms = dict(forward.materialise(forward.problem(shape, "float32"), "cpu").keyword, lse=values["lse"])
     values["out"], values["lse"] = forward.reference(**{**logarithms, **{name: values[name] for name in "qkv"}})
-    found = rivals_of("attention_backward", values, ("library",))["library"](**values)
-    torch.testing.assert_close(found, operation.reference(**values), rtol=1e-4, atol=1e-5)
+    result = rivals_of("attention_backward", values, ("library",))["library"](**values)
+    torch.testing.assert_close(result, operation.reference(**values), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.triton
 def test_loop_of_products_is_the_library_of_the_grouped_product():
     operation = load("grouped_matmul")
     values = operation.materialise(operation.problem((50, 6, 8, 16, 2), "float32"), "cpu").keyword
-    found = rivals_of("grouped_matmul", values, ("library",))["library"](**values)
-    torch.testing.assert_close(found, operation.reference(**values))
+    result = rivals_of("grouped_matmul", values, ("library",))["library"](**values)
+    torch.testing.assert_close(result, operation.reference(**values))
 
 
 @pytest.mark.triton

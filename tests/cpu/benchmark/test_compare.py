@@ -65,10 +65,10 @@ def fought(ratio, seed, disturbance="none", checkpoints=(24,), **noise):
     timer = SimulatedTimer(device)
     samplers = [timer.prepare(device.launch(0.05 * r, name)) for r, name in ((1, "a"), (ratio, "b"), (1, "twin"))]
     arms = tuple(Arm(sampler, 5) for sampler in samplers)
-    found = Rounds(timer=timer, rng=random.Random(seed), clock=device.clock).duel(
+    result = Rounds(timer=timer, rng=random.Random(seed), clock=device.clock).duel(
         arms, DuelPolicy(checkpoints=checkpoints)
     )
-    return found, arms
+    return result, arms
 
 
 @pytest.mark.parametrize("disturbance", ["none", "power steps", "short loads"])
@@ -135,10 +135,10 @@ def test_a_difference_must_exceed_that_between_the_twins():
     first = [1.0] * 24
     twin = [1.04 + 0.001 * noise.random() for _ in first]
     second = [1.03 + 0.001 * noise.random() for _ in first]
-    found = judge(first, second, twin)
-    assert found.verdict == "not distinguishable"
-    assert found.gain.low > 0.02
-    assert found.itself.disturbed
+    result = judge(first, second, twin)
+    assert result.verdict == "not distinguishable"
+    assert result.gain.low > 0.02
+    assert result.itself.disturbed
 
 
 def test_contestants_use_every_argument_set_equally_often():
@@ -155,10 +155,10 @@ def test_contestants_use_every_argument_set_equally_often():
         for one in seated:
             one.queue(1)
         rounds.append(dict(log))
-    assert all(sorted(found.values()) == [0, 1, 2] for found in rounds)
+    assert all(sorted(result.values()) == [0, 1, 2] for result in rounds)
     for contestant in range(3):
-        assert sorted(found[contestant] for found in rounds) == [0] * 4 + [1] * 4 + [2] * 4
-    ways = [(found[0], found[1]) for found in rounds]
+        assert sorted(result[contestant] for result in rounds) == [0] * 4 + [1] * 4 + [2] * 4
+    ways = [(result[0], result[1]) for result in rounds]
     assert all(ways.count((i, j)) == ways.count((j, i)) == 2 for i, j in itertools.combinations(range(3), 2))
     assert {one.launches for one in seated} == {7}
 
@@ -168,43 +168,43 @@ def test_contestants_use_every_argument_set_equally_often():
 
 def test_a_callable_is_not_distinguishable_from_itself():
     call = spin(400)
-    found = [compare(call, call, rounds=12, seed=seed) for seed in range(12)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 11
-    assert {c.mode for c in found} == {"host"}
+    result = [compare(call, call, rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in result].count("not distinguishable") >= 11
+    assert {c.mode for c in result} == {"host"}
 
 
 def test_copies_of_tensors_do_not_make_a_difference():
     x = torch.rand(1000)
-    found = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(12)]
-    assert [c.verdict for c in found].count("not distinguishable") >= 11
+    result = [compare(torch.sort, torch.sort, args=(x,), rounds=12, seed=seed) for seed in range(12)]
+    assert [c.verdict for c in result].count("not distinguishable") >= 11
 
 
 def test_a_comparison_says_by_how_much_the_first_is_faster():
-    found = compare(spin(1000), spin(2000), names=("new", "old"))
-    assert found.names == ("new", "old")
-    assert found.interval[0] <= found.percent <= found.interval[1]
-    assert found.a_ms > 0
-    assert found.b_ms > 0
-    assert found.a_spread >= 0
-    assert found.b_spread >= 0
-    assert (found.guard.guarded, found.guard.rounds) == (False, found.rounds)
-    assert f"{found.rounds} rounds, host" in str(found)
+    result = compare(spin(1000), spin(2000), names=("new", "old"))
+    assert result.names == ("new", "old")
+    assert result.interval[0] <= result.percent <= result.interval[1]
+    assert result.a_ms > 0
+    assert result.b_ms > 0
+    assert result.a_spread >= 0
+    assert result.b_spread >= 0
+    assert (result.guard.guarded, result.guard.rounds) == (False, result.rounds)
+    assert f"{result.rounds} rounds, host" in str(result)
 
 
 def test_a_comparison_says_that_it_found_no_difference(clocks):
     clocks[True, True] = Fixed("host", 0.1)
-    said = str(compare(spin(1), spin(1), rounds=6))
-    assert said.startswith("a and b are not distinguishable (")
-    assert " %, needed " in said
+    message = str(compare(spin(1), spin(1), rounds=6))
+    assert message.startswith("a and b are not distinguishable (")
+    assert " %, needed " in message
 
 
 def test_a_comparison_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
     clocks[True, True] = Fixed("host", 0.1)
     stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
     monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda: next(stats))
-    found = compare(spin(1), spin(1), rounds=6)
-    assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
-    assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
+    result = compare(spin(1), spin(1), rounds=6)
+    assert result.notes == ("other programs used 38% of the CPUs meanwhile",)
+    assert str(result).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
 
 
 def test_rounds_and_seconds_are_kept():
@@ -522,8 +522,8 @@ def test_a_contestant_that_cannot_be_captured_changes_the_timer_of_both(clocks, 
     clocks[True, True] = Fixed("graph-cold", 0.1, fail=CaptureError("it waits for the host"))
     clocks[True, False] = Fixed("event-cold", 0.1)
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        found = compare(spin(1), spin(2), rounds=6)
-    assert found.mode == "event-cold"
+        result = compare(spin(1), spin(2), rounds=6)
+    assert result.mode == "event-cold"
     assert clocks[True, False].prepared == 9  # a, b and the twin, on three argument sets each
     assert "it waits for the host: timed by event pairs instead" in caplog.text
 
@@ -548,9 +548,9 @@ def test_a_short_call_without_tensors_is_timed_warm_in_a_graph(clocks, caplog):
 
 def test_a_call_of_few_ticks_is_of_low_confidence(clocks):
     clocks[True, True] = Fixed("event-warm", 0.005, 0.006)
-    found = compare(spin(1), spin(1), rounds=6)
-    assert "few ticks of the clock" in found.confidence
-    assert "low confidence: calls this short" in str(found)
+    result = compare(spin(1), spin(1), rounds=6)
+    assert "few ticks of the clock" in result.confidence
+    assert "low confidence: calls this short" in str(result)
 
 
 def test_contestants_of_similar_speed_take_equally_many_launches(monkeypatch):
@@ -588,13 +588,13 @@ def test_all_contestants_rotate_argument_sets_or_none_does(monkeypatch):
 
 def test_quantiles_come_in_the_order_asked(clocks):
     clocks[True, True] = Fixed("host", *(1.0 + number / 100 for number in range(101)))
-    found = time_ms(spin(1), quantiles=(0.5, 0.2, 0.8, 0.0, 1.0, 0.2), warmup_ms=0, rep_ms=151.0)
-    ordered = sorted(found.samples_ms)
-    assert found.quantiles == (0.5, 0.2, 0.8, 0.0, 1.0, 0.2)
-    assert found.quantiles_ms == tuple(quantile(ordered, share) for share in found.quantiles)
-    assert found.quantiles_ms[1] == found.quantiles_ms[5] < found.quantiles_ms[0] < found.quantiles_ms[2]
-    assert found.quantiles_ms[0] == pytest.approx(found.median_ms)
-    assert (found.quantiles_ms[3], found.quantiles_ms[4]) == (ordered[0], ordered[-1])
+    result = time_ms(spin(1), quantiles=(0.5, 0.2, 0.8, 0.0, 1.0, 0.2), warmup_ms=0, rep_ms=151.0)
+    ordered = sorted(result.samples_ms)
+    assert result.quantiles == (0.5, 0.2, 0.8, 0.0, 1.0, 0.2)
+    assert result.quantiles_ms == tuple(quantile(ordered, share) for share in result.quantiles)
+    assert result.quantiles_ms[1] == result.quantiles_ms[5] < result.quantiles_ms[0] < result.quantiles_ms[2]
+    assert result.quantiles_ms[0] == pytest.approx(result.median_ms)
+    assert (result.quantiles_ms[3], result.quantiles_ms[4]) == (ordered[0], ordered[-1])
 
 
 def test_quantiles_lie_on_the_line_between_samples():
@@ -610,41 +610,41 @@ def test_quantiles_lie_on_the_line_between_samples():
 @pytest.mark.parametrize(("warmup", "rep", "took"), [(25, 100, 1.0), (25, 100, 40.0), (0, 5, 0.5), (3, 1, 7.0)])
 def test_budgets_are_milliseconds_and_launches_are_counted(clocks, warmup, rep, took):
     clocks[True, True] = Fixed("event-cold", took)
-    found = time_ms(spin(1), warmup_ms=warmup, rep_ms=rep)
-    assert found.launches == len(found.samples_ms) == max(1, int(rep / took))
-    assert found.warmup_launches == (max(1, int(warmup / took)) if warmup else 0)
-    assert found.quantiles_ms == (took, took, took)
+    result = time_ms(spin(1), warmup_ms=warmup, rep_ms=rep)
+    assert result.launches == len(result.samples_ms) == max(1, int(rep / took))
+    assert result.warmup_launches == (max(1, int(warmup / took)) if warmup else 0)
+    assert result.quantiles_ms == (took, took, took)
 
 
 def test_short_calls_are_timed_in_loops_of_the_real_clock():
     call = Counted(spin(50))
-    found = time_ms(call, warmup_ms=5, rep_ms=20, quantiles=(0.5,))
-    assert found.mode == "host"
-    assert found.launches_per_sample * found.median_ms > 0.25
-    assert found.launches == found.launches_per_sample * len(found.samples_ms) < call.calls
-    assert found.launches * found.median_ms / 20 < 3  # how many there are at least is a matter of other programs
-    assert str(found) == f"{found.median_ms:.4g} ms, {found.launches} launches, host"
+    result = time_ms(call, warmup_ms=5, rep_ms=20, quantiles=(0.5,))
+    assert result.mode == "host"
+    assert result.launches_per_sample * result.median_ms > 0.25
+    assert result.launches == result.launches_per_sample * len(result.samples_ms) < call.calls
+    assert result.launches * result.median_ms / 20 < 3  # how many there are at least is a matter of other programs
+    assert str(result) == f"{result.median_ms:.4g} ms, {result.launches} launches, host"
 
 
 @pytest.mark.parametrize("us", [0.4, 3, 50, 900])
 def test_short_calls_fill_the_time_that_was_asked_for(clocks, us):
     clock = Clock()
     clocks[True, True] = HostTimer(clock)
-    found = time_ms(lambda: clock.spend(round(1e3 * us)), warmup_ms=5, rep_ms=20)
-    assert found.median_ms == pytest.approx(us / 1e3)
-    assert 0.9 < found.launches * found.median_ms / 20 < 1.1
+    result = time_ms(lambda: clock.spend(round(1e3 * us)), warmup_ms=5, rep_ms=20)
+    assert result.median_ms == pytest.approx(us / 1e3)
+    assert 0.9 < result.launches * result.median_ms / 20 < 1.1
 
 
 def test_times_as_text():
-    said = str(time_ms(spin(1000), rep_ms=10))
-    assert " ms (p20 " in said
-    assert ", p80 " in said
+    message = str(time_ms(spin(1000), rep_ms=10))
+    assert " ms (p20 " in message
+    assert ", p80 " in message
 
 
 def test_restoring_arguments_takes_ten_times_the_budget_at_most():
     x = torch.rand(1 << 20)
-    found = time_ms(lambda x: x[:1].add_(1), args=(x,), warmup_ms=1, rep_ms=5)
-    assert found.launches < 5 / found.median_ms + 1
+    result = time_ms(lambda x: x[:1].add_(1), args=(x,), warmup_ms=1, rep_ms=5)
+    assert result.launches < 5 / result.median_ms + 1
 
 
 @pytest.mark.parametrize(
@@ -695,13 +695,13 @@ def test_arrays_and_lists_that_a_contestant_writes_are_restored_before_every_sam
 def test_a_comparison_tells_of_every_round():
     told = []
     (one, two) = contestant_module.contestants_of({"one": spin(50), "two": spin(50)}, (), None, None)
-    found = compare_module.compare_contestants(
+    result = compare_module.compare_contestants(
         one,
         two,
         DuelPolicy(checkpoints=(8,), seconds=10),
         follow=lambda rounds, elapsed_s: told.append((rounds, elapsed_s)),
     )
-    assert [rounds for rounds, _ in told] == list(range(1, found.rounds + 1))
+    assert [rounds for rounds, _ in told] == list(range(1, result.rounds + 1))
     assert [at for _, at in told] == sorted(at for _, at in told)
 
 
@@ -709,9 +709,9 @@ def test_a_time_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
     clocks[True, True] = Fixed("host", 0.1)
     stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
     monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda: next(stats))
-    found = time_ms(spin(1), rep_ms=1.0, warmup_ms=0.0)
-    assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
-    assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
+    result = time_ms(spin(1), rep_ms=1.0, warmup_ms=0.0)
+    assert result.notes == ("other programs used 38% of the CPUs meanwhile",)
+    assert str(result).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
 
 
 WRONG = ["x", b"x", [2], {"a": 1}, object(), int, float("nan"), -1]

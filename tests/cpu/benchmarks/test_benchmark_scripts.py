@@ -52,9 +52,9 @@ def test_every_benchmark_is_imported_and_every_one_with_options_tells_them(monke
         monkeypatch.setattr(sys, "argv", [name, "--help"])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        assert (ended.value.code, said.err) == (0, ""), name
-        assert said.out.startswith("usage: "), name
+        message = capsys.readouterr()
+        assert (ended.value.code, message.err) == (0, ""), name
+        assert message.out.startswith("usage: "), name
         told.append(name)
     assert len(told) >= 45
 
@@ -105,8 +105,8 @@ def test_a_fault_that_torch_raises_is_one_wrong_case(monkeypatch):
 
     monkeypatch.setattr(random_shapes, "wrong", faulty)
     asked = {"device": "cpu", "shapes": 2, "seed": 1, "parts": 1, "limit_s": 0.0}
-    found = random_shapes.judged("softmax", 0, asked)
-    assert [each["how"] for each in found.wrong] == ["RuntimeError: an illegal memory access"] * 2
+    result = random_shapes.judged("softmax", 0, asked)
+    assert [each["how"] for each in result.wrong] == ["RuntimeError: an illegal memory access"] * 2
 
 
 def test_tunes_before_a_measurement_leave_it_half_of_the_time(monkeypatch):

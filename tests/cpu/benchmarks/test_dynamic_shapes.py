@@ -21,8 +21,8 @@ def test_the_regret_is_that_of_the_configs_that_were_taken():
 
 
 def test_a_way_that_failed_leaves_the_others_their_ratios():
-    found = with_ratios({"one": {"us": dict.fromkeys(ASKED, 3.0)}, "two": {"us": dict.fromkeys(ASKED, 2.0)},
+    result = with_ratios({"one": {"us": dict.fromkeys(ASKED, 3.0)}, "two": {"us": dict.fromkeys(ASKED, 2.0)},
                          "three": {"error": "no"}})  # fmt: skip
-    assert set(found["one"]["ratio"].values()) == {1.5}
-    assert found["three"] == {"error": "no"}
+    assert set(result["one"]["ratio"].values()) == {1.5}
+    assert result["three"] == {"error": "no"}
     assert with_ratios({"three": {"error": "no"}}) == {"three": {"error": "no"}}

@@ -38,9 +38,9 @@ MLP = Case(
 def verdicts_of_the_gated_mlp():
     """What races of small forms on a CPU say, and of a form that is wrong."""
     values = dict(mlp_forms.materialise(mlp_forms.problem((40, 64, 48), "float16"), "cpu").keyword)
-    found = [raced(MLP, values, name, SHIPPED, 0.05) for name in MLP.forms]
+    result = [raced(MLP, values, name, SHIPPED, 0.05) for name in MLP.forms]
     odd = dict(mlp_forms.materialise(mlp_forms.problem((40, 48, 64), "float16"), "cpu").keyword)
-    return [*found, raced(MLP, values, "host", "eager", 0.05), raced(MLP, odd, "packed", SHIPPED, 0.05)]
+    return [*result, raced(MLP, values, "host", "eager", 0.05), raced(MLP, odd, "packed", SHIPPED, 0.05)]
 
 
 def test_forms_of_the_gated_mlp_are_right_and_raced(interpreted):
@@ -51,25 +51,25 @@ def test_forms_of_the_gated_mlp_are_right_and_raced(interpreted):
 
 @pytest.mark.parametrize("form", ["Gluon, joined", "joined, walking", "packed, walking"])
 def test_no_form_of_the_gated_mlp_spills_or_is_serialised(form):
-    found = compiled(mlp_variants.CASES[0], form)
-    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+    result = compiled(mlp_variants.CASES[0], form)
+    assert (result["verdict"], result["mma"], result["spill_bytes"], result["serialised"]) == ("ok", "wgmma", 0, False)
 
 
 @pytest.mark.parametrize("form", ["32 columns, 2 ahead", "32 columns, 4 ahead", "32 columns, 4 ahead, deep"])
 def test_unrolled_steps_of_scales_by_block_neither_spill_nor_wait_for_each_other(form):
     problem = "deepseek-v3-up-decode"
     config = Config(fp8_variants.FORMS[problem][form])
-    found = fp8_variants.compiled(config, fp8_variants.values_of(problem, None))
-    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
+    result = fp8_variants.compiled(config, fp8_variants.values_of(problem, None))
+    assert (result["verdict"], result["mma"], result["spill_bytes"], result["serialised"]) == ("ok", "wgmma", 0, False)
     steps = config["AHEAD"] * config["num_stages"] * (64 + 32) * 128
-    assert steps <= found["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block, "every step has its stages"
+    assert steps <= result["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block, "every step has its stages"
 
 
 @pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, apart"])
 def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(form):
-    found = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
-    assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
-    assert found["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block
+    result = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
+    assert (result["verdict"], result["mma"], result["spill_bytes"], result["serialised"]) == ("ok", "wgmma", 0, False)
+    assert result["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block
 
 
 def test_the_shipped_form_is_one_that_the_kernel_takes():
@@ -87,19 +87,19 @@ def test_configs_over_rows_are_of_their_spaces():
 
 def races_of_rows():
     """What races of configs over rows of odd length on a CPU say, also of kernels of several launches."""
-    found = []
+    result = []
     for name, shape, block in (("softmax_backward", (2, 21), 16), ("layer_norm_backward", (2, 21), 16)):
         case = next(case for case in row_variants.CASES if case.kernel == name)
         small = {form: {**config, "BLOCK_SIZE": block} for form, config in [*case.forms.items()][:2]}
         values = dict(case.operation.materialise(case.operation.problem(shape, "float32"), "cpu").keyword)
-        found += [raced(replace(case, forms=small), values, form, "eager", 0.02) for form in small]
-    return found
+        result += [raced(replace(case, forms=small), values, form, "eager", 0.02) for form in small]
+    return result
 
 
 def test_configs_over_rows_are_right_and_raced(interpreted):
-    found = interpreted(races_of_rows)
-    assert len(found) == 4
-    assert [row["verdict"] for row in found if "ms" not in row] == []
+    result = interpreted(races_of_rows)
+    assert len(result) == 4
+    assert [row["verdict"] for row in result if "ms" not in row] == []
 
 
 def test_a_split_row_is_two_launches():
@@ -145,9 +145,9 @@ sys.exit(serve(make, begin))
 def test_a_row_that_hangs_crashes_or_spoils_its_process_costs_no_other():
     names = ["first", "hangs", "second", "crashes", "spoils", "third", "fourth"]
     command = [sys.executable, "-c", SERVES]
-    found = list(apart.rows_apart(command, [[name] for name in names], 1.0, time.monotonic() + 60.0))
-    assert [task for task, _ in found] == [[name] for name in names]
-    rows = {task[0]: row for task, row in found}
+    result = list(apart.rows_apart(command, [[name] for name in names], 1.0, time.monotonic() + 60.0))
+    assert [task for task, _ in result] == [[name] for name in names]
+    rows = {task[0]: row for task, row in result}
     assert rows["hangs"] == {"verdict": "Error: ended after 1 s"}
     assert rows["crashes"] == {"verdict": "Error: its process ended with 3: a last word"}
     assert [rows[name]["made"] for name in ("first", "second", "spoils", "third", "fourth")] == [
@@ -165,8 +165,8 @@ def test_a_process_that_cannot_begin_says_why_in_every_row_and_no_row_begins_too
 def test_the_process_that_makes_rows_races_what_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(form_race, "serve", lambda make, begin: (begin(), make(["gated_mlp/odd", "host", SHIPPED])))
     monkeypatch.setattr(form_race, "raced", lambda case, values, *asked: (case, values["x"].device.type, *asked))
-    found = form_race.answer([MLP], argparse.Namespace(device="cpu", seconds=0.5))
-    assert found == (1.0, (MLP, "cpu", "host", SHIPPED, 0.5))
+    result = form_race.answer([MLP], argparse.Namespace(device="cpu", seconds=0.5))
+    assert result == (1.0, (MLP, "cpu", "host", SHIPPED, 0.5))
 
 
 def test_forms_are_raced_beside_the_form_that_is_named(monkeypatch):

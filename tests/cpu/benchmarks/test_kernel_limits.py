@@ -23,8 +23,8 @@ def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, 
 
 
 def state(limit, *rows):
-    (found, *_) = outcomes({"rows": list(rows)}, [limit])
-    return found.state
+    (result, *_) = outcomes({"rows": list(rows)}, [limit])
+    return result.state
 
 
 def test_a_mean_is_geometric_and_strict():
@@ -70,8 +70,8 @@ def test_a_wrong_result_misses_every_limit_of_its_kernel():
 
 def test_a_winner_below_the_default_is_missed():
     slower = row(0.9, "default", kernel="softmax")
-    found = [each for each in outcomes({"rows": [slower]}) if each.limit.beside == ("default",)]
-    assert [each.state for each in found] == [MISSED]
+    result = [each for each in outcomes({"rows": [slower]}) if each.limit.beside == ("default",)]
+    assert [each.state for each in result] == [MISSED]
 
 
 def test_the_table_names_kernels_and_problems_that_there_are():
@@ -114,17 +114,17 @@ def test_runs_are_put_together_and_rows_of_another_config_are_dropped(tmp_path):
 
 
 def test_gains_have_intervals_and_are_1_where_the_default_is_the_winner():
-    found = gains(
+    result = gains(
         [
             row(1.4, "default"), row(0.9), row(0.8, problem="4096", is_default=True), row(0.8, problem="8192"),
             row(0.7, kernel="x", origin="default config", is_default=True),
         ]
     )  # fmt: skip
-    assert found["matmul"]["1024"]["gain"] == 1.4
-    assert found["matmul"]["1024"]["interval"] == [1.39, 1.41]
-    assert found["matmul"]["4096"] == {"gain": 1.0, "interval": None, "verdict": "the default is the winner"}
-    assert "8192" not in found["matmul"]  # another config won, and the default was not asked for
-    assert "x" not in found
+    assert result["matmul"]["1024"]["gain"] == 1.4
+    assert result["matmul"]["1024"]["interval"] == [1.39, 1.41]
+    assert result["matmul"]["4096"] == {"gain": 1.0, "interval": None, "verdict": "the default is the winner"}
+    assert "8192" not in result["matmul"]  # another config won, and the default was not asked for
+    assert "x" not in result
 
 
 def test_tables_in_the_documents_are_what_their_files_say():

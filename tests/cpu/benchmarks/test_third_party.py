@@ -73,6 +73,6 @@ def test_parts_that_are_merged_say_what_one_run_would():
     facts = merged([part("a", 0.5, equal=True, ratio=1.0, no_slower=True), part("b", 2.0, errors={"ours": "no"})])
     assert facts["wall_s"] == {"triton": 6.0, "ours": 2.0}
     assert facts["tuned_by_triton"] == ["a", "b"]
-    said = summary(facts)
-    assert (said["cases"], said["failed"], said["slower"], said["tuned_faster"]) == (2, ["b"], [], 1)
-    assert said["tuned_s"] == {"triton": 4.0, "ours": 2.5}
+    message = summary(facts)
+    assert (message["cases"], message["failed"], message["slower"], message["tuned_faster"]) == (2, ["b"], [], 1)
+    assert message["tuned_s"] == {"triton": 4.0, "ours": 2.5}

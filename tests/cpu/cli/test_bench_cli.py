@@ -113,12 +113,12 @@ def test_two_configs_of_a_function(cli, golden, targets, tmp_path):
 
 def test_json(cli, golden, targets):
     given = "--config", '{"delay_ms": 1, "word": "a, b"}', "--config-b", "delay_ms=3", "--device", "cpu"
-    found = asked(cli, targets("sleepy"), *given)
-    golden("bench-schema.json", json.dumps(typed(found), indent=2) + "\n")
-    assert (found["verdict"], found["mode"]) == ("faster", "host")
-    assert (found["a"]["label"], found["a"]["config"]) == ("1/a, b", {"delay_ms": 1, "word": "a, b"})
-    assert 1.0 < found["a"]["p20_ms"] <= found["a"]["median_ms"] <= found["a"]["p80_ms"]
-    assert found["interval"][0] <= found["percent"] <= found["interval"][1]
+    result = asked(cli, targets("sleepy"), *given)
+    golden("bench-schema.json", json.dumps(typed(result), indent=2) + "\n")
+    assert (result["verdict"], result["mode"]) == ("faster", "host")
+    assert (result["a"]["label"], result["a"]["config"]) == ("1/a, b", {"delay_ms": 1, "word": "a, b"})
+    assert 1.0 < result["a"]["p20_ms"] <= result["a"]["median_ms"] <= result["a"]["p80_ms"]
+    assert result["interval"][0] <= result["percent"] <= result["interval"][1]
 
 
 def test_a_slower_side_is_no_failure(cli, targets):
@@ -141,10 +141,10 @@ def test_the_recorded_winner_stands_against_the_default(cli, targets):
     assert refused.code == 2
     assert "has no default config (hint: give --config-b)" in refused.err
     assert cli("tune", what, "--shape", "8", "--space", "ms=3,1,9", "--device", "cpu").code == 0
-    found = asked(cli, what, "--shape", "8", "--device", "cpu")
-    sides = [(found[side]["origin"], found[side]["config"]) for side in "ab"]
+    result = asked(cli, what, "--shape", "8", "--device", "cpu")
+    sides = [(result[side]["origin"], result[side]["config"]) for side in "ab"]
     assert sides == [("recorded winner", {"ms": 1}), ("default config", {"ms": 3})]
-    assert found["verdict"] == "faster"
+    assert result["verdict"] == "faster"
     given = asked(cli, what, "--shape", "8", "--device", "cpu", "--config", "ms=9")
     assert (given["a"]["origin"], given["b"]["origin"]) == ("as given", "default config")
     assert (given["a"]["config"], given["verdict"]) == ({"ms": 9}, "slower")
@@ -168,8 +168,12 @@ def test_an_operation(cli, targets):
     assert [partly[side]["config"] for side in "ab"] == [{"ms": 1, "word": "a"}, {"ms": 2, "word": "a"}]
     assert (partly["problem"], partly["verdict"]) == ("8 float32", "faster")
     assert cli("tune", what, "--shape", "16", "--dtype", "float64").code == 0
-    found = asked(cli, what, "--shape", "16", "--dtype", "float64")
-    assert (found["a"]["origin"], found["a"]["config"]["ms"], found["problem"]) == ("recorded winner", 1, "16 float64")
+    result = asked(cli, what, "--shape", "16", "--dtype", "float64")
+    assert (result["a"]["origin"], result["a"]["config"]["ms"], result["problem"]) == (
+        "recorded winner",
+        1,
+        "16 float64",
+    )
     near = asked(cli, what, "--shape", "17", "--dtype", "float64")
     assert (near["a"]["origin"], near["a"]["config"]["ms"], near["problem"]) == ("borrowed winner", 1, "17 float64")
     warm = cli("bench", what, "--shape", "16", "--dtype", "float64", "--cache-dir", "elsewhere")
@@ -180,8 +184,12 @@ def test_an_operation(cli, targets):
 
 
 def test_a_function_beside_an_operation_takes_its_arguments(cli, targets):
-    found = asked(cli, targets("waiting"), targets("library"), "--shape", "32")
-    assert (found["a"]["origin"], found["b"]["origin"], found["verdict"]) == ("default config", "no config", "slower")
+    result = asked(cli, targets("waiting"), targets("library"), "--shape", "32")
+    assert (result["a"]["origin"], result["b"]["origin"], result["verdict"]) == (
+        "default config",
+        "no config",
+        "slower",
+    )
     ran = cli("bench", targets("other"), targets("waiting"))
     assert ran.code == 2
     assert "operations:other needs z, which is no argument of waiting: x, n" in ran.err

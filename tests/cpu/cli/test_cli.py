@@ -310,8 +310,8 @@ from triton_ops.cli.app import main
 main({words.split()!r})
 print(json.dumps(sorted(sys.modules)))
 """
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    loaded = set(json.loads(said.splitlines()[-1]))
+    message = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    loaded = set(json.loads(message.splitlines()[-1]))
     assert not loaded & {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
     if words in ("--version", "--help"):
         assert not loaded & {"hashlib", "msgspec"}
@@ -368,9 +368,9 @@ def test_show_several_as_json_is_a_list_of_what_the_files_hold(cli, filled):
 
 def test_a_kernel_is_found_by_its_file_too(cli, filled):
     module, _, name = FUNCTION.key.kernel.rpartition(":")
-    found = cli("show", f"folder/{module}.py:{name}")
-    assert (found.code, found.err) == (0, "")
-    assert found == cli("show", FUNCTION.key.kernel)
+    result = cli("show", f"folder/{module}.py:{name}")
+    assert (result.code, result.err) == (0, "")
+    assert result == cli("show", FUNCTION.key.kernel)
 
 
 def test_nothing_to_show(cli, tmp_path):
@@ -471,11 +471,11 @@ def test_doctor(cli, golden, store):
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     golden("doctor.txt", re.sub(r"^(ok|--)( +\w+) .*$", r"STATE\2  ...", ran.out, flags=re.MULTILINE))
-    found = json.loads(cli("doctor", "--json").out)["items"]
-    golden("doctor-schema.json", as_json(typed(found)))
-    assert [entry["name"] for entry in found] == ["Python", "torch", "Triton", "ptxas", "GPU", "driver", "cache"]
-    assert all(entry["found"] in ran.out for entry in found)
-    assert found[-1] == {
+    result = json.loads(cli("doctor", "--json").out)["items"]
+    golden("doctor-schema.json", as_json(typed(result)))
+    assert [entry["name"] for entry in result] == ["Python", "torch", "Triton", "ptxas", "GPU", "driver", "cache"]
+    assert all(entry["found"] in ran.out for entry in result)
+    assert result[-1] == {
         "name": "cache",
         "found": str(store.directory.folder),
         "ok": True,
@@ -546,17 +546,17 @@ def test_tune_as_json(cli, golden, sleepy):
     words, _ = sleepy
     ran = cli("tune", *words, "--json")
     assert (ran.code, ran.err) == (0, "")
-    found = json.loads(ran.out)
-    golden("tune-schema.json", as_json(typed(found)))
-    assert found["best_config"] == {"delay_ms": 1}
-    assert found["default"] == {"delay_ms": 9}
-    low, high = found["gain_interval"]
-    assert low <= found["gain"] <= high  # compared round by round, so not quite the ratio of the medians
-    assert found["gain"] > 1
-    assert found["trials"][0]["config"] == {"delay_ms": 9}, "the default is tried first"
-    assert found["totals"] == {"ok": 3}
+    result = json.loads(ran.out)
+    golden("tune-schema.json", as_json(typed(result)))
+    assert result["best_config"] == {"delay_ms": 1}
+    assert result["default"] == {"delay_ms": 9}
+    low, high = result["gain_interval"]
+    assert low <= result["gain"] <= high  # compared round by round, so not quite the ratio of the medians
+    assert result["gain"] > 1
+    assert result["trials"][0]["config"] == {"delay_ms": 9}, "the default is tried first"
+    assert result["totals"] == {"ok": 3}
     hit = json.loads(cli("tune", *words, "--json").out)
-    assert set(hit) == set(found)
+    assert set(hit) == set(result)
     assert hit["trials"] == []
 
 

@@ -341,8 +341,8 @@ def on_terminal(place, *words, columns=80, **more):
 def frames(text):
     """What stood in a line of the terminal at some time, without colours and doubts: messages are of any width."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    found = re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", plain)
-    return [frame for frame in found if frame.strip() and not DOUBT.match(f"{frame}\n")]
+    result = re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", plain)
+    return [frame for frame in result if frame.strip() and not DOUBT.match(f"{frame}\n")]
 
 
 def test_a_terminal_gets_a_progress_bar_that_fits(place):

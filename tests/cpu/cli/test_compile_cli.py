@@ -67,12 +67,12 @@ def test_table(cli, golden):
 def test_json_has_every_config_of_the_space(cli):
     ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
     assert (ran.code, ran.err) == (0, "")
-    found = json.loads(ran.out)["items"]
-    assert all(list(entry) == FIELDS for entry in found)
-    configs = [(e["config"]["BM"], e["config"]["num_stages"]) for e in found]
+    result = json.loads(ran.out)["items"]
+    assert all(list(entry) == FIELDS for entry in result)
+    configs = [(e["config"]["BM"], e["config"]["num_stages"]) for e in result]
     assert configs == [(64, 2), (64, 10), (128, 2), (128, 10)]
-    assert [entry["status"] for entry in found] == ["ok", "ok", "deferred", "resources"]
-    for entry in found:
+    assert [entry["status"] for entry in result] == ["ok", "ok", "deferred", "resources"]
+    for entry in result:
         fits = entry["status"] in ("ok", "deferred")
         assert fits == (entry["registers"] is not None) == (entry["shared_bytes"] <= 232448)
         assert bool(entry["reason"]) == (entry["status"] != "ok")
@@ -80,9 +80,9 @@ def test_json_has_every_config_of_the_space(cli):
         assert entry["mma"] == ("wgmma" if fits else None)
         assert (entry["binary"] is not None) == fits
         assert entry["compile_s"] > 0
-    binaries = [entry["binary"] for entry in found if entry["binary"] is not None]
+    binaries = [entry["binary"] for entry in result if entry["binary"] is not None]
     assert len(set(binaries)) == len(binaries), "each config is a program of its own"
-    assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {245760}
+    assert {entry["shared_bytes"] for entry in result if entry["status"] == "resources"} == {245760}
 
 
 def test_several_targets_stand_side_by_side():
@@ -91,11 +91,11 @@ def test_several_targets_stand_side_by_side():
     def row(number, spilled=0, status=Status.OK):
         return Compiled(space[number], status, resources=Resources(registers=99, spill_bytes=spilled))
 
-    found = {
+    result = {
         "sm_90": [row(0), row(1), row(2)],
         "sm_80": [row(0), row(1, spilled=1480), row(2, status=Status.RESOURCES)],
     }
-    assert side_by_side(Facts("compile"), "a product", found, 1.25).printed(None) == [
+    assert side_by_side(Facts("compile"), "a product", result, 1.25).printed(None) == [
         "a product for sm_90, sm_80: registers and spilled bytes per thread",
         "sm_90  sm_80             config",
         "99     99                BLOCK=64",
@@ -176,10 +176,10 @@ def test_bad_input(cli, tmp_path):
     ]
     if gpu_missing():
         refused.append((["matmul"], 3, "name a target: --gpu sm_90"))
-    for words, code, said in refused:
+    for words, code, message in refused:
         ran = cli("compile", *words)
         assert (ran.code, ran.out) == (code, ""), words
-        assert said in ran.err
+        assert message in ran.err
         assert ran.err.startswith("error: ")
         assert ran.err.count("\n") == 1
 

@@ -31,10 +31,10 @@ def keys(tmp_path, monkeypatch, steady_clock):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "missed_work", raising=False)
-    found = TypedTarget("missed_work:add_up").load()
+    result = TypedTarget("missed_work:add_up").load()
 
     def key(n):
-        request = TuneProblem(target=found, kwargs={"n": n}, device="cpu").request()
+        request = TuneProblem(target=result, kwargs={"n": n}, device="cpu").request()
         return Key.of(request.problem, request.kernel.identity, request.device)
 
     yield key

@@ -35,12 +35,12 @@ from triton_ops.values import Status, Trial
 def test_no_hostile_file_raises_hangs_or_is_believed(monkeypatch):
     monkeypatch.setattr(lockfile, "_STILL_S", 0.0)  # nobody is writing these files: a refused one is not watched
     with attacks() as each:
-        found = attack(each, files=400, seed=11, bit_step=307)
-    assert len(found) == 12
-    for name, one in found.items():
+        result = attack(each, files=400, seed=11, bit_step=307)
+    assert len(result) == 12
+    for name, one in result.items():
         assert one.files >= 33
         assert (name, dict(one.errors), one.altered, one.hangs) == (name, {}, [], 0)
-    assert sum(one.served for one in found.values()) > 100  # lines beside a damaged one still count
+    assert sum(one.served for one in result.values()) > 100  # lines beside a damaged one still count
 
 
 @pytest.mark.usefixtures("steady_clock")
@@ -52,8 +52,8 @@ def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
         one.healthy = b"".join(
             json.dumps({**json.loads(line), "checksum": "0" * 32}).encode() + b"\n" for line in one.healthy.splitlines()
         )
-        found = attack([one], files=0, seed=0, bit_step=7)["quarantine"]
-    assert found.altered
+        result = attack([one], files=0, seed=0, bit_step=7)["quarantine"]
+    assert result.altered
 
 
 @pytest.mark.parametrize(

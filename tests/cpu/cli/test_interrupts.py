@@ -161,8 +161,8 @@ def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
 def test_a_check_of_a_lockfile_ends_and_says_no_verdict(call, swallowed, tmp_path):
     work = tmp_path / f"measured_{call}_{bool(swallowed)}.py"  # modules of one name are imported once
     work.write_text(MEASURED % (call, getattr(swallowed, "__name__", "()")))
-    found = TypedTarget(f"{work}:measured").object()
-    records = [record_of(found, Problem("measured", (("n", n),)), probe("cpu"), {"step": 2}) for n in (4, 5, 6)]
+    result = TypedTarget(f"{work}:measured").object()
+    records = [record_of(result, Problem("measured", (("n", n),)), probe("cpu"), {"step": 2}) for n in (4, 5, 6)]
     lock_of(records)[0].write(tmp_path / "lock.json")
     words = ["verify", str(tmp_path / "lock.json"), "--target", f"{work}:measured", "--json"]
     code, err = ran(AT_IMPORT.format(name="", times=0, words=words), tmp_path)

@@ -53,9 +53,9 @@ def test_records_of_an_earlier_source_are_left_out_unless_they_are_asked_for():
 def test_one_name_stands_for_all_extents_that_have_its_value():
     lock, _ = lock_of([record(16), record(256)], LockPlan(buckets={"M": "measured@2"}))
     assert lock.entries[0].ranges[0].extents == ("x[0]", "M")
-    found = {m: lock.find(asked(m)) for m in (7, 8, 63, 64, 65, 512, 513)}
-    assert [m for m, pinned in found.items() if pinned is None] == [7, 513]
-    assert {m: pinned.entry.label for m, pinned in found.items() if pinned} == {
+    result = {m: lock.find(asked(m)) for m in (7, 8, 63, 64, 65, 512, 513)}
+    assert [m for m, pinned in result.items() if pinned is None] == [7, 513]
+    assert {m: pinned.entry.label for m, pinned in result.items() if pinned} == {
         8: "16x4096", 63: "16x4096", 64: "16x4096", 65: "256x4096", 512: "256x4096",
     }  # fmt: skip
     assert lock.find(asked(32, 4097)) is None

@@ -62,13 +62,13 @@ def test_a_dry_run_prints_three_steps_and_imports_nothing(capsys):
 
 def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_counters(work, capsys):
     assert main(["profile", "flow", f"{work}:product", "--device", "cpu", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert 0 < found["time"]["p20_ms"] <= found["time"]["median_ms"] <= found["time"]["p80_ms"]
-    assert isinstance(found["time"]["notes"], list)
-    assert {"aten::mm", "aten::relu"} <= {part["name"] for part in found["parts"]}
-    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1)
-    assert (found["idle"], found["counters"]) == (None, None)
-    assert "ran on a CPU" in found["missing"]
+    result = json.loads(capsys.readouterr().out)
+    assert 0 < result["time"]["p20_ms"] <= result["time"]["median_ms"] <= result["time"]["p80_ms"]
+    assert isinstance(result["time"]["notes"], list)
+    assert {"aten::mm", "aten::relu"} <= {part["name"] for part in result["parts"]}
+    assert sum(part["share"] for part in result["parts"]) == pytest.approx(1)
+    assert (result["idle"], result["counters"]) == (None, None)
+    assert "ran on a CPU" in result["missing"]
     assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
 
 

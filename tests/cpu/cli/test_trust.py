@@ -367,11 +367,11 @@ def test_compile_modes_take_no_code_from_a_folder_of_another_user(tmp_path, plan
     (victim / "KEY" / "mine").touch()
     plant(root / "compile-modes", victim)
     before = sorted(tmp_path.rglob("*"))
-    with run_folder(root, "KEY", resume=False) as found:
-        used = found.of(CompileMode("default"))
+    with run_folder(root, "KEY", resume=False) as result:
+        used = result.of(CompileMode("default"))
         assert root not in used.parents
         assert (used.stat().st_uid, stat.S_IMODE(used.stat().st_mode)) == (os.getuid(), 0o700)
-        found.remove()
+        result.remove()
     assert sorted(tmp_path.rglob("*")) == before
     assert not used.exists()
     assert ["keeps no compiled code" in each.getMessage() for each in caplog.records] == [True]
@@ -388,19 +388,19 @@ def test_without_any_folder_of_its_own_no_process_is_started(home, tmp_path, mon
 
 @root_only
 def test_a_folder_that_another_user_gets_during_a_comparison_is_used_no_more(tmp_path):
-    with run_folder(tmp_path, "KEY", resume=True) as found:
-        assert found.of(CompileMode("default")).is_relative_to(tmp_path)
+    with run_folder(tmp_path, "KEY", resume=True) as result:
+        assert result.of(CompileMode("default")).is_relative_to(tmp_path)
         os.chown(tmp_path / "compile-modes", NOBODY, NOBODY)
         with pytest.raises(CacheError, match="is not used for compiled code"):
-            found.of(CompileMode("default"))
+            result.of(CompileMode("default"))
     os.chown(tmp_path / "compile-modes", 0, 0)
 
 
 def test_in_a_folder_of_everybody_compile_modes_are_kept_where_nobody_else_may_look(tmp_path):
     root = folder_of_everybody(tmp_path / "root")
-    with run_folder(root, "KEY", resume=True) as found:
-        assert found.path == root / "compile-modes" / "KEY"
-        for path in (found.path, found.path.parent, found.of(CompileMode("default"))):
+    with run_folder(root, "KEY", resume=True) as result:
+        assert result.path == root / "compile-modes" / "KEY"
+        for path in (result.path, result.path.parent, result.of(CompileMode("default"))):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
@@ -420,14 +420,14 @@ VARIABLES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"
 
 
 def test_children_keep_code_where_triton_and_torch_keep_it(home, tmp_path):
-    found = environment({}, "mark")
-    assert found["TRITON_CACHE_DIR"] == str(home / ".triton" / "cache")
-    inductor = Path(found["TORCHINDUCTOR_CACHE_DIR"])
+    result = environment({}, "mark")
+    assert result["TRITON_CACHE_DIR"] == str(home / ".triton" / "cache")
+    inductor = Path(result["TORCHINDUCTOR_CACHE_DIR"])
     assert (inductor.parent, inductor.stat().st_uid) == (tmp_path / "tmp", os.getuid())
     assert stat.S_IMODE(inductor.stat().st_mode) == 0o700, "another user could have made it first"
     assert not list(home.iterdir()), "a folder that nobody else can make need not be there"
     inductor.chmod(0o755)
-    assert environment({}, "mark") == found
+    assert environment({}, "mark") == result
 
 
 @root_only

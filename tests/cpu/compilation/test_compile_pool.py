@@ -102,8 +102,8 @@ def config(kind, block=128, **more):
 def children(pid):
     """Processes below `pid`, the dead that nobody has buried yet not counted."""
     parents = {int(path.name): stat(path.name)[1] for path in Path("/proc").glob("[0-9]*")}
-    found = [child for child, parent in parents.items() if parent == str(pid) and alive([child])]
-    return found + [below for child in found for below in children(child)]
+    result = [child for child, parent in parents.items() if parent == str(pid) and alive([child])]
+    return result + [below for child in result for below in children(child)]
 
 
 @pytest.fixture
@@ -155,17 +155,17 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
-        found = [future.result() for future in futures]
+        outcome = [future.result() for future in futures]
         left = started()
-    assert [result.config["KIND"] for result in found] == kinds
-    assert [result.status.value for result in found] == ["ok", "crash", "ok", "crash", "timeout", "compile", "ok"]
-    assert found[1].reason == "the compiler's process ended by SIGABRT: LLVM ERROR: planted"
-    assert found[3].reason == "the compiler's process ended with exit code 3"
-    assert found[4].reason == "compiling took over 3 s"
-    assert found[5].reason == "CompilationError: at 2:25: … planted, too"
-    assert 'raise ValueError("planted, too")' in found[5].trace, "the trace reaches into the user's code"
-    assert [bool(result.trace) for result in found] == [kind == "raise" for kind in kinds]
-    for result in found:
+    assert [result.config["KIND"] for result in outcome] == kinds
+    assert [result.status.value for result in outcome] == ["ok", "crash", "ok", "crash", "timeout", "compile", "ok"]
+    assert outcome[1].reason == "the compiler's process ended by SIGABRT: LLVM ERROR: planted"
+    assert outcome[3].reason == "the compiler's process ended with exit code 3"
+    assert outcome[4].reason == "compiling took over 3 s"
+    assert outcome[5].reason == "CompilationError: at 2:25: … planted, too"
+    assert 'raise ValueError("planted, too")' in outcome[5].trace, "the trace reaches into the user's code"
+    assert [bool(result.trace) for result in outcome] == [kind == "raise" for kind in kinds]
+    for result in outcome:
         assert result.launchable == (result.resources is not None)
         assert result.compile_s > 0
     assert left, "there was a process to be ended"
@@ -175,9 +175,9 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
 
 def test_a_compiler_that_writes_into_its_connection_ends_one_config():
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=30.0) as pool:
-        found = [pool.submit(config(kind, 128 << n)).result() for n, kind in enumerate(("good", "write", "good"))]
-    assert [result.status.value for result in found] == ["ok", "crash", "ok"]
-    assert found[1].reason == (
+        outcome = [pool.submit(config(kind, 128 << n)).result() for n, kind in enumerate(("good", "write", "good"))]
+    assert [result.status.value for result in outcome] == ["ok", "crash", "ok"]
+    assert outcome[1].reason == (
         "the compiler's process wrote bytes that are no answer into its connection, and was ended"
     )
 
@@ -190,10 +190,10 @@ def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_ser
         futures[0].result()
         first = pool._fork_server._process.pid
         os.kill(first, signal.SIGKILL)
-        found = [future.result() for future in futures]
+        outcome = [future.result() for future in futures]
         later = pool.submit(config("good", 4096)).result()
         left = started()
-    assert [result.status.value for result in (*found, later)] == ["ok"] * 5, found
+    assert [result.status.value for result in (*outcome, later)] == ["ok"] * 5, outcome
     gone([*left, first])
 
 
@@ -237,10 +237,10 @@ def test_the_launcher_is_built_where_something_will_be_launched(launches, place)
 def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(place, started):
     place.build_libcuda(slow_compiler=True)
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0, launches=True) as pool:
-        found = [pool.submit(config("good", block)).result() for block in (128, 256, 512)]
+        outcome = [pool.submit(config("good", block)).result() for block in (128, 256, 512)]
         left = started()
     assert place.asked.exists()
-    assert [result.status.value for result in found] == ["ok", "ok", "ok"]
+    assert [result.status.value for result in outcome] == ["ok", "ok", "ok"]
     gone(left)
 
 
@@ -271,11 +271,11 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none(started):
 def test_a_grid_is_asked_where_it_can_do_no_harm():
     kernel = TritonKernel(planted_kernels.planted, planted_kernels.deadly_grid, outputs=("x",))
     with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
-        found = [pool.submit(config(kind, 2048)).result() for kind in ("good", "deadly")]
+        result = [pool.submit(config(kind, 2048)).result() for kind in ("good", "deadly")]
         other = pool.submit(config("good", 1024)).result()
-    assert found[0].launch
-    assert other.launch != found[0].launch
-    assert (found[1].status, found[1].reason) == (Status.CRASH, "the compiler's process ended by SIGSEGV")
+    assert result[0].launch
+    assert other.launch != result[0].launch
+    assert (result[1].status, result[1].reason) == (Status.CRASH, "the compiler's process ended by SIGSEGV")
 
 
 def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand(started):
@@ -298,8 +298,8 @@ def test_a_tensor_of_the_caller_is_described_not_sent():
     room = torch.zeros(1025)
     for tensor, width in ((room[:1024], 16), (room[1:], 4)):
         with CompilePool(TritonCompiler(PLANTED, Arguments((tensor, 1024)), TARGET), workers=1) as pool:
-            found = pool.submit(config("good", 512, num_warps=4)).result()
-        assert found.resources.load_bytes == width, "aligned data is loaded 16 bytes at once, other data is not"
+            result = pool.submit(config("good", 512, num_warps=4)).result()
+        assert result.resources.load_bytes == width, "aligned data is loaded 16 bytes at once, other data is not"
     with pytest.raises(TargetError, match=r"the arguments of .*planted: it cannot be sent"):
         CompilePool(TritonCompiler(PLANTED, Arguments((threading.Lock(), 1024)), TARGET))
 
@@ -371,10 +371,10 @@ def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_fou
     kernel = TritonKernel(module.kernel, module.grid)
     given = Config(BLOCK=64, num_warps=1)
     with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
-        found = pool.submit(given).result()
+        result = pool.submit(given).result()
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
-    assert (found.status, found.reason) == (Status.OK, "")
-    assert found.launch, "the grid was asked, with a tensor in its module's globals"
+    assert (result.status, result.reason) == (Status.OK, "")
+    assert result.launch, "the grid was asked, with a tensor in its module's globals"
     assert not any("libtorch" in text for text in mapped), "a module that imports torch for itself costs nothing here"
     assert (tmp_path / "witness").read_text() == "imported"
     assert hits_of(kernel, given) == [True]
@@ -770,11 +770,11 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
         parent.send_signal(how)
         parent.wait(20)
         gone(started)
-        said = parent.stderr.read()
+        message = parent.stderr.read()
     if how is signal.SIGINT:
-        assert said.count("KeyboardInterrupt\n") == 1, "the processes say nothing of it"
+        assert message.count("KeyboardInterrupt\n") == 1, "the processes say nothing of it"
     else:
-        assert said == ""
+        assert message == ""
 
 
 def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
@@ -789,19 +789,19 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
     ask = compile_pool.ForkedProcess.ask
 
     def killed_first(process, question, timeout_s):
-        if isinstance(question, Config) and len(lost) < wanted:
+        if isinstance(question, Config) and len(lost) < expected:
             lost.append(question)
             process.signal(signal.SIGKILL)
         return ask(process, question, timeout_s)
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
-        wanted = 1
+        expected = 1
         assert pool.submit(config("good")).result().launchable
-        wanted = 3
-        found = pool.submit(config("good", 256)).result()
-    assert (found.status, len(lost)) == (Status.CRASH, 3)
-    assert found.reason.startswith("the compiler's process ended by SIGKILL")
+        expected = 3
+        result = pool.submit(config("good", 256)).result()
+    assert (result.status, len(lost)) == (Status.CRASH, 3)
+    assert result.reason.startswith("the compiler's process ended by SIGKILL")
 
 
 def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
@@ -809,16 +809,16 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
     ask = compile_pool.ForkedProcess.ask
 
     def killed_first(process, question, timeout_s):
-        if not isinstance(question, Config) and len(lost) < wanted:
+        if not isinstance(question, Config) and len(lost) < expected:
             lost.append(question)
             os.kill(process._pid, signal.SIGKILL)
         return ask(process, question, timeout_s)
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
-    wanted = 2
+    expected = 2
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
-    wanted = 5
+    expected = 5
     with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good", block=64))
         with pytest.raises(TargetError, match=r"a compiling process did not start: .* ended by SIGKILL"):
@@ -915,9 +915,9 @@ def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server
 
     def compiled(reuse):
         with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, reuse=reuse) as pool:
-            found = pool.submit(config("none", block=next(blocks))).result()
+            result = pool.submit(config("none", block=next(blocks))).result()
             server, child = pool._fork_server, next(iter(pool._processes))
-        assert found.status is Status.OK
+        assert result.status is Status.OK
         return server, child._pid
 
     (first, one), (second, two), (third, _) = compiled(True), compiled(True), compiled(False)

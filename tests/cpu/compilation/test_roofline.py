@@ -83,13 +83,13 @@ def test_one_stage_is_serial_and_three_run_two_loads_ahead():
 
 @given(load=st.floats(0.1, 20.0), stages=st.integers(1, 7))
 def test_more_stages_never_compute_less_and_no_buffer_holds_two_tiles(load, stages):
-    found = timeline(stages, load=load)
-    assert timeline(stages + 1, load=load).busy >= found.busy - 1e-9
-    for before, after in zip(found.steps, found.steps[stages:], strict=False):
+    result = timeline(stages, load=load)
+    assert timeline(stages + 1, load=load).busy >= result.busy - 1e-9
+    for before, after in zip(result.steps, result.steps[stages:], strict=False):
         assert before.buffer == after.buffer
         assert after.issued >= before.done - 1e-9
-    assert {len(line) for line in drawn(found)} == {64}
-    assert len(drawn(found)) == stages
+    assert {len(line) for line in drawn(result)} == {64}
+    assert len(drawn(result)) == stages
 
 
 def test_more_warps_share_the_accumulator():

@@ -38,9 +38,9 @@ def profile(product=0.0, fusable=0.0, scattered=0.0, **more):
     ],
 )
 def test_the_decision_follows_from_shares_and_from_what_was_tried(given, tried, way, said):
-    found = given.advice(tried)
-    assert found.way == way
-    assert said in str(found)
+    result = given.advice(tried)
+    assert result.way == way
+    assert said in str(result)
 
 
 def test_operators_that_take_next_to_nothing_are_not_named():
@@ -62,16 +62,16 @@ def test_operators_are_products_scattered_or_fusable(kind, names):
 
 
 def test_a_real_chain_of_elementwise_operators_is_to_be_compiled():
-    found = advise(lambda x: torch.sigmoid(x * 2 + 1) * x.exp(), torch.ones(64, 1024))
-    assert found.way == "torch.compile"
-    assert {"sigmoid", "exp", "mul"} <= {op.name for op in found.profile.ops}
-    assert found.profile.call_ms > 0
-    assert sum(op.share for op in found.profile.ops) == pytest.approx(1)
+    result = advise(lambda x: torch.sigmoid(x * 2 + 1) * x.exp(), torch.ones(64, 1024))
+    assert result.way == "torch.compile"
+    assert {"sigmoid", "exp", "mul"} <= {op.name for op in result.profile.ops}
+    assert result.profile.call_ms > 0
+    assert sum(op.share for op in result.profile.ops) == pytest.approx(1)
 
 
 def test_a_training_step_is_profiled_too():
-    found = advise(Gated(), torch.ones(4, 16), training=True)
-    assert any("backward" in op.name for op in found.profile.ops)
+    result = advise(Gated(), torch.ones(4, 16), training=True)
+    assert any("backward" in op.name for op in result.profile.ops)
 
 
 def test_bad_input_is_refused():
@@ -88,11 +88,11 @@ def test_bad_input_is_refused():
 def test_the_command_prints_its_reasons(cli):
     ran = cli("advise", "tests.compiled_models:gated", "--json")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert found["way"] in ("skip", "library", "torch.compile", "Triton", "CUDA")
-    assert found["reasons"]
+    result = json.loads(ran.out)
+    assert result["way"] in ("skip", "library", "torch.compile", "Triton", "CUDA")
+    assert result["reasons"]
     text = cli("advise", "tests.compiled_models:gated", "--tried", "torch.compile")
     assert (text.code, "ms a call" in text.out) == (0, True)
     if gpu_missing():  # then no GPU is said to wait
-        assert found["profile"]["idle"] is None
+        assert result["profile"]["idle"] is None
         assert text.out.splitlines()[0].endswith("ms a call")

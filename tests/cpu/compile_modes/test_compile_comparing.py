@@ -103,11 +103,11 @@ def compared(monkeypatch, tmp_path):
         chosen = tuple(map(as_mode, modes or (EAGER, *MODES)))
         options = TuneOptions(cache_dir=tmp_path, budget_s=asked.pop("budget_s", None))
         request = ModesRequest(packed=b"", modes=chosen, options=options, **{"seconds": 30.0, **asked})
-        said = []
-        with Comparing(request, said.append, **({} if clock is None else {"clock": clock})) as found:
-            report = found.run()
+        message = []
+        with Comparing(request, message.append, **({} if clock is None else {"clock": clock})) as result:
+            report = result.run()
         assert machine.alive == 0, "every process has ended"
-        return report, said
+        return report, message
 
     return run
 
@@ -119,7 +119,7 @@ def machine(**more):
 
 def test_the_fastest_mode_is_recommended_and_confirmed_in_fresh_processes(compared):
     fake = machine()
-    report, said = compared(fake)
+    report, message = compared(fake)
     assert report.recommended == "max-autotune-no-cudagraphs"
     assert report.chosen.mode == "max-autotune-no-cudagraphs"
     assert "in fresh processes max-autotune-no-cudagraphs is 1.5" in report.confirmed
@@ -129,7 +129,7 @@ def test_the_fastest_mode_is_recommended_and_confirmed_in_fresh_processes(compar
     assert row.steady_ms == pytest.approx(1.0, rel=0.01)
     assert row.break_even_calls == pytest.approx(2.1e3 / 0.5, rel=0.05)
     assert report.mode("eager").relative == 1
-    assert said[-1].startswith("confirming")
+    assert message[-1].startswith("confirming")
 
 
 def test_the_culprit_of_the_slow_mode_is_named_from_modes_that_differ_in_one_option(compared):
@@ -246,13 +246,13 @@ def test_the_folder_of_a_mode_holds_the_run_that_was_collected_last(compared, tm
     (kept / "torch_compile_debug" / "empty").mkdir()
     other = machine()
     other.traced = "of another model"
-    report, said = compared(other, ["freezing", "default"], collect=tmp_path / "kept")
+    report, message = compared(other, ["freezing", "default"], collect=tmp_path / "kept")
     trace = "torch_compile_debug/run_2/ir_post_fusion.txt"
     assert texts(kept) == {"log.txt": "", "mine.txt": "mine", trace: "of another model"}
     assert (kept / "torch_compile_debug" / "empty").is_dir()
     note = f"default replaces what an earlier run collected in {kept}: log.txt, torch_compile_debug"
     assert note in report.notes
-    assert note in said
+    assert note in message
     assert len([*(tmp_path / "kept" / "max-autotune").rglob("ir_*")]) == 1, "modes that were not run keep theirs"
 
 
@@ -267,11 +267,13 @@ def test_an_interrupted_comparison_that_goes_on_keeps_the_traces_of_finished_mod
     assert not (tmp_path / "kept" / interrupted_in).exists()
     again = machine()
     again.traced = "of the second run"
-    _, said = compared(again, collect=tmp_path / "kept")
-    found = texts(tmp_path / "kept")
-    assert {name: found[name] for name in done} == done
-    assert not any("replaces" in line for line in said)
-    assert [text for name, text in found.items() if name.startswith(f"{interrupted_in}/torch")] == ["of the second run"]
+    _, message = compared(again, collect=tmp_path / "kept")
+    result = texts(tmp_path / "kept")
+    assert {name: result[name] for name in done} == done
+    assert not any("replaces" in line for line in message)
+    assert [text for name, text in result.items() if name.startswith(f"{interrupted_in}/torch")] == [
+        "of the second run"
+    ]
 
 
 def test_finished_modes_that_were_not_collected_are_compiled_again_to_be(compared, tmp_path):

@@ -67,34 +67,34 @@ def test_break_even_counts_calls_and_is_infinite_for_a_slower_mode():
 def test_the_mode_without_graphs_is_named_where_it_was_not_timed():
     rows = documents_rows()
     without = [each for each in rows if each.name != "max-autotune-no-cudagraphs"]
-    (said,) = verdicts(without)
-    assert said.endswith("; max-autotune-no-cudagraphs is the same without CUDA graphs, and was not timed")
+    (message,) = verdicts(without)
+    assert message.endswith("; max-autotune-no-cudagraphs is the same without CUDA graphs, and was not timed")
     assert verdicts(rows)[0].endswith("; max-autotune-no-cudagraphs is faster")
     slow = [row(each.name, 3.3, each.options) if each.name == "max-autotune-no-cudagraphs" else each for each in rows]
     assert [each.endswith("not of the model") for each in verdicts(slow)] == [True, True], "it is no faster"
 
 
 def test_cudagraphs_are_named_where_the_mode_without_them_is_fast():
-    found = Culprit.among(documents_rows())
-    assert (found.option, found.value, found.slower) == (CUDAGRAPHS, True, "max-autotune")
-    assert found.faster == "max-autotune-no-cudagraphs"
-    assert found.factor == pytest.approx(32.51)
+    result = Culprit.among(documents_rows())
+    assert (result.option, result.value, result.slower) == (CUDAGRAPHS, True, "max-autotune")
+    assert result.faster == "max-autotune-no-cudagraphs"
+    assert result.factor == pytest.approx(32.51)
 
 
 def test_a_slow_tuned_mode_is_flagged_with_its_ratio_and_what_to_use_instead():
-    (said,) = verdicts(documents_rows())
-    assert "28.77 times as slow as default" in said
-    assert "max-autotune-no-cudagraphs is faster" in said
+    (message,) = verdicts(documents_rows())
+    assert "28.77 times as slow as default" in message
+    assert "max-autotune-no-cudagraphs is faster" in message
     assert verdicts(documents_rows(0.1)) == []
 
 
 def test_a_mean_that_holds_the_recording_is_told_from_steady_times():
     calls_s = (20.0, 0.157, 0.0001, 0.0001)
     naive = first_calls(calls_s)["naive_ms"]
-    (said,) = verdicts(documents_rows(0.113, calls_s=calls_s, naive_ms=naive, recordings=1))
-    assert "at call 2" in said
-    assert "would show 3.238 ms" in said
-    assert "0.113 ms" in said
+    (message,) = verdicts(documents_rows(0.113, calls_s=calls_s, naive_ms=naive, recordings=1))
+    assert "at call 2" in message
+    assert "would show 3.238 ms" in message
+    assert "0.113 ms" in message
 
 
 def test_noise_has_no_culprit():
@@ -104,21 +104,21 @@ def test_noise_has_no_culprit():
 
 
 def test_a_fusion_that_costs_time_is_a_culprit_too():
-    found = Culprit.among([row("default", 0.3, {}), row("no fusion", 0.1, {"max_fusion_size": 1})])
-    assert (found.option, found.slower, found.faster) == ("max_fusion_size", "default", "no fusion")
+    result = Culprit.among([row("default", 0.3, {}), row("no fusion", 0.1, {"max_fusion_size": 1})])
+    assert (result.option, result.slower, result.faster) == ("max_fusion_size", "default", "no fusion")
 
 
 def test_recordings_that_go_on_are_told_with_their_reason():
-    (said,) = verdicts(documents_rows(0.1, rerecorded=("an input moved", "an input moved")))
-    assert "again 2 times: an input moved" in said
+    (message,) = verdicts(documents_rows(0.1, rerecorded=("an input moved", "an input moved")))
+    assert "again 2 times: an input moved" in message
 
 
 def test_variations_differ_in_one_option_each():
     slow = as_mode("max-autotune")
     options = effective_options(slow)
-    found = variations(slow, options, option_values())
-    assert found[0].name == "max-autotune, no cudagraphs"
-    for mode in found:
+    result = variations(slow, options, option_values())
+    assert result[0].name == "max-autotune, no cudagraphs"
+    for mode in result:
         names = {*options, *mode.options}
         assert sum(options.get(name) != mode.options.get(name) for name in names) == 1
 
@@ -152,11 +152,11 @@ def test_times_are_printed_with_three_decimals():
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own modules
 def test_a_recommendation_with_frozen_weights_is_applied_with_the_setting_that_it_needs():
     settings = importlib.import_module("torch._inductor.config")
-    found = {"problem": "mlp", "device": "cpu", "modes": (), "recommended": "freezing"}
+    result = {"problem": "mlp", "device": "cpu", "modes": (), "recommended": "freezing"}
     with settings.patch(freezing=False):
-        CompileReport(**found, chosen=as_mode("default")).apply(torch.nn.ReLU())
+        CompileReport(**result, chosen=as_mode("default")).apply(torch.nn.ReLU())
         assert settings.freezing is False
-        CompileReport(**found, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
+        CompileReport(**result, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
         assert settings.freezing is True
 
 

@@ -99,9 +99,9 @@ def test_frozen_weights_are_a_setting_of_the_process_before_the_model_is_compile
 )
 def test_a_mode_that_does_not_work_is_told(compiler, status, said):
     made, _ = contender(CompileMode(compiler, backend=f"test_{compiler}"))
-    found = made.tried(WAY, workload_of(*gated()))
-    assert (found.status, found.loaded) == (status, None)
-    assert said in found.error
+    result = made.tried(WAY, workload_of(*gated()))
+    assert (result.status, result.loaded) == (status, None)
+    assert said in result.error
 
 
 LOOPS = """
@@ -304,8 +304,8 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
     (kept,) = (tmp_path / "compile-modes").glob("*/modes.jsonl")
     first_s = json.loads(kept.read_text())["loaded"]["calls_s"][0]
 
-    said = []
-    report = tune_compile(gated, cache_dir=tmp_path, follow=said.append, **options)
+    message = []
+    report = tune_compile(gated, cache_dir=tmp_path, follow=message.append, **options)
     rows = {row.name: row for row in report.modes}
     assert {name: str(row.status) for name, row in rows.items()} == {
         "eager": "ok", "aot": "ok", "crash": "crash", "max_autotune": "constraint", "no.such=1": "constraint",
@@ -315,7 +315,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
     assert report.recommended in ("eager", "aot")
     assert (report.recommended == "aot") == (not report.chosen.eager)
     assert rows["eager"].break_even_calls == 0
-    assert len(said) >= len(rows)
+    assert len(message) >= len(rows)
     assert not kept.parent.exists(), "nothing is left when a comparison has ended"
 
 
@@ -346,15 +346,15 @@ def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
             effort=Effort(name="compile modes", patience=made.limits),
         )
     )  # fmt: skip
-    found = process.load(made.packed)
-    assert (found.status, process.alive) == (Status.TIMEOUT, False)
-    assert "compilation" in found.error
+    result = process.load(made.packed)
+    assert (result.status, process.alive) == (Status.TIMEOUT, False)
+    assert "compilation" in result.error
 
 
 def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
-    with pytest.raises(TuningFailedError, match="does not run as it is") as found:
+    with pytest.raises(TuningFailedError, match="does not run as it is") as result:
         tune_compile(models.refuses_its_input, modes=[AOT], cache_dir=tmp_path)
-    ((mode, reason),) = found.value.failures
+    ((mode, reason),) = result.value.failures
     assert mode == {"mode": "eager"}
     assert reason.startswith("runtime: ")
 
@@ -362,11 +362,11 @@ def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
 def test_the_command_prints_the_documented_json(cli, tmp_path):
     ran = cli("compile-modes", "tests.compiled_models:gated", "--mode", "max_autotune", "--json", "--seconds", "1")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert list(found) == ["kind", "schema_version", "problem", "device", "modes", "recommended", "culprit"]
-    assert [row["status"] for row in found["modes"]] == ["ok", "constraint"]
-    assert "hyphens" in found["modes"][1]["reason"]
-    assert found["recommended"] == "eager"
+    result = json.loads(ran.out)
+    assert list(result) == ["kind", "schema_version", "problem", "device", "modes", "recommended", "culprit"]
+    assert [row["status"] for row in result["modes"]] == ["ok", "constraint"]
+    assert "hyphens" in result["modes"][1]["reason"]
+    assert result["recommended"] == "eager"
 
 
 @pytest.mark.parametrize(
@@ -385,12 +385,12 @@ def test_a_value_of_an_option_may_be_a_list(text, options):
 
 @pytest.mark.parametrize("text", ["", "ATEN", "ATEN,a=1", "a=1,,b=2", "a=1,a=2", "a=", "=1", "{", "a='x,y',a=1"])
 def test_options_that_cannot_be_read_are_refused_with_an_example_of_options(text):
-    with pytest.raises(SettingsError, match="NAME=value") as found:
+    with pytest.raises(SettingsError, match="NAME=value") as result:
         options_of(text)
-    assert options_of(found.value.hint.split("--options ")[1].removesuffix(" or ")) == {
+    assert options_of(result.value.hint.split("--options ")[1].removesuffix(" or ")) == {
         "max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP",
     }  # fmt: skip
-    assert "JSON" in str(found.value)
+    assert "JSON" in str(result.value)
 
 
 @pytest.mark.parametrize("target", ["no-such-model", "tests.compiled_models:COMPILERS", "tests.compiled_models:none"])

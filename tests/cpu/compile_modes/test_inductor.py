@@ -202,13 +202,13 @@ def test_the_gate_can_be_opened_for_a_process(monkeypatch):
 
 
 def test_options_are_listed_with_their_variables():
-    found = {option.name: option for option in autotune_options()}
-    assert found["max_autotune"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
-    assert found["max_autotune_gemm_backends"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
-    assert "TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS" in found["max_autotune_conv_backends"].variables
-    assert "TORCHINDUCTOR_PROLOGUE_FUSION" in found["prologue_fusion"].variables, "read in a function of the module"
-    assert CUDAGRAPHS in found
-    assert set(found) <= set(option_values())
+    result = {option.name: option for option in autotune_options()}
+    assert result["max_autotune"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE",)
+    assert result["max_autotune_gemm_backends"].variables == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
+    assert "TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS" in result["max_autotune_conv_backends"].variables
+    assert "TORCHINDUCTOR_PROLOGUE_FUSION" in result["prologue_fusion"].variables, "read in a function of the module"
+    assert CUDAGRAPHS in result
+    assert set(result) <= set(option_values())
     assert "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING" in variables()
 
 
@@ -238,8 +238,8 @@ def test_a_changed_option_shows_its_present_value():
     from torch._inductor import config
 
     with config.patch({"epilogue_fusion": False}):
-        (found,) = [each for each in autotune_options() if each.name == "epilogue_fusion"]
-    assert (found.default, found.value, found.changed) == (True, False, True)
+        (result,) = [each for each in autotune_options() if each.name == "epilogue_fusion"]
+    assert (result.default, result.value, result.changed) == (True, False, True)
 
 
 def test_the_default_is_that_without_variables(monkeypatch):
@@ -250,11 +250,11 @@ def test_the_default_is_that_without_variables(monkeypatch):
         monkeypatch.setattr(config._config[name], "default", held)
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS", "X")
     monkeypatch.setenv("TORCHINDUCTOR_PROLOGUE_FUSION", "0")
-    found = {option.name: option for option in autotune_options()}
-    assert found["max_autotune_gemm_backends"].default == "ATEN,TRITON,CPP"
-    assert found["max_autotune_gemm_backends"].set_by == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
-    assert found["prologue_fusion"].default is True, "a function of the module reads the variable"
-    assert (found["max_autotune"].default, found["max_autotune"].set_by) == ("Y", ()), "no variable is set"
+    result = {option.name: option for option in autotune_options()}
+    assert result["max_autotune_gemm_backends"].default == "ATEN,TRITON,CPP"
+    assert result["max_autotune_gemm_backends"].set_by == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
+    assert result["prologue_fusion"].default is True, "a function of the module reads the variable"
+    assert (result["max_autotune"].default, result["max_autotune"].set_by) == ("Y", ()), "no variable is set"
 
 
 def test_log_switches_are_added_to_those_that_are_asked_for():

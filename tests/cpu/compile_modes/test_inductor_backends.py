@@ -79,9 +79,9 @@ def test_lists_in_the_environment_are_checked_under_their_variables_names():
     ],
 )
 def test_each_backend_says_whether_it_takes_part_and_why_not(where, name, eligible, said):
-    found = {choice.name: choice for choice in where.backends(EVERYTHING)}[name]
-    assert (found.eligible, found.takes_part) == (eligible, eligible)
-    assert said in found.reason
+    result = {choice.name: choice for choice in where.backends(EVERYTHING)}[name]
+    assert (result.eligible, result.takes_part) == (eligible, eligible)
+    assert said in result.reason
 
 
 @pytest.mark.parametrize("gpu", ["H200", "T4", "cpu"])
@@ -93,8 +93,8 @@ def test_triton_takes_part_where_torch_itself_takes_its_templates(monkeypatch, g
         place = torch.device("cpu") if gpu == "cpu" else torch.device("cuda", 0)
         with torch._inductor.config.patch({GEMM: listed, "max_autotune": True}):
             taken = utils.use_triton_template(SimpleNamespace(dtype=getattr(torch, dtype), device=place))
-        found = {choice.name: choice for choice in site(gpu, dtype=dtype).backends(listed)}
-        assert found["TRITON"].takes_part is taken, dtype
+        result = {choice.name: choice for choice in site(gpu, dtype=dtype).backends(listed)}
+        assert result["TRITON"].takes_part is taken, dtype
 
 
 def test_what_is_not_listed_takes_no_part_whatever_it_could_do():

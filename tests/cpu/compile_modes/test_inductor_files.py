@@ -182,11 +182,11 @@ def test_the_graph_of_a_branch_is_said_to_be_no_models(cli, tmp_path):
 
 
 def test_two_graphs_differ_in_their_fusions_and_launches():
-    found = GraphPair(("one", "other"), (graph(FUSED), graph(UNFUSED)))
-    assert found.launches == (9, 11)
-    assert found.only["fusions"] == (["op0+op1", "op11+op12"], [])
-    assert "op0 (ComputedBuffer)" in found.only["kernels"][1]
-    assert "9 launches against 11; fusions only in the first: op0+op1, op11+op12" in str(found)
+    result = GraphPair(("one", "other"), (graph(FUSED), graph(UNFUSED)))
+    assert result.launches == (9, 11)
+    assert result.only["fusions"] == (["op0+op1", "op11+op12"], [])
+    assert "op0 (ComputedBuffer)" in result.only["kernels"][1]
+    assert "9 launches against 11; fusions only in the first: op0+op1, op11+op12" in str(result)
     assert GraphPair(("one", "other"), (graph(FUSED), graph(FUSED))).only["kernels"] == ([], [])
 
 
@@ -240,8 +240,8 @@ def test_traces_of_one_name_are_told_apart(tmp_path, cli):
     assert list(graphs_in(FUSED)) == [FUSED.parent.name]
     assert list(graphs_in(tmp_path)) == ["modes/default/run_1/model_0", "modes/max-autotune/run_2/model_0"]
     drawing = tmp_path / "modes.svg"
-    said = cli("inductor", "draw", tmp_path / "modes", "--out", drawing).out
-    assert said.count("9 launches") == 2
+    message = cli("inductor", "draw", tmp_path / "modes", "--out", drawing).out
+    assert message.count("9 launches") == 2
     boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
     assert len(boxes) == 2 * len(graph(FUSED))
 
@@ -253,20 +253,20 @@ def test_all_graphs_of_two_programs_are_compared_and_named(tmp_path, cli):
             folder = where / "run_1" / f"model__0_forward_{number}.{number}"
             folder.mkdir(parents=True)
             (folder / FUSED.name).write_bytes(file.read_bytes())
-    said = cli("inductor", "draw", first, second).out.splitlines()
-    assert said[0].startswith(
+    message = cli("inductor", "draw", first, second).out.splitlines()
+    assert message[0].startswith(
         "default model__0_forward_1.1 against no-fusion model__0_forward_1.1: 9 launches against 11"
     )
-    assert said[1] == "default model__0_forward_2.2 against no-fusion model__0_forward_2.2: 11 launches against 11"
-    assert said[2].startswith("no graph against no-fusion model__0_forward_10.10: 0 launches against 9")
-    assert said[3:] == ["all graphs, 2 against 3: 20 launches against 31"]
+    assert message[1] == "default model__0_forward_2.2 against no-fusion model__0_forward_2.2: 11 launches against 11"
+    assert message[2].startswith("no graph against no-fusion model__0_forward_10.10: 0 launches against 9")
+    assert message[3:] == ["all graphs, 2 against 3: 20 launches against 31"]
 
     drawing = tmp_path / "both.svg"
-    found = json.loads(cli("inductor", "draw", first, second, "--out", drawing, "--json").out)
-    assert found["launches"] == [20, 31]
-    assert [each["launches"] for each in found["graphs"]] == [[9, 11], [11, 11], [0, 9]]
-    assert (found["graphs"][2]["first"], found["graphs"][2]["second"]) == (None, "no-fusion model__0_forward_10.10")
-    assert "op0+op1" in found["fusions"][0]
+    result = json.loads(cli("inductor", "draw", first, second, "--out", drawing, "--json").out)
+    assert result["launches"] == [20, 31]
+    assert [each["launches"] for each in result["graphs"]] == [[9, 11], [11, 11], [0, 9]]
+    assert (result["graphs"][2]["first"], result["graphs"][2]["second"]) == (None, "no-fusion model__0_forward_10.10")
+    assert "op0+op1" in result["fusions"][0]
     boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
     assert len(boxes) == 2 * len(graph(FUSED)) + 3 * len(graph(UNFUSED)), "every graph is drawn"
 
@@ -289,12 +289,12 @@ def test_what_is_no_trace_is_told(tmp_path):
 
 
 def test_the_cache_folder_is_measured_without_a_change(cache):
-    found = CacheContent.of(cache)
-    assert {part.name: part.files for part in found.parts} == {
+    result = CacheContent.of(cache)
+    assert {part.name: part.files for part in result.parts} == {
         "generated code": 5, "fxgraph": 1, "aotautograd": 1, "triton": 2, "cache": 1, "locks": 1, "dynamo": 1,
     }  # fmt: skip
-    assert (found.files, found.size_bytes) == (len(MADE), sum(map(len, MADE.values())))
-    assert found.strange == ("notes.txt",)
+    assert (result.files, result.size_bytes) == (len(MADE), sum(map(len, MADE.values())))
+    assert result.strange == ("notes.txt",)
     assert CacheContent.of(cache / "none").exists is False
     assert files_in(cache) == sorted([*MADE, "notes.txt"])
 

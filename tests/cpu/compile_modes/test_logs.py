@@ -106,8 +106,8 @@ def test_tables_of_torch_2_0_have_milliseconds_with_the_sign_of_seconds():
 
 
 def test_the_warning_of_many_sizes_is_a_hint():
-    said = "CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size. We observed 51"
-    assert read([f"W0102 03:04:05.600 7 torch/_inductor/cudagraph_trees.py:1] {said}"]).hints == (said,)
+    message = "CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size. We observed 51"
+    assert read([f"W0102 03:04:05.600 7 torch/_inductor/cudagraph_trees.py:1] {message}"]).hints == (message,)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_options_of_a_row_that_a_terminal_has_wrapped_are_counted(width):
 
 
 def test_a_line_of_torchs_own_log_is_no_rest_of_a_row():
-    said = (
+    message = (
         "E0119 14:31:46.9 26 torch/_inductor/select_algorithm.py:2100] [7/0] Exception out of resource: BLOCK_K=64, A=1"
     )
-    log = read([*TABLE[:6], said, *TABLE[6:]])
+    log = read([*TABLE[:6], message, *TABLE[6:]])
     assert (content(log.tables[0]), log.unread) == (RIGHT, ())
 
 

@@ -27,11 +27,11 @@ Triton autotuning for function vecadd_kernel finished after 0.44s; best config s
 
 
 def test_the_old_form_with_its_further_fields():
-    (found,) = parse_printed(OLD)
-    assert (found.kernel, found.seconds, found.key) == ("vecadd_kernel", 0.44, None)
-    assert [config["BLOCK_SIZE"] for config in found.tried] == [128, 256]
-    assert found.best["num_consumer_groups"] == 0
-    assert found.best["maxnreg"] is None
+    (result,) = parse_printed(OLD)
+    assert (result.kernel, result.seconds, result.key) == ("vecadd_kernel", 0.44, None)
+    assert [config["BLOCK_SIZE"] for config in result.tried] == [128, 256]
+    assert result.best["num_consumer_groups"] == 0
+    assert result.best["maxnreg"] is None
 
 
 def test_what_is_printed_here_is_the_new_form(capsys):
@@ -45,15 +45,15 @@ def test_what_is_printed_here_is_the_new_form(capsys):
     start = "Autotuning kernel add with config BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
     assert line.startswith(start)
     assert "Autotuning failed with too large\n" in printed
-    (found,) = parse_printed(printed)
-    assert found.key == "(1024, 'torch.float32')"
-    assert (found.seconds, found.best["BLOCK"], len(found.tried)) == (1.23, 128, 2)
+    (result,) = parse_printed(printed)
+    assert result.key == "(1024, 'torch.float32')"
+    assert (result.seconds, result.best["BLOCK"], len(result.tried)) == (1.23, 128, 2)
 
 
 @pytest.mark.parametrize("value", [(1, 2), [1, 2], (), {"a": 1, "b": 2}, "one, two"])
 def test_a_comma_inside_of_a_value_ends_none(value):
-    (found,) = parse_printed(f"Autotuning kernel add with config T: {value}, BLOCK: 3, num_warps: 4")
-    assert found.tried == ({"T": value, "BLOCK": 3, "num_warps": 4},)
+    (result,) = parse_printed(f"Autotuning kernel add with config T: {value}, BLOCK: 3, num_warps: 4")
+    assert result.tried == ({"T": value, "BLOCK": 3, "num_warps": 4},)
 
 
 def test_what_is_no_text_is_refused():
@@ -63,9 +63,9 @@ def test_what_is_no_text_is_refused():
 
 def test_a_text_that_ends_before_the_winner_and_one_without_tunes():
     first = OLD.splitlines()[0]
-    (found,) = parse_printed(first)
-    assert found == PrintedTune(kernel="vecadd_kernel", tried=found.tried)
-    assert len(found.tried) == 1
+    (result,) = parse_printed(first)
+    assert result == PrintedTune(kernel="vecadd_kernel", tried=result.tried)
+    assert len(result.tried) == 1
     assert parse_printed("nothing") == []
 
 
@@ -83,11 +83,11 @@ def four(kernel="norm", extent=64, block=128):
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_stands_before_a_line_does_no_harm(prefix):
     numbered = [prefix.replace("{}", str(number)) for number in range(4)]
-    (found,) = parse_printed(f"{numbered[0]}{ONE}")
-    assert (found.kernel, found.seconds, found.best["BLOCK_SIZE"]) == ("vecadd_kernel", 0.44, 128)
-    (found,) = parse_printed("\r\n".join(map("".join, zip(numbered, four(), strict=True))))
-    assert (found.kernel, found.key, found.seconds) == ("norm", "(64, 'torch.float16')", 1.25)
-    assert (found.best, found.mixed) == ({"BLOCK": 128, "num_warps": 4, "maxnreg": None}, False)
+    (result,) = parse_printed(f"{numbered[0]}{ONE}")
+    assert (result.kernel, result.seconds, result.best["BLOCK_SIZE"]) == ("vecadd_kernel", 0.44, 128)
+    (result,) = parse_printed("\r\n".join(map("".join, zip(numbered, four(), strict=True))))
+    assert (result.kernel, result.key, result.seconds) == ("norm", "(64, 'torch.float16')", 1.25)
+    assert (result.best, result.mixed) == ({"BLOCK": 128, "num_warps": 4, "maxnreg": None}, False)
 
 
 def test_ranks_that_print_at_once_are_told_apart_by_their_prefix():
@@ -104,14 +104,14 @@ def test_of_mixed_tunes_no_key_and_no_winner_is_made_up(kernels, caplog):
         order = [0 if place in places else 1 for place in range(8)]
         parts = [iter(four(kernels[0], 1, 128)), iter(four(kernels[1], 2, 256))]
         caplog.clear()
-        found = parse_printed("\n".join(next(parts[rank]) for rank in order))
-        assert [tune.kernel for tune in found] == [kernels[order[0]], kernels[1 - order[0]]]
-        assert {tune.mixed for tune in found} == {order not in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)}
-        assert all(tune.key is None for tune in found if tune.mixed)
+        result = parse_printed("\n".join(next(parts[rank]) for rank in order))
+        assert [tune.kernel for tune in result] == [kernels[order[0]], kernels[1 - order[0]]]
+        assert {tune.mixed for tune in result} == {order not in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)}
+        assert all(tune.key is None for tune in result if tune.mixed)
         if kernels[0] == kernels[1]:
-            assert {tune.best["BLOCK"] for tune in found} == {128, 256}
-        elif found[0].mixed:
-            assert [tune.best for tune in found] == [None, None]
+            assert {tune.best["BLOCK"] for tune in result} == {128, 256}
+        elif result[0].mixed:
+            assert [tune.best for tune in result] == [None, None]
             assert "2 lines that look like Triton's print of a tune were not read, such as 'best" in caplog.text
 
 
@@ -125,25 +125,25 @@ def test_configs_that_were_tried_tell_whose_winner_it_is():
 
 def test_other_wordings_are_read():
     end = "finished after 4.15s; best config selected: B: 512, num_warps: 8;"
-    (found,) = parse_printed(f"Autotuner for function JITFunction(__main__:add) {end}")
-    assert (found.kernel, found.best) == ("add", {"B": 512, "num_warps": 8})
-    (found,) = parse_printed("Autotuning kernel add with config [1/5] B: 64, num_warps: 2 (median = 0.014 ms)")
-    assert found.tried == ({"B": 64, "num_warps": 2},)
-    (found,) = parse_printed(" ".join(four()))
-    assert (found.key, found.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
-    (found,) = parse_printed(f"{ONE} [repeated 3x across cluster] (Ray deduplicates logs by default.)")
-    assert found.best["maxnreg"] is None
+    (result,) = parse_printed(f"Autotuner for function JITFunction(__main__:add) {end}")
+    assert (result.kernel, result.best) == ("add", {"B": 512, "num_warps": 8})
+    (result,) = parse_printed("Autotuning kernel add with config [1/5] B: 64, num_warps: 2 (median = 0.014 ms)")
+    assert result.tried == ({"B": 64, "num_warps": 2},)
+    (result,) = parse_printed(" ".join(four()))
+    assert (result.key, result.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
+    (result,) = parse_printed(f"{ONE} [repeated 3x across cluster] (Ray deduplicates logs by default.)")
+    assert result.best["maxnreg"] is None
     timed = f"{ONE[:-1]} with benchmark time [0.0213, 0.0210];  evaluated 36 configurations;"
     assert parse_printed(f"[2024-11-05 10:00:01] {timed}")[0].best == parse_printed(ONE)[0].best
-    (found,) = parse_printed(ONE.replace("; best", "; key info: (64, 'fp16'), best"))
-    assert (found.key, found.best["maxnreg"]) == ("(64, 'fp16')", None)
-    (found,) = parse_printed(ONE.replace("; best", "; config key: (64, 'fp16'), benchmark key: (64,), best"))
-    assert (found.key, found.best["maxnreg"]) == ("(64, 'fp16')", None)
-    (found,) = parse_printed(ONE.replace("Triton autotuning", "triton_dist autotuning"))
-    assert found.best == parse_printed(ONE)[0].best
+    (result,) = parse_printed(ONE.replace("; best", "; key info: (64, 'fp16'), best"))
+    assert (result.key, result.best["maxnreg"]) == ("(64, 'fp16')", None)
+    (result,) = parse_printed(ONE.replace("; best", "; config key: (64, 'fp16'), benchmark key: (64,), best"))
+    assert (result.key, result.best["maxnreg"]) == ("(64, 'fp16')", None)
+    (result,) = parse_printed(ONE.replace("Triton autotuning", "triton_dist autotuning"))
+    assert result.best == parse_printed(ONE)[0].best
     head, best = ONE.split(" best config")
-    (found,) = parse_printed(f"{head}\nbest config{best}".replace(", num_warps: ", ", num_warps:"))
-    assert (found.best, found.mixed) == (parse_printed(ONE)[0].best, False)
+    (result,) = parse_printed(f"{head}\nbest config{best}".replace(", num_warps: ", ", num_warps:"))
+    assert (result.best, result.mixed) == (parse_printed(ONE)[0].best, False)
 
 
 def wrapped(lines, width):
@@ -174,13 +174,13 @@ def test_a_config_that_was_wrapped_is_counted_and_never_cut(wrap, width, caplog)
 
 def test_lines_of_a_program_end_no_config():
     tried = "Autotuning kernel add with config B: 64, num_warps: 2"
-    (found,) = parse_printed(f"{tried}\nstep: 3, loss: 0.5\n{tried}\nnothing\nnum_warps: 2")
-    assert len(found.tried) == 2
+    (result,) = parse_printed(f"{tried}\nstep: 3, loss: 0.5\n{tried}\nnothing\nnum_warps: 2")
+    assert len(result.tried) == 2
 
 
 def test_a_page_of_entities_is_read():
-    (found,) = parse_printed("\n".join(map(html.escape, four())))
-    assert (found.key, found.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
+    (result,) = parse_printed("\n".join(map(html.escape, four())))
+    assert (result.key, result.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
 
 
 @pytest.mark.parametrize(

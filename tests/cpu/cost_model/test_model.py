@@ -71,12 +71,12 @@ def expected(tiling, config, resources=None, machine=H200):
 
 @pytest.mark.parametrize(("tiling", "config"), CASES)
 def test_a_declared_work_has_an_expected_time_and_its_reasons(tiling, config):
-    found = Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200).explain(config)
-    assert 0 < found.lower_bound_ms <= found.expected_ms < 10
-    assert [term.alone_ms for term in found.terms] == sorted((term.alone_ms for term in found.terms), reverse=True)
-    assert {"launch", "DRAM"} <= {term.name for term in found.terms}
-    assert not found.compiled
-    assert found.blocks_per_unit >= 1
+    result = Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200).explain(config)
+    assert 0 < result.lower_bound_ms <= result.expected_ms < 10
+    assert [term.alone_ms for term in result.terms] == sorted((term.alone_ms for term in result.terms), reverse=True)
+    assert {"launch", "DRAM"} <= {term.name for term in result.terms}
+    assert not result.compiled
+    assert result.blocks_per_unit >= 1
 
 
 @pytest.mark.parametrize(
@@ -149,17 +149,19 @@ def test_more_spills_are_never_faster_in_rows(config, rows, columns, spilled, mo
 @given(tiles, extents, extents, extents, st.integers(1, 5000))
 def test_a_longer_product_is_never_faster(config, rows, columns, inner, more):
     tiling = product_tiles(rows, columns, inner)
-    found = Resources(128, 0, 50_000)
-    assert expected(tiling, config, found) <= expected(replace(tiling, inner=inner + more), config, found) * (1 + 1e-9)
+    result = Resources(128, 0, 50_000)
+    assert expected(tiling, config, result) <= expected(replace(tiling, inner=inner + more), config, result) * (
+        1 + 1e-9
+    )
 
 
 @given(chunks, extents, extents, st.integers(1, 5000))
 def test_more_bytes_are_never_faster(config, rows, columns, more):
     tiling = RowTiles(rows, columns, dtype="bfloat16", out_dtype="bfloat16", tile_rows="ROWS", tile_columns="BLOCK")
-    found = Resources(64, 0, 128)
-    now = expected(tiling, config, found)
-    assert now <= expected(replace(tiling, columns=columns + more), config, found) * (1 + 1e-9)
-    assert now <= expected(replace(tiling, dtype="float32", out_dtype="float32"), config, found) * (1 + 1e-9)
+    result = Resources(64, 0, 128)
+    now = expected(tiling, config, result)
+    assert now <= expected(replace(tiling, columns=columns + more), config, result) * (1 + 1e-9)
+    assert now <= expected(replace(tiling, dtype="float32", out_dtype="float32"), config, result) * (1 + 1e-9)
 
 
 @given(tiles, chunks, extents, extents, extents)
@@ -176,19 +178,19 @@ def test_nothing_is_faster_than_the_lower_bound(tile, chunk, rows, columns, inne
 
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 1e9), min_size=1, max_size=6), st.floats(1, 50))
 def test_overlapped_times_lie_between_the_longest_and_the_sum(times, exponent):
-    found = overlapped(times, exponent)
-    assert max(times.values()) * (1 - 1e-9) <= found <= sum(times.values()) * (1 + 1e-9)
+    result = overlapped(times, exponent)
+    assert max(times.values()) * (1 - 1e-9) <= result <= sum(times.values()) * (1 + 1e-9)
 
 
 @given(st.integers(1, 5000), st.integers(1, 8))
 def test_a_schedule_holds_every_block(blocks, at_once):
     seen = []
-    found = schedule(
+    result = schedule(
         blocks, at_once, H200, lambda depth, count: seen.append((depth, count)) or Wave(1e6 * depth, 0.0, {"a": 1e6})
     )
-    assert found.waves == blocks / (at_once * H200.units)
+    assert result.waves == blocks / (at_once * H200.units)
     assert all(0 < count <= depth * H200.units and depth <= at_once for depth, count in seen)
-    assert found.time_ms >= blocks / H200.units - 1e-9  # a millisecond per block on a multiprocessor
+    assert result.time_ms >= blocks / H200.units - 1e-9  # a millisecond per block on a multiprocessor
 
 
 def test_layouts_equal_those_of_the_compiler():
@@ -314,7 +316,7 @@ def test_the_search_begins_elsewhere_once_the_compiler_has_serialised_the_models
     sides = {"BM": [128, 256], "BN": [64, 128, 256], "BK": [64, 128], "num_warps": [4, 8], "num_stages": [2, 3, 4, 5]}
     space = ConfigSpace(sides, default={"BM": 128, "BN": 128, "BK": 128, "num_warps": 4, "num_stages": 3})
     model = Model(Work(tiles=tiles), H200)
-    found = []
+    result = []
     for widest in (False, True):  # whether tiles of 256 columns are serialised
         searcher = make_searcher("auto", space, 0, [model.prior])
         searcher.take_previews(
@@ -323,8 +325,8 @@ def test_the_search_begins_elsewhere_once_the_compiler_has_serialised_the_models
                 for config in searcher.wanted_previews(40)
             ]
         )
-        found.append(searcher.ask(1)[0])
-    assert [config["BN"] for config in found] == [256, 128]
+        result.append(searcher.ask(1)[0])
+    assert [config["BN"] for config in result] == [256, 128]
 
 
 def test_tiles_without_a_plan_are_refused_where_they_are_declared():
@@ -367,18 +369,18 @@ def ranked(name, compiled):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_matrix_products_are_ranked_well(compiled):
-    found = [figures(*ranked(name, compiled)) for name in SAMPLE if name.startswith("matmul")]
-    assert statistics.mean(each["spearman"] for each in found) >= 0.94
-    assert statistics.mean(each["best_of_1"] for each in found) >= 0.95
-    assert min(each["best_of_10"] for each in found) >= 0.99
-    assert all(0.7 < each["level"] < 1.3 for each in found)
+    result = [figures(*ranked(name, compiled)) for name in SAMPLE if name.startswith("matmul")]
+    assert statistics.mean(each["spearman"] for each in result) >= 0.94
+    assert statistics.mean(each["best_of_1"] for each in result) >= 0.95
+    assert min(each["best_of_10"] for each in result) >= 0.99
+    assert all(0.7 < each["level"] < 1.3 for each in result)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_row_kernels_are_ranked_well(compiled):
-    found = [figures(*ranked(name, compiled)) for name in SAMPLE if not name.startswith("matmul")]
-    assert statistics.mean(each["spearman"] for each in found) >= 0.85
-    assert statistics.mean(each["best_of_10"] for each in found) >= 0.97
+    result = [figures(*ranked(name, compiled)) for name in SAMPLE if not name.startswith("matmul")]
+    assert statistics.mean(each["spearman"] for each in result) >= 0.85
+    assert statistics.mean(each["best_of_10"] for each in result) >= 0.97
 
 
 def test_spearman_shares_ranks_among_ties():

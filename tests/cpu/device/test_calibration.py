@@ -157,8 +157,8 @@ class Halves:
     text = text.replace('RowTiles(*problem["x"].shape, **TILES)', "Halves(4096)")
     shipped = json.loads(cli(*EXPLAIN, "--json").out)
     (rows_file / "own.py").write_text(text)
-    found = json.loads(cli("explain", "own.py:norm", *EXPLAIN[2:], "--json").out)
-    assert {**found, "problem": shipped["problem"]} == shipped
+    result = json.loads(cli("explain", "own.py:norm", *EXPLAIN[2:], "--json").out)
+    assert {**result, "problem": shipped["problem"]} == shipped
 
 
 def test_explain_of_a_config_that_does_not_fit_is_still_json(cli, rows_file, monkeypatch):

@@ -156,9 +156,9 @@ def test_the_documented_default_is_the_a100():
 )
 def test_occupancy_follows_from_what_a_block_takes(arch, registers, shared_bytes, warps, blocks, limited_by):
     limits = LIMITS[arch]
-    found = limits.residents(registers, shared_bytes, warps)
-    assert (found.blocks, list(found.limited_by)) == (blocks, limited_by)
-    assert found.occupancy == blocks * warps / limits.warps
+    result = limits.residents(registers, shared_bytes, warps)
+    assert (result.blocks, list(result.limited_by)) == (blocks, limited_by)
+    assert result.occupancy == blocks * warps / limits.warps
 
 
 def test_the_last_wave_leaves_places_empty():
@@ -218,16 +218,16 @@ print(sys.modules.get("torch") is None or not sys.modules["torch"].cuda.is_initi
 
 @pytest.mark.gpu
 def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
-    said = []
+    message = []
     for first in ("", "import torch", "import torch; torch.ones(1, device='cuda')"):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", PROBED.format(first=first)], capture_output=True, text=True,
             check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path])},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        said.append(done.stdout.partition(" "))
-    assert [untouched for untouched, _, _ in said] == ["True", "True", "False"]
-    assert len({specs for _, _, specs in said}) == 1
+        message.append(done.stdout.partition(" "))
+    assert [untouched for untouched, _, _ in message] == ["True", "True", "False"]
+    assert len({specs for _, _, specs in message}) == 1
 
 
 HALF = """

@@ -24,8 +24,8 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 
 def test_a_reading_has_nvmls_values_in_plain_units():
-    found = open_sensors(FakeNvml(mask=POWER_CAP | 1), "cuda:0", gpu()).read()
-    assert found == Reading(
+    result = open_sensors(FakeNvml(mask=POWER_CAP | 1), "cuda:0", gpu()).read()
+    assert result == Reading(
         reasons=("idle", "power_cap"), clock_mhz=1980, memory_mhz=3201, power_w=350.5, temperature_c=45
     )
 
@@ -35,15 +35,15 @@ def test_a_reading_has_nvmls_values_in_plain_units():
 )
 def test_a_value_that_a_gpu_does_not_tell_is_none(name, field):
     nvml = FakeNvml(**{name: FakeNvml.NotSupportedError("Not Supported")}, mask=HW_THERMAL)
-    found = open_sensors(nvml, "cuda:0", gpu()).read()
-    assert found.reasons == ("hw_thermal",)
+    result = open_sensors(nvml, "cuda:0", gpu()).read()
+    assert result.reasons == ("hw_thermal",)
     fields = ("clock_mhz", "memory_mhz", "power_w", "temperature_c")
-    assert [name for name in fields if getattr(found, name) is None] == [field]
+    assert [name for name in fields if getattr(result, name) is None] == [field]
 
 
 def test_unknown_reasons_are_named_by_their_bit():
-    found = open_sensors(FakeNvml(mask=1 << 40 | 0x200 | 0x2), "cuda:0", gpu()).read()
-    assert found.reasons == ("app_clocks", "board_limit", "bit_40")
+    result = open_sensors(FakeNvml(mask=1 << 40 | 0x200 | 0x2), "cuda:0", gpu()).read()
+    assert result.reasons == ("app_clocks", "board_limit", "bit_40")
 
 
 def test_the_words_are_in_the_order_of_nvmls_bits():
@@ -67,8 +67,8 @@ def test_the_stand_in_has_the_functions_of_the_real_nvml():
     pynvml = pytest.importorskip("pynvml")
     for name, function in inspect.getmembers(FakeNvml, inspect.isfunction):
         if name.startswith("nvml"):
-            wanted = len(inspect.signature(function).parameters) - 1
-            assert len(inspect.signature(getattr(pynvml, name)).parameters) == wanted, name
+            expected = len(inspect.signature(function).parameters) - 1
+            assert len(inspect.signature(getattr(pynvml, name)).parameters) == expected, name
     for name in ("NVML_CLOCK_SM", "NVML_TEMPERATURE_GPU"):
         assert getattr(pynvml, name) == getattr(FakeNvml, name)
 
@@ -187,8 +187,8 @@ def test_no_setting_of_a_device_is_written_but_a_clock_that_somebody_asks_to_loc
 )
 def test_what_torch_was_built_for_is_read_from_its_version(text, oldest, tmp_path, monkeypatch):
     (tmp_path / "version.py").write_text(text)
-    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(nvidia, "find_spec", lambda _: found)
+    result = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(nvidia, "find_spec", lambda _: result)
     assert nvidia._oldest_driver_for_torch() == oldest
     (tmp_path / "version.py").unlink()
     assert nvidia._oldest_driver_for_torch() is None

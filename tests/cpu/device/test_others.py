@@ -137,19 +137,19 @@ def test_rounds_beside_another_process_are_discarded_and_waited_for(clock):
     nvml = FakeNvml()
     guard = guarded(nvml, clock)
     assert rounds(guard, nvml, clock, [False, True, False, False]) == [True, False, True, True]
-    found = guard.summary()
-    assert (found.status, found.discarded, found.confidence, found.others_unknown) == ("ok", 1, "low", "")
-    assert found.others == f"process {OTHER} (of another user) used 60% of the GPU"
-    assert found.confidence_reason == f"1 of 4 rounds were lost to {found.others}"
+    result = guard.summary()
+    assert (result.status, result.discarded, result.confidence, result.others_unknown) == ("ok", 1, "low", "")
+    assert result.others == f"process {OTHER} (of another user) used 60% of the GPU"
+    assert result.confidence_reason == f"1 of 4 rounds were lost to {result.others}"
 
 
 def test_a_process_that_does_not_go_away_leaves_the_race_shared(clock):
     nvml = FakeNvml()
     guard = guarded(nvml, clock)
     assert rounds(guard, nvml, clock, [True] * 6) == [False] * 3 + [True] * 3
-    found = guard.summary()
-    assert (found.status, found.confidence) == ("shared", "low")
-    assert "still after 3 waits" in found.confidence_reason
+    result = guard.summary()
+    assert (result.status, result.confidence) == ("shared", "low")
+    assert "still after 3 waits" in result.confidence_reason
 
 
 def test_use_that_is_told_only_after_a_short_race_leaves_it_shared(clock):
@@ -159,21 +159,21 @@ def test_use_that_is_told_only_after_a_short_race_leaves_it_shared(clock):
     assert guard.summary().status == "ok"
     clock.now += 0.5
     nvml.says["uses"] = [use(ME, 90, clock.now), use(OTHER, 60, clock.now)]
-    found = guard.summary()
-    assert (found.status, found.confidence, found.discarded) == ("shared", "low", 0)
-    assert found.confidence_reason == f"{found.others}, which the driver told only after the last round"
-    assert found.others == f"process {OTHER} (of another user) used 60% of the GPU"
+    result = guard.summary()
+    assert (result.status, result.confidence, result.discarded) == ("shared", "low", 0)
+    assert result.confidence_reason == f"{result.others}, which the driver told only after the last round"
+    assert result.others == f"process {OTHER} (of another user) used 60% of the GPU"
     clock.now += 0.5
-    assert guard.summary() == found
+    assert guard.summary() == result
 
 
 def test_use_before_the_race_is_said_and_costs_no_round(clock):
     nvml = FakeNvml(uses=[use(ME, 80, 998.0), use(OTHER, 70, 998.0)])
     guard = guarded(nvml, clock, since_s=990.0)
     assert rounds(guard, nvml, clock, [False]) == [True]
-    found = guard.summary()
-    assert (found.others, found.others_before) == ("", f"process {OTHER} (of another user) used 70% of the GPU")
-    assert found.confidence == "ok"
+    result = guard.summary()
+    assert (result.others, result.others_before) == ("", f"process {OTHER} (of another user) used 70% of the GPU")
+    assert result.confidence == "ok"
 
 
 def share_races(busy, clock, monkeypatch):
@@ -199,30 +199,30 @@ def share_races(busy, clock, monkeypatch):
 @pytest.mark.parametrize("busy", [True, False])
 def test_nothing_is_recorded_from_a_gpu_that_is_shared_to_the_end(busy, clock, monkeypatch):
     share_races(busy, clock, monkeypatch)
-    found = tune(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
-    said = "; ".join(found.notes)
-    assert f"process {OTHER} (of another user) used 20% of the GPU while configs were tried" in said
-    assert ("is not remembered, since" in said, "used 60% of the GPU" in said) == (busy, busy)
+    result = tune(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
+    message = "; ".join(result.notes)
+    assert f"process {OTHER} (of another user) used 20% of the GPU while configs were tried" in message
+    assert ("is not remembered, since" in message, "used 60% of the GPU" in message) == (busy, busy)
     known = recall(add_up, kwargs={"n": 64}, space={"step": [1, 2]})
-    assert (known is None, found.guard["status"]) == (busy, "shared" if busy else "ok")
-    assert found.record == ("" if busy else known.id)
+    assert (known is None, result.guard["status"]) == (busy, "shared" if busy else "ok")
+    assert result.record == ("" if busy else known.id)
 
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_times_say_who_else_used_the_gpu(busy, clock, monkeypatch):
     share_races(busy, clock, monkeypatch)
     monkeypatch.setattr(timing, "_MOST_TIMES_BUDGET", 10_000)  # a busy host ends no measurement early
-    found = time_ms(add_up, args=(64, 2), warmup_ms=0, rep_ms=20)
-    assert (found.guard.status, found.guard.discarded) == (("shared", 3) if busy else ("ok", 0))
-    assert ("used 60% of the GPU" in found.confidence, "low confidence" in str(found)) == (busy, busy)
-    assert found.notes == (f"process {OTHER} (of another user) used 20% of the GPU while the calls were warmed up",)
+    result = time_ms(add_up, args=(64, 2), warmup_ms=0, rep_ms=20)
+    assert (result.guard.status, result.guard.discarded) == (("shared", 3) if busy else ("ok", 0))
+    assert ("used 60% of the GPU" in result.confidence, "low confidence" in str(result)) == (busy, busy)
+    assert result.notes == (f"process {OTHER} (of another user) used 20% of the GPU while the calls were warmed up",)
 
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_a_decision_names_the_record_of_its_tune_only_if_there_is_one(busy, clock, monkeypatch):
     share_races(busy, clock, monkeypatch)
     operation = Operation("add_up", add_up, ConfigSpace({"step": [1, 2]}), lambda n: {"n": n}, device="cpu")
-    found = decided(operation, {"n": 64}, on_miss="tune").found
-    assert (found.rung, "not remembered" in found.why) == ("tuned", busy)
+    result = decided(operation, {"n": 64}, on_miss="tune").found
+    assert (result.rung, "not remembered" in result.why) == ("tuned", busy)
     known = recall(operation, kwargs={"n": 64})
-    assert found.record == ("" if busy else known.id)
+    assert result.record == ("" if busy else known.id)

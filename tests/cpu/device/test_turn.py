@@ -85,15 +85,15 @@ def free():
     def look():
         try:
             with Turns("cuda", wait=False).turn(KEY):
-                found.append(True)
+                result.append(True)
         except DeviceError:
-            found.append(False)
+            result.append(False)
 
-    found = []
+    result = []
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    return found[0]
+    return result[0]
 
 
 def test_a_run_that_has_begun_waits_even_if_it_is_asked_not_to():
@@ -241,8 +241,8 @@ def test_the_share_of_the_cpus_that_others_use_leaves_out_this_process(monkeypat
 
 def test_a_note_says_that_others_kept_the_cpus_busy_where_callables_ran_on_them(monkeypatch):
     cpu, gpu = DeviceSpec("cpu", "CPU", "x86_64", 2), DeviceSpec("cuda", "a GPU", "sm_90", 132)
-    for others_s, said in ((7.0, ()), (8.0, ("other programs used 20% of the CPUs meanwhile",))):
-        for device, notes in ((cpu, said), (gpu, ())):
+    for others_s, message in ((7.0, ()), (8.0, ("other programs used 20% of the CPUs meanwhile",))):
+        for device, notes in ((cpu, message), (gpu, ())):
             stats = iter([(10.0, 100.0, 4.0), (12.0 + others_s, 140.0, 6.0)])
             monkeypatch.setattr(state, "_cpu_seconds", lambda stats=stats: next(stats))
             assert state.CpuLoad().notes(device) == notes
@@ -250,11 +250,11 @@ def test_a_note_says_that_others_kept_the_cpus_busy_where_callables_ran_on_them(
 
 def test_the_counters_of_this_machine_can_be_read(monkeypatch):
     monkeypatch.undo()  # of the fixture that hides them
-    found = state.CpuLoad()
+    result = state.CpuLoad()
     end = time.monotonic() + 0.05
     while time.monotonic() < end:
         pass
-    assert found.others is None or 0.0 <= found.others <= 1.0
+    assert result.others is None or 0.0 <= result.others <= 1.0
 
 
 def test_who_has_the_turn_on_one_device_waits_for_another():

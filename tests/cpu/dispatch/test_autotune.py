@@ -190,8 +190,8 @@ def test_without_what_a_tune_needs_a_miss_runs_the_default_and_names_the_extra_o
         kernel[grid](*vectors(n), n)
     assert kernel.best_config == SMALL
     assert [made[0] for made in launched.made] == ["add", "add"]
-    wanted = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
-    assert [wanted in message for message in caplog.messages if "triton-ops[tune]" in message] == [True]
+    expected = "(hint: pip install 'triton-ops[tune]'); launches without a known winner run their default config"
+    assert [expected in message for message in caplog.messages if "triton-ops[tune]" in message] == [True]
 
 
 def test_later_launches_are_direct_and_have_the_same_arguments(launched, monkeypatch):
@@ -550,8 +550,8 @@ def test_a_lockfile_pins_a_part_of_a_bucket(launched, tmp_path):
                       problem={**key.problem, "n": 1024}, identity=key.identity)  # fmt: skip
     Lockfile((device,), (entry,)).write(tmp_path / "lock.json")
     triton_ops.use_lockfile(tmp_path / "lock.json")
-    found = {n: kernel[grid](*vectors(), n).metadata.num_warps for n in (1008, 1024, 992)}
-    assert found == {1008: 4, 1024: 8, 992: 4}
+    result = {n: kernel[grid](*vectors(), n).metadata.num_warps for n in (1008, 1024, 992)}
+    assert result == {1008: 4, 1024: 8, 992: 4}
 
 
 def test_a_lockfile_comes_before_records(launched, tmp_path):

@@ -62,9 +62,9 @@ def keeps_memory(a, b):
 
 
 def mutates(a, b):
-    found = torch.mm(a, b)
+    result = torch.mm(a, b)
     a.zero_()
-    return found
+    return result
 
 
 def raises(a, b):
@@ -78,9 +78,9 @@ def test_wrong_implementations_are_named_with_the_reason_and_the_rest_goes_on(ma
         "shorter": lambda a, b: torch.mm(a, b)[:-1], "listed": lambda a, b: [torch.mm(a, b)],
         "leaks": keeps_memory, "mutates": mutates, "raises": raises,
     }, name="product")  # fmt: skip
-    found = chooser.tune(matrices)
-    trials = trials_of(found)
-    assert found.best_config == {"implementation": "right"}
+    result = chooser.tune(matrices)
+    trials = trials_of(result)
+    assert result.best_config == {"implementation": "right"}
     assert {name: str(trial.status) for name, trial in trials.items()} == {
         "right": "ok", "too large": "wrong", "wider": "wrong", "shorter": "wrong", "listed": "wrong",
         "leaks": "wrong", "mutates": "wrong",
@@ -94,7 +94,7 @@ def test_wrong_implementations_are_named_with_the_reason_and_the_rest_goes_on(ma
     assert trials["leaks"].error == "leaks leaks: every call keeps 1,000 more bytes of tensors"
     assert "changes a" in trials["mutates"].error
     assert "ValueError: it cannot" in trials["raises"].error
-    assert "in float64" in found.verified
+    assert "in float64" in result.verified
 
 
 def test_the_fastest_runs_and_says_why_and_later_processes_know_it(matrices):
@@ -187,16 +187,16 @@ def test_where_none_works_one_error_has_every_reason(matrices, steady_clock):
 
 
 def test_where_the_first_one_fails_the_others_judge_each_other(matrices, steady_clock):
-    found = choose({"a": raises, "b": product, "c": torch.mm}, name="first fails").tune(matrices)
-    assert found.best_config["implementation"] in ("b", "c")
-    assert "it cannot" in trials_of(found)["a"].error
+    result = choose({"a": raises, "b": product, "c": torch.mm}, name="first fails").tune(matrices)
+    assert result.best_config["implementation"] in ("b", "c")
+    assert "it cannot" in trials_of(result)["a"].error
 
 
 def test_an_implementation_that_crashes_ends_only_itself(matrices):
     chooser = choose({"right": torch.mm, "crashes": lambda a, b: os.abort()}, name="crashing", budget_s=60)
-    found = chooser.tune(matrices, isolate=True)
-    assert found.best_config == {"implementation": "right"}
-    assert str(trials_of(found)["crashes"].status) == "crash"
+    result = chooser.tune(matrices, isolate=True)
+    assert result.best_config == {"implementation": "right"}
+    assert str(trials_of(result)["crashes"].status) == "crash"
 
 
 def writes(x, out):
@@ -220,8 +220,8 @@ def test_implementations_that_write_and_those_that_return_are_raced_together(ste
         name="doubled", outputs=("out",),
     )  # fmt: skip
     x, out = torch.arange(8.0), torch.zeros(8)
-    found = chooser.tune((x, out))
-    told = {name: str(trial.status) for name, trial in trials_of(found).items()}
+    result = chooser.tune((x, out))
+    told = {name: str(trial.status) for name, trial in trials_of(result).items()}
     assert told == {"writes": "ok", "returns": "ok", "other dtype": "runtime", "nothing": "wrong"}
     chooser.remove("writes")
     chooser(x, out)
@@ -260,8 +260,8 @@ def test_an_operation_is_tuned_first_and_its_config_is_part_of_the_choice():
 
     chooser = choose({"plain": slower, "tiled": inner}, name="with tiles", budget_s=20)
     x = torch.randn(16)
-    found = chooser.tune((x,))
-    assert found.best_config == {"implementation": "tiled", "tiles": (("block", 2),)}
+    result = chooser.tune((x,))
+    assert result.best_config == {"implementation": "tiled", "tiles": (("block", 2),)}
     RAN.clear()
     torch.testing.assert_close(chooser(x), x * 2)
     assert RAN == [2]
@@ -374,8 +374,8 @@ def test_arguments_may_have_any_name():
     calls = KnownCalls(lambda args, kwargs: pytest.fail("the call is known"))
     tensor = torch.zeros(2)
     calls.keep(calls.place((tensor,), given), KnownCall(lambda tensor, **named: (tensor, named), lambda: None))
-    found, named = calls.call(tensor, **given)
-    assert found is tensor
+    result, named = calls.call(tensor, **given)
+    assert result is tensor
     assert named == given
 
 
@@ -556,9 +556,9 @@ def test_the_command_line_tunes_and_explains_a_chooser(cli, tmp_path, steady_clo
     target = f"{tmp_path}/chosen.py:CHOOSER"
     assert cli("tune", target, "--shape", "8", "--json").code == 0
     sources._sources.ladders.clear()
-    found = json.loads(cli("why", target, "--shape", "8", "--json").out)
-    assert (found["rung"], found["config"]) == ("record", {"implementation": "plain"})
-    assert "gpu: does not apply: it is on a CPU" in found["passed"]
+    result = json.loads(cli("why", target, "--shape", "8", "--json").out)
+    assert (result["rung"], result["config"]) == ("record", {"implementation": "plain"})
+    assert "gpu: does not apply: it is on a CPU" in result["passed"]
 
 
 def test_a_copy_of_a_module_that_holds_a_chooser_calls_the_same_chooser(matrices):

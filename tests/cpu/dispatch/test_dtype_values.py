@@ -59,9 +59,9 @@ def test_the_documented_tuner_calls_with_dtypes(tmp_path):
         return x.to(kind).sum()
 
     tuner = TritonAutoTuner(total, {"kind": [torch.float16, torch.float32]}, 1, 1, str(tmp_path))
-    found = tuner.tune(torch.ones(4), problem_size=(4,), device="cpu")
+    result = tuner.tune(torch.ones(4), problem_size=(4,), device="cpu")
     assert called == {torch.float16, torch.float32} == {config["kind"] for config in tuner.all_configs}
-    assert tuner.get_cached_config((4,), "cpu") == found.best_config
+    assert tuner.get_cached_config((4,), "cpu") == result.best_config
     assert '"torch:float' in "".join(path.read_text() for path in Path(tmp_path).glob("*.json"))
     assert tuner.tune(torch.ones(4), problem_size=(4,), device="cpu").from_cache
 
@@ -94,7 +94,7 @@ def test_the_config_of_a_decorator_is_found_by_what_a_record_holds():
 def errors_and_rungs(folder):
     """The error of row sums with each kind of decorator, and where its config is from, in one interpreted process."""
     x = torch.rand(3, 100)
-    found = []
+    result = []
     for number, configs in enumerate((kernels.CONFIGS, ConfigSpace(kernels.SPACE))):
         for on_miss in ("default", "tune"):
             out, own = torch.empty(3), f"{folder}/{number}"
@@ -102,8 +102,8 @@ def errors_and_rungs(folder):
             kernel[lambda meta: (3,)](x, out, 100)
             (decision,) = kernel.decisions
             kind = type(decision.config.kwargs["ACC"]).__name__
-            found.append(((out - x.sum(1)).abs().max().item() < 0.5, decision.found.rung, kind))
-    return found
+            result.append(((out - x.sum(1)).abs().max().item() < 0.5, decision.found.rung, kind))
+    return result
 
 
 def test_a_decorated_kernel_is_launched_with_dtypes(interpreted, tmp_path):
@@ -115,8 +115,8 @@ def test_a_decorated_kernel_is_launched_with_dtypes(interpreted, tmp_path):
 def test_a_kernel_with_dtypes_is_read_without_a_gpu():
     x, out = TensorSpec((64, 4096), "float16"), TensorSpec((64,), "float32")
     kernel = TritonKernel(kernels.row_sums, lambda _: (64,), outputs=("out",))
-    found = rank(kernel, (x, out, 4096), space=kernels.SPACE, gpu="NVIDIA H200", jobs=1)
-    assert {one.config["ACC"] for one in found} == {"triton.language:fp16", "triton.language:fp32"}
+    result = rank(kernel, (x, out, 4096), space=kernels.SPACE, gpu="NVIDIA H200", jobs=1)
+    assert {one.config["ACC"] for one in result} == {"triton.language:fp16", "triton.language:fp32"}
 
 
 @pytest.mark.parametrize(

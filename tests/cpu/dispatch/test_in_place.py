@@ -77,13 +77,13 @@ def test_a_config_that_wins_alone_gives_way_to_what_makes_the_step_faster(known)
     one, other = known(first), known(second, best=2)
     x = torch.ones(4)
     TAKES.update({("second", 2): 1.2, ("second", 3): 0.9})
-    found = tune_in_place(lambda: other(one(x)), name="prefill")
-    assert {each.kernel: each.after["block"] for each in found.kernels} == {"first": 1, "second": 3}
-    kernel = next(each for each in found.kernels if each.kernel == "second")
+    result = tune_in_place(lambda: other(one(x)), name="prefill")
+    assert {each.kernel: each.after["block"] for each in result.kernels} == {"first": 1, "second": 3}
+    kernel = next(each for each in result.kernels if each.kernel == "second")
     assert (kernel.before["block"], kernel.launches) == (2, 1)
     assert kernel.gains[Config(block=3)].low > 0
-    assert found.gain.centre == pytest.approx(2.2 / 1.9 - 1, abs=0.01)
-    assert found.before_ms == pytest.approx(2.2, rel=0.05)
+    assert result.gain.centre == pytest.approx(2.2 / 1.9 - 1, abs=0.01)
+    assert result.before_ms == pytest.approx(2.2, rel=0.05)
     TAKES.clear()
     other(x)
     decision = operations._calls.decisions[-1].found
@@ -101,8 +101,8 @@ def test_both_duels_of_a_rival_fit_into_the_seconds_that_are_left(known, monkeyp
     one, limits, duel = known(first), [], in_place._Step._duel
     TAKES["first", 2] = 0.8
     monkeypatch.setattr(in_place._Step, "_duel", lambda *args: limits.append(args[-1]) or duel(*args))
-    found = tune_in_place(lambda: one(torch.ones(4)), budget_s=2.0)
-    assert found.kernels[0].after == Config(block=2), found.kernels[0].whys
+    result = tune_in_place(lambda: one(torch.ones(4)), budget_s=2.0)
+    assert result.kernels[0].after == Config(block=2), result.kernels[0].whys
     assert limits[0] == limits[1] <= 1.0
 
 
@@ -110,10 +110,10 @@ def test_no_false_change_in_100_decisions_about_equal_configs(known):
     one = known(first)
     x = torch.ones(4)
     for seed in range(50):  # two rivals each
-        found = tune_in_place(lambda: one(x), seed=seed)
-        assert found.gain is None
-        assert [each.after for each in found.kernels] == [Config(block=1)]
-        assert len(found.kernels[0].gains) == 2
+        result = tune_in_place(lambda: one(x), seed=seed)
+        assert result.gain is None
+        assert [each.after for each in result.kernels] == [Config(block=1)]
+        assert len(result.kernels[0].gains) == 2
 
 
 def test_what_computes_something_else_in_the_step_is_refused(known):
@@ -266,8 +266,8 @@ def test_threads_wait_for_one_another_and_a_nested_call_is_refused(known):
     with pytest.raises(SettingsError, match="a step tuned"):
         tune_in_place(lambda: tune_in_place(lambda: one(x)))
     with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(lambda _: tune_in_place(lambda: one(x), budget_s=0.1), range(3)))
-    assert [each.gain for each in found] == [None] * 3
+        result = list(threads.map(lambda _: tune_in_place(lambda: one(x), budget_s=0.1), range(3)))
+    assert [each.gain for each in result] == [None] * 3
     assert (sources._sources.pins, sources._sources.most) == ({}, None)
 
 

@@ -168,14 +168,14 @@ def test_asking_why_says_what_a_launch_would_do(monkeypatch):
     kernel = ours([SMALL, LARGE], ["n"])(add)
     key = kernel.why(*arguments(), grid=grid).key
     store_in(cache_folder(None)).put(record(key=key, winner=Config(BLOCK=256, num_warps=8, num_stages=3)))
-    said = {}
+    message = {}
     for policy in ("default", "tune", "error", "queue"):
-        found = ours([SMALL, LARGE], ["n"], on_miss=policy)(add).why(*arguments(), grid=grid)
-        said[policy] = (found.found.rung, found.found.why)
-    assert {policy: rung for policy, (rung, _) in said.items()} == {
+        result = ours([SMALL, LARGE], ["n"], on_miss=policy)(add).why(*arguments(), grid=grid)
+        message[policy] = (result.found.rung, result.found.why)
+    assert {policy: rung for policy, (rung, _) in message.items()} == {
         "default": "record", "tune": "default", "error": "record", "queue": "record",
     }  # fmt: skip
-    assert said["tune"][1].endswith("on_miss is tune; a launch tunes it first")
+    assert message["tune"][1].endswith("on_miss is tune; a launch tunes it first")
     unknown = ours([SMALL, LARGE], ["n"], on_miss="error")(add).why(*arguments(4096), grid=grid)
     assert unknown.found.why.endswith("on_miss is error; a launch raises UntunedError")
     measured = ours([SMALL, LARGE], ["n"], on_miss="tune", do_bench=lambda call, quantiles: [1.0] * 3)(add)

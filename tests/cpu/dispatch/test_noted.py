@@ -94,17 +94,17 @@ def tuned_from_its_miss(name, folder):
 
 @pytest.mark.parametrize(("name", "configs"), [("add", [64, 128]), ("scale", [32, 64, 256]), ("theirs", [64, 128])])
 def test_a_call_that_missed_is_made_again_and_tuned(name, configs, interpreted, tmp_path):
-    found = interpreted(tuned_from_its_miss, name, str(tmp_path))
-    assert {what: found[what] for what in ("count", "reason", "stored", "left", "known")} == {
+    result = interpreted(tuned_from_its_miss, name, str(tmp_path))
+    assert {what: result[what] for what in ("count", "reason", "stored", "left", "known")} == {
         "count": 3, "reason": "", "stored": True, "left": 0, "known": True,
     }  # fmt: skip
-    assert (found["tried"], found["configs"]) == (len(configs), configs)
-    assert found["grids"] == [[math.ceil(100 / block)] for block in configs]
-    assert found["arguments"]["x_ptr"] == {"shape": [100], "dtype": "float32", "stride": [1], "aligned": True}
+    assert (result["tried"], result["configs"]) == (len(configs), configs)
+    assert result["grids"] == [[math.ceil(100 / block)] for block in configs]
+    assert result["arguments"]["x_ptr"] == {"shape": [100], "dtype": "float32", "stride": [1], "aligned": True}
     if name == "add":
-        assert found["arguments"]["y_ptr"]["aligned"] is False
+        assert result["arguments"]["y_ptr"]["aligned"] is False
     if name == "scale":
-        assert (found["arguments"]["factor"], found["arguments"]["name"]) == ({"float": "inf"}, "by")
+        assert (result["arguments"]["factor"], result["arguments"]["name"]) == ({"float": "inf"}, "by")
 
 
 @steady()
@@ -229,8 +229,8 @@ def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(name, rung
     assert {each for each, _ in there} == ({"not measured"} if name == "add" else set())
     assert moved[0] == "invalid"
     assert "the call that is noted is of another problem" in moved[1]
-    for told, said in zip(odd, ("floaty", "has no parameter gone any more"), strict=True):
-        assert (told[0], said in told[1]) == ("invalid", True), told
+    for told, message in zip(odd, ("floaty", "has no parameter gone any more"), strict=True):
+        assert (told[0], message in told[1]) == ("invalid", True), told
     assert unnoted[0] == "not measured"
     assert unnoted[1].endswith("known: name is of torch.dtype, of which no value is noted")
 
@@ -240,13 +240,13 @@ def impossible(folder):
     """Verdicts on calls that no config can make, of floats and of integers."""
     import torch
 
-    found = []
+    result = []
     for more in ({}, {"x_ptr": torch.ones(100, dtype=torch.int32)}):
         lock = locked("add", folder, **more)
         (entry,) = lock.entries
         call = msgspec.structs.replace(entry.call, grids=["there is none"] * 2)
-        found += verdicts(replace(lock, entries=(replace(entry, call=call),)))
-    return [(each.outcome, each.reason) for each in found]
+        result += verdicts(replace(lock, entries=(replace(entry, call=call),)))
+    return [(each.outcome, each.reason) for each in result]
 
 
 def test_a_call_that_no_config_can_make_is_invalid_unless_it_has_integers_that_are_made_up(interpreted, tmp_path):
@@ -269,16 +269,16 @@ def test_what_cannot_be_written_plainly_is_noted_without_its_call(tmp_path):
 
     kernel, given, grid = called("scale", 64)
     assert isinstance(kernel.fn.launches.call_of(grid, (), given).noted, NotedCall)
-    found = kernel.fn.launches.call_of(grid, (), {**given, "name": torch.float16}).noted
-    assert found == "name is of torch.dtype, of which no value is noted"
-    found = kernel.fn.launches.call_of(grid, (), {**given, "factor": (1, 2)}).noted
-    assert found == "factor is of tuple, of which no value is noted"
+    result = kernel.fn.launches.call_of(grid, (), {**given, "name": torch.float16}).noted
+    assert result == "name is of torch.dtype, of which no value is noted"
+    result = kernel.fn.launches.call_of(grid, (), {**given, "factor": (1, 2)}).noted
+    assert result == "factor is of tuple, of which no value is noted"
 
 
 def test_a_grid_function_that_raises_is_noted_as_such():
     kernel, given, _ = called("add", 100)
-    found = kernel.launches.call_of(lambda meta: 1 / 0, (), given).noted
-    assert found.grids == ["the grid function raised ZeroDivisionError: division by zero"] * 2
+    result = kernel.launches.call_of(lambda meta: 1 / 0, (), given).noted
+    assert result.grids == ["the grid function raised ZeroDivisionError: division by zero"] * 2
 
 
 def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, monkeypatch):

@@ -54,12 +54,12 @@ def tuned(tmp_path, steady_clock):
 
 
 def kept(folder):
-    (found,) = open_store(folder)
-    return found
+    (result,) = open_store(folder)
+    return result
 
 
 def kept_of(folder, label):
-    return next(found for found in open_store(folder) if found.key.label == label)
+    return next(result for result in open_store(folder) if result.key.label == label)
 
 
 # What counts as proven
@@ -87,15 +87,15 @@ def kept_of(folder, label):
     ],
 )  # fmt: skip
 def test_a_record_says_whether_its_winner_is_proven_and_whether_a_tune_goes_on_with_it(changes, unproven, goes_on):
-    found = record(**changes)
-    assert (found.unproven, found.goes_on) == (unproven, goes_on)
+    result = record(**changes)
+    assert (result.unproven, result.goes_on) == (unproven, goes_on)
 
 
 def test_a_tune_by_the_interpreter_proves_nothing_and_is_final_all_the_same():
-    found = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
-    assert found.unproven == "Python was timed, by Triton's interpreter, and no GPU"
-    assert (found.undecided, found.goes_on) == ("", False)
-    assert replace(found, confidence=NO_TIME).unproven.endswith(NO_TIME)
+    result = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
+    assert result.unproven == "Python was timed, by Triton's interpreter, and no GPU"
+    assert (result.undecided, result.goes_on) == ("", False)
+    assert replace(result, confidence=NO_TIME).unproven.endswith(NO_TIME)
 
 
 def identity_of_a_launcher():
@@ -182,13 +182,13 @@ def test_a_record_that_was_written_before_tunes_were_counted_is_gone_on_with(tun
 def test_a_call_that_may_tune_goes_on_and_one_that_may_not_says_what_it_runs(tuned, tmp_path):
     tuned()
     options = {"cache_dir": tmp_path, "trials": 1}
-    found = decided(add_up, {"n": 8}, on_miss="default", options=options)
-    assert (found.found.rung, ALONE in found.text, "as fast as" in found.text) == ("record", True, False)
-    found = decided(add_up, {"n": 8}, on_miss="tune", options=options)
-    assert found.found.rung == "tuned"
-    assert "it is unproven, and a tune goes on with it" in " ".join(found.passed)
-    found = decided(add_up, {"n": 8}, on_miss="tune", options=options)
-    assert found.text.endswith(", the default itself, from which no config stands out by more than noise")
+    result = decided(add_up, {"n": 8}, on_miss="default", options=options)
+    assert (result.found.rung, ALONE in result.text, "as fast as" in result.text) == ("record", True, False)
+    result = decided(add_up, {"n": 8}, on_miss="tune", options=options)
+    assert result.found.rung == "tuned"
+    assert "it is unproven, and a tune goes on with it" in " ".join(result.passed)
+    result = decided(add_up, {"n": 8}, on_miss="tune", options=options)
+    assert result.text.endswith(", the default itself, from which no config stands out by more than noise")
 
 
 def test_an_undecided_winner_is_not_borrowed(tuned, tmp_path):
@@ -216,8 +216,8 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
     assert second.origin.unproven == ""
     decisions.forget_decisions()
-    found = would_run(add_up, shape=(8,), lockfile=Lockfile.read("triton-ops.lock.json"))
-    assert f"unproven: {ALONE}" in found.found.why
+    result = would_run(add_up, shape=(8,), lockfile=Lockfile.read("triton-ops.lock.json"))
+    assert f"unproven: {ALONE}" in result.found.why
 
 
 def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path, monkeypatch, capsys):
@@ -239,18 +239,18 @@ def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path,
 
 
 def test_interpreted_winners_are_not_pinned():
-    found = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
-    lock, left = lock_of([found])
-    assert (lock.entries, left[0].reason) == ((), f"unproven: {found.unproven}")
-    assert len(lock_of([found], LockPlan(unproven=True))[0].entries) == 1
+    result = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
+    lock, left = lock_of([result])
+    assert (lock.entries, left[0].reason) == ((), f"unproven: {result.unproven}")
+    assert len(lock_of([result], LockPlan(unproven=True))[0].entries) == 1
 
 
 def test_keys_take_no_evidence_from_it(capsys):
     records = [record(key=replace(KEY, problem={"n": n}), confidence=ALONE, stopped="trials") for n in (8, 16)]
-    (found,) = advise(records, lambda _record, _config: None)
-    assert (found.parts, found.records, found.unproven) == ((), 0, 2)
-    (found,) = advise([*records, record(), record(key=replace(KEY, problem={"n": 16}))], lambda _record, _config: None)
-    assert [part.verdict for part in found.parts] == ["never mattered"]
+    (result,) = advise(records, lambda _record, _config: None)
+    assert (result.parts, result.records, result.unproven) == ((), 0, 2)
+    (result,) = advise([*records, record(), record(key=replace(KEY, problem={"n": 16}))], lambda _record, _config: None)
+    assert [part.verdict for part in result.parts] == ["never mattered"]
 
 
 def test_portfolios_leave_it_out(tuned, tmp_path):
@@ -259,8 +259,8 @@ def test_portfolios_leave_it_out(tuned, tmp_path):
         choose_portfolio("add_up", cache_dir=tmp_path)
     for _ in range(2):
         tuned(shape=(16,))
-    found = choose_portfolio("add_up", cache_dir=tmp_path)
-    assert ([each.label for each in found.served], found.left_out) == (["16"], {f"unproven: {ALONE}": 1})
+    result = choose_portfolio("add_up", cache_dir=tmp_path)
+    assert ([each.label for each in result.served], result.left_out) == (["16"], {f"unproven: {ALONE}": 1})
 
 
 def test_commands_mark_it(tuned, tmp_path, monkeypatch, capsys):

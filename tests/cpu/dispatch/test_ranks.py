@@ -40,15 +40,17 @@ def agreed(store, rank, block, wait_s=20.0, refused=None):
 
 
 def test_the_first_decides_and_the_others_take_its_config():
-    store, found = torch.distributed.HashStore(), {}
-    threads = [threading.Thread(target=lambda r=rank: found.update({r: agreed(store, r, 10 + r)})) for rank in range(4)]
+    store, result = torch.distributed.HashStore(), {}
+    threads = [
+        threading.Thread(target=lambda r=rank: result.update({r: agreed(store, r, 10 + r)})) for rank in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({one.found.config for one in found.values()}) == 1
-    assert sorted(one.found.why.startswith("decided by rank") for one in found.values()) == [False, True, True, True]
-    assert {one.found.rung for one in found.values()} == {RECORD}
+    assert len({one.found.config for one in result.values()}) == 1
+    assert sorted(one.found.why.startswith("decided by rank") for one in result.values()) == [False, True, True, True]
+    assert {one.found.rung for one in result.values()} == {RECORD}
 
 
 def test_who_waits_too_long_runs_the_default():

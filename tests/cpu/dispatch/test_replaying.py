@@ -35,8 +35,8 @@ def lock(steady_clock):
     """A lockfile that pins 8, 16 and what is between them."""
     for n in (8, 16):
         triton_ops.tune(add_up, kwargs={"n": n}, device="cpu")
-    found = [triton_ops.recall(add_up, kwargs={"n": n}, device="cpu") for n in (8, 16)]
-    return lock_of(found, LockPlan(buckets={"n": "measured@1"}))[0]
+    result = [triton_ops.recall(add_up, kwargs={"n": n}, device="cpu") for n in (8, 16)]
+    return lock_of(result, LockPlan(buckets={"n": "measured@1"}))[0]
 
 
 @pytest.fixture

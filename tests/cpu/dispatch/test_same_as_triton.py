@@ -94,38 +94,38 @@ def a_list_of_two_in_place_of_the_list(kernels):
 @behaviour
 def the_list_changed_in_place(kernels):
     kernel = kernels(64, 128)
-    found = [kernels.launch(kernel)]
+    result = [kernels.launch(kernel)]
     kernel.configs[:] = [triton.Config({"BLOCK": 256})]
-    found += [kernels.launch(kernel)]
+    result += [kernels.launch(kernel)]
     kernel.configs[0] = triton.Config({"BLOCK": 512})
-    found += [kernels.launch(kernel)]
+    result += [kernels.launch(kernel)]
     kernel.configs.append(triton.Config({"BLOCK": 32}))
-    return [*found, kernels.launch(kernel, 1024, 2048)]
+    return [*result, kernels.launch(kernel, 1024, 2048)]
 
 
 @behaviour
 def a_config_changed_in_place(kernels):
     kernel = kernels(64, 128)
-    found = [kernels.launch(kernel, 1024, 2048)]
+    result = [kernels.launch(kernel, 1024, 2048)]
     kernel.configs[0].kwargs["BLOCK"] = 32
-    found += [kernels.launch(kernel, 1024, 2048, 1024)]
+    result += [kernels.launch(kernel, 1024, 2048, 1024)]
     kernel.best_config.num_warps = 2
-    found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.num_warps]
+    result += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.num_warps]
     hooked = []
     kernel.configs[0].pre_hook = lambda given: hooked.append(given["BLOCK"])
-    return [*found, kernels.launch(kernel, 1024, 1024), hooked]
+    return [*result, kernels.launch(kernel, 1024, 1024), hooked]
 
 
 @behaviour
 def winners_set_taken_away_and_cleared(kernels):
     kernel = kernels(64, 128)
-    found = [kernels.launch(kernel, 1024, 2048)]
+    result = [kernels.launch(kernel, 1024, 2048)]
     kernel.cache[next(iter(kernel.cache))] = triton.Config({"BLOCK": 256})
-    found += [kernels.launch(kernel, 1024, 2048)]
+    result += [kernels.launch(kernel, 1024, 2048)]
     kernel.cache.pop(next(iter(kernel.cache)))
-    found += [kernels.launch(kernel, 1024, 2048)]
+    result += [kernels.launch(kernel, 1024, 2048)]
     kernel.cache.clear()
-    return [*found, kernels.launch(kernel, 1024), len(kernel.cache), kernels.measured]
+    return [*result, kernels.launch(kernel, 1024), len(kernel.cache), kernels.measured]
 
 
 @behaviour
@@ -134,13 +134,13 @@ def a_cache_that_is_pickled_and_put_back(kernels):
     kernels.launch(kernel)
     kernel.cache[next(iter(kernel.cache))] = kernel.configs[1]
     kept = pickle.dumps(kernel.cache), copy.copy(kernel.cache), copy.deepcopy(kernel.cache)
-    other, found = kernels(64, 128), []
+    other, result = kernels(64, 128), []
     other.cache.update(pickle.loads(kept[0]))
     for cache in kept[1:]:
-        found += [kernels.launch(other, 1024, 2048), type(cache)]
+        result += [kernels.launch(other, 1024, 2048), type(cache)]
         other.cache = cache
     other.cache |= {next(iter(cache)): other.configs[0]}
-    return found, kernels.launch(other), isinstance(kernel.cache, dict), kernel.cache == kept[1]
+    return result, kernels.launch(other), isinstance(kernel.cache, dict), kernel.cache == kept[1]
 
 
 class Reused(dict):
@@ -197,16 +197,16 @@ def a_cache_that_reuses(kernels):
 def a_cache_with_a_bound(kernels):
     kernel = kernels(64, 128)
     kernel.cache = cache = Bounded()
-    found = kernels.launch(kernel, *(1024, 2048, 3072, 1024, 1024))
-    return found, kernel.cache is cache, list(cache), kernels.measured
+    result = kernels.launch(kernel, *(1024, 2048, 3072, 1024, 1024))
+    return result, kernel.cache is cache, list(cache), kernels.measured
 
 
 @behaviour
 def a_cache_that_is_no_dict(kernels):
     kernel = kernels(64, 128)
     kernel.cache = cache = Asked()
-    found = kernels.launch(kernel, *(1024,) * 5)
-    return found, kernel.cache is cache, len(cache), cache.asked >= 5
+    result = kernels.launch(kernel, *(1024,) * 5)
+    return result, kernel.cache is cache, len(cache), cache.asked >= 5
 
 
 @behaviour
@@ -335,20 +335,20 @@ def a_function_in_the_place_of_run(kernels):
         seen.append((self is kernel, sorted(kwargs)))
         return original(self, *args, **kwargs)
 
-    found = [kernels.launch(kernel)]
+    result = [kernels.launch(kernel)]
     with mock.patch.object(Autotuner, "run", run):
-        found += [kernels.launch(kernel, 1024, 2048)]
+        result += [kernels.launch(kernel, 1024, 2048)]
     with mock.patch.object(Autotuner, "run", autospec=True) as nothing:
         kernels.launch(kernel)
-    return [*found, kernels.launch(kernel), seen, nothing.call_count, len(kernel.cache), kernel.best_config.kwargs]
+    return [*result, kernels.launch(kernel), seen, nothing.call_count, len(kernel.cache), kernel.best_config.kwargs]
 
 
 @behaviour
 def a_run_that_is_put_on_a_kernel_or_its_class(kernels):
     kernel, seen = kernels(64, 128), []
-    found, held = [kernels.launch(kernel)], kernel[grid]
+    result, held = [kernels.launch(kernel)], kernel[grid]
     with mock.patch.object(kernel, "run", wraps=kernel.run) as wrapped:
-        found += [kernels.launch(kernel, 1024, 2048)]
+        result += [kernels.launch(kernel, 1024, 2048)]
         held(*(torch.zeros(4096) for _ in range(3)), 1024)
     original = type(kernel).run
 
@@ -357,18 +357,18 @@ def a_run_that_is_put_on_a_kernel_or_its_class(kernels):
         return original(self, *args, **kwargs)
 
     with mock.patch.object(type(kernel), "run", run):
-        found += [kernels.launch(kernel, 1024, 2048)]
+        result += [kernels.launch(kernel, 1024, 2048)]
     kernel.run = lambda *args, **kwargs: kernel.fn.run(*args, **kwargs, BLOCK=512)
-    return [*found, kernels.launch(kernel)], wrapped.call_count, seen
+    return [*result, kernels.launch(kernel)], wrapped.call_count, seen
 
 
 def launched_scales(kernels, kernel, calls):
     """Launch `scale` for each of the calls' arguments and grids, and tell with which constants."""
-    found = []
+    result = []
     for of, more in calls:
         kernel[of](torch.zeros(4096), torch.zeros(4096), 1024, 1, **more)
-        found.append(kernels.launches.made[-1][-1][-3:])
-    return found
+        result.append(kernels.launches.made[-1][-1][-3:])
+    return result
 
 
 @behaviour
@@ -389,13 +389,13 @@ def a_default_that_is_given_is_another_key(kernels):
 def what_heuristics_are_given(kernels):
     seen = {"a grid": lambda given: callable(given.get("grid")), "no default": lambda given: "TWICE" not in given,
             "no other's": lambda given: given.pop("n") == 1024, "no launch": lambda given: given["warmup"]}  # fmt: skip
-    configs, found = [triton.Config({"BLOCK": block}) for block in (64, 128)], []
+    configs, result = [triton.Config({"BLOCK": block}) for block in (64, 128)], []
     for heuristic in seen.values():
         around = triton.heuristics({"EVEN": heuristic})(tuned_kernels.scale)
         kernel = kernels.decorator(configs, ["n"], do_bench=kernels.bench)(around)
         calls = [(of, more) for of in (grid, (4,)) for more in ({}, {"TWICE": False})]
-        found += launched_scales(kernels, kernel, [*calls, *calls, *calls])
-    return found
+        result += launched_scales(kernels, kernel, [*calls, *calls, *calls])
+    return result
 
 
 @behaviour
@@ -403,20 +403,20 @@ def heuristics_that_are_changed(kernels):
     around = triton.heuristics({"EVEN": lambda given: True})(tuned_kernels.scale)
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
     kernel, call = kernels.decorator(configs, ["n"], do_bench=kernels.bench)(around), (grid, {})
-    found, original, seen = launched_scales(kernels, kernel, [call] * 2), type(around).run, []
+    result, original, seen = launched_scales(kernels, kernel, [call] * 2), type(around).run, []
     around.values["EVEN"] = lambda given: False
-    found += launched_scales(kernels, kernel, [call] * 2)
+    result += launched_scales(kernels, kernel, [call] * 2)
     around.values["TWICE"] = lambda given: True
-    found += launched_scales(kernels, kernel, [call] * 2)
+    result += launched_scales(kernels, kernel, [call] * 2)
 
     def run(self, *args, **kwargs):
         seen.append(sorted(kwargs))
         return original(self, *args, **kwargs)
 
     with mock.patch.object(type(around), "run", run):
-        found += launched_scales(kernels, kernel, [call] * 2)
+        result += launched_scales(kernels, kernel, [call] * 2)
     around.run = lambda *args, **kwargs: run(around, *args, **kwargs)
-    return found + launched_scales(kernels, kernel, [call] * 2), seen
+    return result + launched_scales(kernels, kernel, [call] * 2), seen
 
 
 @behaviour
@@ -427,15 +427,15 @@ def another_kernel_and_another_function_that_runs_it(kernels):
         seen.append(sorted(kwargs))
         return original(self, *args, **kwargs)
 
-    found = [kernels.launch(kernel, 1024, 1024)]
+    result = [kernels.launch(kernel, 1024, 1024)]
     with mock.patch.object(type(add), "run", run):
-        found += [kernels.launch(kernel, 1024, 1024)]
+        result += [kernels.launch(kernel, 1024, 1024)]
     with mock.patch.object(add, "run", lambda *args, **kwargs: run(add, *args, **kwargs)):
-        found += [kernels.launch(kernel, 1024)]
+        result += [kernels.launch(kernel, 1024)]
     kernel.fn = tuned_kernels.add_traced
-    found += [kernels.launch(kernel, 1024, 1024), [made[0] for made in kernels.launches.made[-2:]]]
+    result += [kernels.launch(kernel, 1024, 1024), [made[0] for made in kernels.launches.made[-2:]]]
     kernel.keys = ["n", "BLOCK"]
-    return [*found, seen, kernels.launch(kernel, 1024)]
+    return [*result, seen, kernels.launch(kernel, 1024)]
 
 
 @behaviour
@@ -445,16 +445,16 @@ def compiled_kernels_that_are_dropped_and_a_kernel_that_is_debugged(kernels):
     before = len(loaded)
     add.device_caches.clear()
     kernels.launch(kernel, 1024, 1024)
-    found, was = [len(loaded) - before], add.debug
+    result, was = [len(loaded) - before], add.debug
     try:
         add.debug = True
-        found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+        result += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
     finally:
         add.debug = was
     for debug in (True, False, False):
         with mock.patch.object(triton.knobs.runtime, "debug", debug):
-            found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
-    return [*found, kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+            result += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+    return [*result, kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
 
 
 @behaviour
@@ -479,8 +479,8 @@ def a_run_that_chooses_by_one_config(kernels):
             self.configs = before
 
     with mock.patch.object(Autotuner, "run", run):
-        found = kernels.launch(kernel, 1024, 2048, 3072, 1024)
-    return found, len(kernel.cache), kernels.measured
+        result = kernels.launch(kernel, 1024, 2048, 3072, 1024)
+    return result, len(kernel.cache), kernels.measured
 
 
 @behaviour
@@ -609,7 +609,7 @@ def test_parameters_of_a_kernel_may_be_called_like_those_of_run():
 def results_of_two_calls(how):
     """What stands in arguments that a kernel changes, after one call and after two, for each way."""
     bench = None if how == "default" else lambda call, quantiles: (call(), call(), [1.0] * 3)[2]
-    configs, found = [triton.Config({"BLOCK": block}) for block in (32, 64)], []
+    configs, result = [triton.Config({"BLOCK": block}) for block in (32, 64)], []
 
     def after(decorator, kernel, options):
         x = torch.full((100,), 5.0)
@@ -624,11 +624,11 @@ def results_of_two_calls(how):
         (tuned_kernels.grow, {"pre_hook": lambda given, reset_only=False: given["x_ptr"].fill_(7)}),
     ):  # fmt: skip
         if how != "default":
-            found.append([after(TRITONS, kernel, options)])
+            result.append([after(TRITONS, kernel, options)])
         with triton_ops.install(on_miss=how):
             ours = [after(decorator, kernel, options) for decorator in (TRITONS, triton.autotune)]
-        found.append([*([] if how == "default" else found.pop()), *ours])
-    return found
+        result.append([*([] if how == "default" else result.pop()), *ours])
+    return result
 
 
 def test_arguments_that_a_kernel_changes_hold_what_they_hold_with_triton(interpreted):

@@ -48,8 +48,8 @@ def launched():
 
 @pytest.fixture
 def traces(launched):
-    with tracing() as found:
-        yield found
+    with tracing() as result:
+        yield result
 
 
 def tuned(kernel=add_traced, key=("n",), configs=(SMALL, LARGE), **more):
@@ -310,9 +310,9 @@ def test_the_winner_inside_a_triton_op_is_part_of_the_key_of_torch_s_caches(trac
     def key_with(winner):
         torch.compiler.config.cache_key_tag = "mine"  # as in a new process
         remember(kernel, winner, 1024)
-        found = keys_of(lambda x: operator(x), traces)
+        result = keys_of(lambda x: operator(x), traces)
         assert torch.compiler.config.cache_key_tag.startswith("minetriton_ops:")
-        return found
+        return result
 
     one, other = key_with(WIDE), key_with(NARROW)
     assert one != other

@@ -148,8 +148,8 @@ def ran(request, all_ran):
 
 def printed(example):
     """The tunes that an example prints before and after its first call, and what it says on stderr."""
-    said, told = example
-    before, again, after = said.partition("again")
+    message, told = example
+    before, again, after = message.partition("again")
     assert again
     return parse_printed(before), parse_printed(after), told
 

@@ -37,9 +37,9 @@ def test_a_miss_names_every_rung(cli, target):
 def test_a_record_answers_and_another_problem_names_the_field_that_differs(cli, target, steady_clock):
     assert cli("tune", target, "--shape", "8", "--json").code == 0
     sources._sources.ladders.clear()
-    found = json.loads(cli("why", target, "--shape", "8", "--json").out)
-    assert (found["rung"], found["kernel"], found["problem"]) == ("record", "worked", "8")
-    assert found["record"]
+    result = json.loads(cli("why", target, "--shape", "8", "--json").out)
+    assert (result["rung"], result["kernel"], result["problem"]) == ("record", "worked", "8")
+    assert result["record"]
     near = json.loads(cli("why", target, "--shape", "9", "--json").out)
     assert near["rung"] == "borrowed"
     assert "problem.n: 9 | 8" in near["why"]

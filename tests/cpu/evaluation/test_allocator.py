@@ -116,10 +116,10 @@ def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     def held_here(size, alignment, stream):
         return held, size
 
-    (found, one), (after, two) = with_mine(tried), tried()
+    (result, one), (after, two) = with_mine(tried), tried()
     here_only, _ = with_mine(tried, allocator=held_here)
     idle_worker.drop_idle_workers()
-    assert (found, after, here_only) == ({"mine"}, {"NullAllocator"}, {"NullAllocator"})
+    assert (result, after, here_only) == ({"mine"}, {"NullAllocator"}, {"NullAllocator"})
     assert one == two != os.getpid(), "the same process"
 
 
@@ -127,6 +127,6 @@ def test_an_allocator_that_cannot_be_made_again_leaves_torchs_memory(caplog):
     packed = with_mine(ScratchAllocator.packed)
     assert contextvars.copy_context().run(lambda: ScratchAllocator.take(packed) or asked_here()) == "mine"
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        found = contextvars.copy_context().run(lambda: ScratchAllocator.take(packed[:-3]) or asked_here())
-    assert found == "NullAllocator"
+        result = contextvars.copy_context().run(lambda: ScratchAllocator.take(packed[:-3]) or asked_here())
+    assert result == "NullAllocator"
     assert "torch's memory, and not that of the allocator that was set: it cannot be loaded" in caplog.text

@@ -119,10 +119,10 @@ def test_the_device_before_is_the_current_one_again_however_the_block_ends(switc
 def test_a_gpu_that_is_lost_in_the_block_hides_no_result_of_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", Switch(breaks=True).device)
     with TorchDevice("cuda:1").current():
-        found = 1
+        result = 1
     with pytest.raises(KeyError), TorchDevice("cuda:1").current():
         raise KeyError
-    assert found == 1
+    assert result == 1
 
 
 def test_a_gpu_that_cannot_be_used_is_one_line_where_it_is_asked_for_and_is_left_to_others_where_it_is_chosen():
@@ -201,11 +201,11 @@ def test_comparisons_run_on_their_gpu(switch, monkeypatch):
 def test_a_whole_tune_on_the_cpu_chooses_no_gpu(monkeypatch, steady_clock, tmp_path):
     monkeypatch.delattr(torch.cuda, "device")
     monkeypatch.delattr(torch.cuda, "set_device")
-    found = tune(
+    result = tune(
         double, (torch.ones(4),), space={"step": [1, 2]}, reference=twice, check=same, cache_dir=tmp_path,
         listener=Silent(), isolate=False,
     )  # fmt: skip
-    assert found.best_config == {"step": 1}
+    assert result.best_config == {"step": 1}
 
 
 def on(*places):

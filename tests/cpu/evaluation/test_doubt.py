@@ -61,35 +61,35 @@ class Noisy:
 
 def test_identical_configs_have_no_winner_but_the_default_however_noisy_the_device():
     for seed in range(60):
-        found = Noisy({Config(k=k): 1.0 for k in range(3)}, 0.03, seed).compared()
-        assert found.winner.config == DEFAULT
-        assert found.gain is None
-        assert DEFAULT in found.ties
+        result = Noisy({Config(k=k): 1.0 for k in range(3)}, 0.03, seed).compared()
+        assert result.winner.config == DEFAULT
+        assert result.gain is None
+        assert DEFAULT in result.ties
 
 
 def test_a_config_that_is_ten_percent_faster_is_found_under_noise():
-    found = [Noisy({DEFAULT: 1.1, RIVAL: 1.0, Config(k=2): 1.1}, 0.03, seed).compared() for seed in range(40)]
-    assert sum(it.winner.config == RIVAL for it in found) >= 38
-    for it in found:
+    result = [Noisy({DEFAULT: 1.1, RIVAL: 1.0, Config(k=2): 1.1}, 0.03, seed).compared() for seed in range(40)]
+    assert sum(it.winner.config == RIVAL for it in result) >= 38
+    for it in result:
         if it.winner.config == RIVAL:
             assert it.gain.low > 1 + EXCLUDED * INDIFFERENCE
             assert it.confidence == "ok"
 
 
 def test_a_gain_that_noise_hides_lowers_the_confidence():
-    found = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.2, 6).compared()
-    assert found.winner.config == DEFAULT
+    result = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.2, 6).compared()
+    assert result.winner.config == DEFAULT
     assert re.fullmatch(
         r"the default was kept, since noise hides whether \(k=1\) is faster: [+-][\d.]+ to [+-][\d.]+ %",
-        found.confidence,
+        result.confidence,
     )
     assert Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.01, 5).compared().confidence == "ok"
 
 
 def test_an_old_winner_that_is_slower_than_the_default_is_given_up():
     for seed in range(20):
-        found = Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.2, seed).compared(incumbents=(RIVAL,))
-        assert found.winner.config == DEFAULT
+        result = Noisy({DEFAULT: 1.0, RIVAL: 1.3}, 0.2, seed).compared(incumbents=(RIVAL,))
+        assert result.winner.config == DEFAULT
 
 
 def test_a_config_in_use_races_until_it_is_plain_what_ties_with_it():
@@ -105,27 +105,27 @@ def test_a_config_in_use_races_until_it_is_plain_what_ties_with_it():
 
 @pytest.mark.parametrize(("default_ms", "stays"), [(1.3, True), (3.0, False)])
 def test_a_default_stays_in_the_race_unless_it_is_slower_by_far(default_ms, stays):
-    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.001}, 0.01, 1, spikes=0.0).compared()
-    assert found.winner.config != DEFAULT
-    assert found.gain.centre == pytest.approx(default_ms, rel=0.02)
-    rounds = {trial.config: trial.final.rounds for trial in found.trials}
-    assert dict(found.dropped_at)[DEFAULT] == (None if stays else 4)
-    assert rounds[DEFAULT] == (rounds[found.winner.config] if stays else 4)
+    result = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.001}, 0.01, 1, spikes=0.0).compared()
+    assert result.winner.config != DEFAULT
+    assert result.gain.centre == pytest.approx(default_ms, rel=0.02)
+    rounds = {trial.config: trial.final.rounds for trial in result.trials}
+    assert dict(result.dropped_at)[DEFAULT] == (None if stays else 4)
+    assert rounds[DEFAULT] == (rounds[result.winner.config] if stays else 4)
 
 
 def test_equal_configs_have_no_winner_where_noise_is_as_large_as_what_ends_a_race_early():
-    found = [Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.4, 1000 + seed).compared() for seed in range(200)]
-    assert [it.winner.config for it in found] == [DEFAULT] * 200
+    result = [Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.4, 1000 + seed).compared() for seed in range(200)]
+    assert [it.winner.config for it in result] == [DEFAULT] * 200
 
 
 def test_the_right_ones_race_again_if_the_fastest_is_wrong():
     for seed in range(10):
         fastest = Config(k=9)
         times = {DEFAULT: 3.0, RIVAL: 2.0, Config(k=2): 2.5, fastest: 1.0}
-        found = Noisy(times, 0.01, seed, wrong=fastest, spikes=0.05).compared()
-        assert found.winner.config == RIVAL
-        assert 1.4 < found.gain.centre < 1.6
-        assert {trial.config: trial.status for trial in found.trials}[fastest] is Status.WRONG
+        result = Noisy(times, 0.01, seed, wrong=fastest, spikes=0.05).compared()
+        assert result.winner.config == RIVAL
+        assert 1.4 < result.gain.centre < 1.6
+        assert {trial.config: trial.status for trial in result.trials}[fastest] is Status.WRONG
 
 
 TIMES = {DEFAULT: 1.3, RIVAL: 1.0, Config(k=2): 1.15, Config(k=3): 1.2}
@@ -183,16 +183,16 @@ def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
     device.compared()
     until = device.calls
     again = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.05, 3, fails_at={fails: until - 4})
-    found = again.compared()
-    assert {trial.config: trial.status for trial in found.trials}[fails] is Status.RUNTIME
-    assert found.winner.config != fails
+    result = again.compared()
+    assert {trial.config: trial.status for trial in result.trials}[fails] is Status.RUNTIME
+    assert result.winner.config != fails
 
 
 @pytest.mark.parametrize(("default_ms", "twin"), [(1.1, DEFAULT), (3.0, RIVAL)])
 def test_the_default_is_its_own_first_twin_unless_it_is_slow(default_ms, twin):
-    found = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.2}, 0.01, 1).compared()
-    assert found.twin == twin
-    first, second = found.twins_ms
+    result = Noisy({DEFAULT: default_ms, RIVAL: 1.0, Config(k=2): 1.2}, 0.01, 1).compared()
+    assert result.twin == twin
+    first, second = result.twins_ms
     assert len(first) == len(second) > 0
     assert first != second
 

@@ -57,11 +57,11 @@ def bfloat16(*shape, seed=0):
 
 def test_the_golden_result_answers_the_same_rounded_inputs_in_float64():
     x = bfloat16(8, 16)
-    referee, found = answers(lambda x, out: x.softmax(-1), outputs=("out",), x=x, out=torch.empty_like(x))
+    referee, result = answers(lambda x, out: x.softmax(-1), outputs=("out",), x=x, out=torch.empty_like(x))
     assert (referee.used, referee.why_own) == ("float64", "")
-    assert torch.equal(found.golden[0], x.double().softmax(-1))
-    assert torch.equal(found.low[0], x.softmax(-1))
-    assert found.precision.blur == 1.0
+    assert torch.equal(result.golden[0], x.double().softmax(-1))
+    assert torch.equal(result.low[0], x.softmax(-1))
+    assert result.precision.blur == 1.0
 
 
 def test_a_reference_sees_its_own_dtypes_and_no_tf32_on_the_way_to_the_golden_result():
@@ -75,22 +75,22 @@ def test_a_reference_sees_its_own_dtypes_and_no_tf32_on_the_way_to_the_golden_re
         return x @ x.mT
 
     try:
-        referee, found = answers(picky, x=bfloat16(4, 4))
+        referee, result = answers(picky, x=bfloat16(4, 4))
         assert torch.backends.cuda.matmul.allow_tf32
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     assert referee.used == "float64"
     assert asked == [True, False]
     x = bfloat16(4, 4).double()
-    assert torch.equal(found.golden[0], x @ x.mT)
+    assert torch.equal(result.golden[0], x @ x.mT)
 
 
 def test_where_float64_takes_too_much_memory_float32_is_taken(monkeypatch):
     x = bfloat16(4, 4)
     monkeypatch.setattr(TorchDevice, "free_bytes", 1000)
-    referee, found = answers(lambda x: x @ x.mT, x=x)
-    assert (referee.used, found.golden[0].dtype) == ("float32", torch.float32)
-    assert torch.equal(found.golden[0], x.float() @ x.float().mT)
+    referee, result = answers(lambda x: x @ x.mT, x=x)
+    assert (referee.used, result.golden[0].dtype) == ("float32", torch.float32)
+    assert torch.equal(result.golden[0], x.float() @ x.float().mT)
 
 
 def test_a_reference_bound_to_its_precision_is_its_own_judge_and_says_why():
@@ -98,33 +98,33 @@ def test_a_reference_bound_to_its_precision_is_its_own_judge_and_says_why():
         """Two sums in float32 drop all but the whole part; in float64 they drop nothing."""
         return (x * 0.3 + 3 * 2.0**22) - 3 * 2.0**22
 
-    referee, found = answers(dropping, x=torch.rand(64) * 4, precision=Precision(inputs=("float32",)))
-    assert (referee.used, found.golden, found.precision.blur) == ("", [None], 2.0)
+    referee, result = answers(dropping, x=torch.rand(64) * 4, precision=Precision(inputs=("float32",)))
+    assert (referee.used, result.golden, result.precision.blur) == ("", [None], 2.0)
     assert "it gives another result" in referee.why_own
-    referee, found = answers(lambda x: x[: len(str((x / 3).sum().item()))], x=torch.ones(16).bfloat16())
+    referee, result = answers(lambda x: x[: len(str((x / 3).sum().item()))], x=torch.ones(16).bfloat16())
     assert "another shape" in referee.why_own
-    assert found.golden == [None]
+    assert result.golden == [None]
 
 
 def test_a_cast_of_the_result_does_not_blur_the_golden_result():
     x = bfloat16(4, 4)
-    _, found = answers(lambda x: x.float().exp().bfloat16(), x=x)
-    assert found.precision.blur == 1.0
-    assert torch.equal(found.golden[0], x.double().exp())
+    _, result = answers(lambda x: x.float().exp().bfloat16(), x=x)
+    assert result.precision.blur == 1.0
+    assert torch.equal(result.golden[0], x.double().exp())
 
 
 def test_inputs_without_a_higher_precision_need_no_golden_result():
     for x in (torch.arange(5), torch.ones(3, dtype=torch.float64)):
-        referee, found = answers(lambda x: x + 1, x=x)
-        assert (referee.used, referee.why_own, found.golden) == ("", "", [None])
+        referee, result = answers(lambda x: x + 1, x=x)
+        assert (referee.used, referee.why_own, result.golden) == ("", "", [None])
 
 
 def test_arrays_are_raised_too():
     np = pytest.importorskip("numpy")
     x = np.linspace(0, 1, 7, dtype=np.float32)
-    referee, found = answers(lambda x: np.exp(x), x=x, precision=Precision(inputs=("float32",)))
+    referee, result = answers(lambda x: np.exp(x), x=x, precision=Precision(inputs=("float32",)))
     assert referee.used == "float64"
-    assert found.golden[0].dtype == np.float64
+    assert result.golden[0].dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_references_that_raise_or_are_random_or_give_nothing_are_refused(referen
 
 def test_a_golden_result_that_would_take_the_memory_is_left_out(monkeypatch):
     monkeypatch.setattr(TorchDevice, "free_bytes", 100)
-    referee, found = answers(lambda x: x + 1, x=bfloat16(64))
+    referee, result = answers(lambda x: x + 1, x=bfloat16(64))
     assert "MiB" in referee.why_own
-    assert found.golden == [None]
+    assert result.golden == [None]
 
 
 def test_a_golden_result_larger_than_its_inputs_counts_too(monkeypatch):
@@ -370,9 +370,9 @@ def test_a_default_that_is_wrong_by_little_is_said_at_once_and_in_the_result(tmp
     result = tune(grown, [torch.rand(512) + 1], space=space, reference=lambda x: x.clone(), cache_dir=tmp_path)
     assert statuses(result) == ["ok", "wrong", "wrong", "wrong"]
     assert 1 < result.default.excess < 10
-    said = [record.message for record in caplog.records]
-    assert any("the default config is wrong by little" in line and "Tolerance(times=" in line for line in said)
-    assert sum("configs are wrong by little" in line for line in said) == 1
+    message = [record.message for record in caplog.records]
+    assert any("the default config is wrong by little" in line and "Tolerance(times=" in line for line in message)
+    assert sum("configs are wrong by little" in line for line in message) == 1
     assert any("3 of 4 configs are wrong by little" in note for note in result.notes)
 
 
@@ -388,10 +388,10 @@ def test_the_default_is_the_judge_also_where_another_config_runs_first():
 
     kernel = FunctionKernel(lambda x, *, n: x + (n == 2))
     subject = Subject(ArgumentSet(Arguments(keyword={"x": torch.ones(8)})))
-    found = Verifier(kernel=kernel, subject=subject, trusted=Config(n=1))
-    assert found.wrong(kernel.compile(Config(n=2), subject.arguments)) is not None
-    assert found.wrong(kernel.compile(Config(n=3), subject.arguments)) is None
-    assert found.against == "config (n=1), since there is no reference"
+    result = Verifier(kernel=kernel, subject=subject, trusted=Config(n=1))
+    assert result.wrong(kernel.compile(Config(n=2), subject.arguments)) is not None
+    assert result.wrong(kernel.compile(Config(n=3), subject.arguments)) is None
+    assert result.against == "config (n=1), since there is no reference"
 
 
 def test_results_of_another_dtype_or_text_are_wrong(tmp_path):

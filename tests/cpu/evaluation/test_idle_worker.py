@@ -130,7 +130,7 @@ def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
 def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    found = []
+    result = []
     for value in (1, 22):  # of another length, so that no cached bytecode can pass for it
         (tmp_path / "edited_meanwhile.py").write_text(
             f"def work(n, block=1):\n    assert n == {value}, n\n    return n\n"
@@ -139,9 +139,9 @@ def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monk
         importlib.invalidate_caches()
         module = importlib.import_module("edited_meanwhile")
         work = assignment(module.work, space={"block": [1, 2]}, args=(value,))
-        found.append(tried(work, Config(block=1)))
-    assert [trial.status for trial, _ in found] == [Status.OK, Status.OK], [trial.error for trial, _ in found]
-    assert found[0][1] == found[1][1]
+        result.append(tried(work, Config(block=1)))
+    assert [trial.status for trial, _ in result] == [Status.OK, Status.OK], [trial.error for trial, _ in result]
+    assert result[0][1] == result[1][1]
 
 
 def test_the_next_task_has_the_users_modules_that_are_the_same(tmp_path, monkeypatch):

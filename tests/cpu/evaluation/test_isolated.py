@@ -71,13 +71,13 @@ def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
         )
 
     result = tuned()
-    found = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
-    assert {fault: trial.status for fault, trial in found.items()} == PROCESS_FAULTS
+    outcome = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert {fault: trial.status for fault, trial in outcome.items()} == PROCESS_FAULTS
     assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
     assert result.best_config == {"ms": 2.0, "fault": GOOD}
     assert result.place.startswith("in a process of its own, ")
-    assert "SIGSEGV" in found["segmentation fault"].error
-    assert "2 s" in found["endless loop"].error
+    assert "SIGSEGV" in outcome["segmentation fault"].error
+    assert "2 s" in outcome["endless loop"].error
 
     again = tuned(force=True)
     held = {fault_of(trial.config) for trial in again.trials if trial.error.startswith("quarantined since 20")}
@@ -91,8 +91,8 @@ def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
 def test_every_wrong_result_in_a_worker_ends_one_trial_and_the_winner_stays():
     wrong = {fault: status for fault, status in ON_CPU.items() if fault not in PROCESS_FAULTS}
     result = tune(sums, space=sums_space(list(wrong)), isolate=True, trials=99, budget_s=600.0)
-    found = {fault_of(trial.config): trial.status for trial in result.trials if fault_of(trial.config) != GOOD}
-    assert found == wrong
+    outcome = {fault_of(trial.config): trial.status for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert outcome == wrong
     assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
     assert result.best_config == {"ms": 2.0, "fault": GOOD}
     assert result.verified.startswith("the reference")
@@ -296,7 +296,7 @@ def test_a_worker_that_does_not_take_its_task_is_ended():
 def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compiles_with():
     worker = new_worker(Needs((), ""))
     try:
-        found = [
+        result = [
             worker.ask(
                 Setup(packed=_packed(says_what_is_imported), changes={}, imports=imports), 60.0, {}, "start"
             ).error.message
@@ -304,7 +304,7 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
         ]
     finally:
         worker.kill()
-    assert ["colorsys is imported" in said for said in found] == [False, True], found
+    assert ["colorsys is imported" in message for message in result] == [False, True], result
 
 
 def test_an_error_says_how_a_worker_ended_and_its_last_line():

@@ -78,10 +78,10 @@ def test_each_benchmarked_kind_compiles_as_bytes_send_it(name):
     space = operation.space_for(problem)
     given = dict(problem.arguments)
     operation.kernel.check(space.tunables, Arguments(keyword=given))
-    found = sent(operation.kernel, **given).compile(space.default_config)
-    assert (found.status, found.reason) == (Status.OK, "")
+    result = sent(operation.kernel, **given).compile(space.default_config)
+    assert (result.status, result.reason) == (Status.OK, "")
     assert space.size.valid <= 40
-    assert found.resources.mma == ("none" if name == "layer_norm_backward" else "wgmma")
+    assert result.resources.mma == ("none" if name == "layer_norm_backward" else "wgmma")
 
 
 def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling():
@@ -114,8 +114,8 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     assert "block_shape 1x128" in request.problem["x"]
     loaded = TritonCompiler(kernel, Arguments(keyword=mine), TARGET).pack().load()
     for config in request.space:
-        (found,) = loaded.built(config)
-        assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
+        (result,) = loaded.built(config)
+        assert {one["block_size"][0] for one in result.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
 
 
@@ -179,10 +179,10 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
 
     def looked():
         assert ScratchAllocator.packed() is None
-        found = ScratchAllocator.around(variable.get)()
+        result = ScratchAllocator.around(variable.get)()
         assert type(variable.get()).__name__ == "NullAllocator", "it is there for the launch only"
         triton.set_allocator(mine)
-        return found, ScratchAllocator.around(variable.get)(), ScratchAllocator.packed()
+        return result, ScratchAllocator.around(variable.get)(), ScratchAllocator.packed()
 
     default, own, packed = contextvars.copy_context().run(looked)
     assert default.__module__ == "triton_ops.backend.triton_process"
@@ -278,9 +278,9 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
     assert problem["factor"] == "constexpr constexpr[2]"
     assert "1000 float32" in problem["parts"]
     for options in ({}, {"num_ctas": 2}, {"maxnreg": 32}):
-        found = sent(kernel, **given).compile(Config(BLOCK=128, num_warps=4, **options))
-        assert (found.status, found.reason) == (Status.OK, "")
-    assert found.resources.registers <= 32
+        result = sent(kernel, **given).compile(Config(BLOCK=128, num_warps=4, **options))
+        assert (result.status, result.reason) == (Status.OK, "")
+    assert result.resources.registers <= 32
     built = sent(kernel, **given).built(Config(BLOCK=128, num_ctas=2))[0]
     assert built.metadata["num_ctas"] == 2
 
@@ -289,8 +289,8 @@ def test_heuristics_and_gluon_kernels_are_sent_and_compiled():
     for function in (kinds.doubled, kinds.gluon_copy):
         kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
         assert Packed.loaded(Packed.of(kernel).content).cache_key == kernel.cache_key
-        found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=256, num_warps=2))
-        assert (found.status, found.reason) == (Status.OK, "")
+        result = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=256, num_warps=2))
+        assert (result.status, result.reason) == (Status.OK, "")
         assert kernel.identity["source"]
 
 
@@ -322,8 +322,8 @@ def test_kernels_of_an_installed_package_go_by_name_unless_a_decorator_hides_the
     try:
         for function in (module.one, module.two.fn):
             kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
-            found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=128))
-            assert (found.status, found.reason) == (Status.OK, "")
+            result = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=128))
+            assert (result.status, result.reason) == (Status.OK, "")
         assert Packed.of(module.one, by_value=True).imports >= {"some_kernels"}
     finally:
         for name in ("some_kernels.add", "some_kernels"):
@@ -336,12 +336,12 @@ SUM = {"x": VECTOR, "out": NUMBER}
 
 def test_every_launch_of_a_launcher_is_compiled_in_a_process_without_a_gpu():
     with CompilePool(TritonCompiler(TWO, Arguments(keyword=SUM), TARGET), workers=1) as pool:
-        found = pool.submit(Config(BLOCK=128, num_warps=4)).result()
-    assert (found.status, found.reason) == (Status.OK, "")
-    assert found.launch is None
+        result = pool.submit(Config(BLOCK=128, num_warps=4)).result()
+    assert (result.status, result.reason) == (Status.OK, "")
+    assert result.launch is None
     small, large = (ahead(TWO, **SUM).built(Config(BLOCK=size, num_warps=4)) for size in (128, 512))
     assert [one.metadata["name"] for one in small] == ["partial_sums", "last_sum"]
-    assert found.resources.binary not in {one.key for one in small}
+    assert result.resources.binary not in {one.key for one in small}
     assert small[1].key != large[1].key, "the shape of the scratch follows the config"
 
 
@@ -364,9 +364,9 @@ def test_tensors_on_a_cpu_for_a_launcher_are_one_error_where_there_is_no_gpu(tmp
 
 def test_a_launcher_that_launches_nothing_ends_as_runtime():
     kernel = LauncherKernel(kinds.sum_of_torch, outputs=("out",))
-    found = ahead(kernel, **SUM).compile(Config(BLOCK=128, num_warps=4))
-    assert found.status is Status.RUNTIME
-    assert "launches no Triton kernel" in found.reason
+    result = ahead(kernel, **SUM).compile(Config(BLOCK=128, num_warps=4))
+    assert result.status is Status.RUNTIME
+    assert "launches no Triton kernel" in result.reason
 
 
 def test_a_launcher_may_ask_the_device_that_is_compiled_for():

@@ -127,12 +127,12 @@ CLOSED = (
 
 @pytest.mark.parametrize("reference", CLOSED, ids=lambda reference: reference.__name__)
 def test_what_a_reference_closes_over_and_casts_is_lifted(reference):
-    found, run = lifted(reference)
-    assert found.dtype is torch.float64
+    result, run = lifted(reference)
+    assert result.dtype is torch.float64
     assert not run.rounded
-    wanted = in_wide(reference)
-    assert error(found, wanted) < 1e-12
-    assert error(reference().double(), wanted) > 1e-4
+    expected = in_wide(reference)
+    assert error(result, expected) < 1e-12
+    assert error(reference().double(), expected) > 1e-4
 
 
 def linear(x):
@@ -161,9 +161,9 @@ def under_autocast(x):
 )  # fmt: skip
 def test_casts_among_the_floats_do_not_round(cast):
     x = torch.rand(32, generator=torch.Generator().manual_seed(9)) / 3
-    found, run = lifted(cast, x)
+    result, run = lifted(cast, x)
     assert not run.rounded
-    assert torch.equal(found, x.double())
+    assert torch.equal(result, x.double())
 
 
 def to_float8():
@@ -193,8 +193,8 @@ def by_bits_in_place():
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_rounding_that_is_the_operation_itself_stays(rounding):
-    found, _ = lifted(rounding)
-    assert torch.equal(found, rounding().to(found.dtype))
+    result, _ = lifted(rounding)
+    assert torch.equal(result, rounding().to(result.dtype))
 
 
 def test_what_a_reference_writes_into_closed_over_tensors_is_undone():
@@ -212,12 +212,12 @@ def test_what_a_reference_writes_into_closed_over_tensors_is_undone():
     before = [each.clone() for each in (buffer, count, norm.running_mean)]
     with torch.inference_mode():
         inside, _ = lifted(reference)
-    found, run = lifted(reference)
-    wanted = X.double() @ G.double()
-    wanted[:, 0] = 1
-    wanted[index] += 2
-    assert torch.equal(found, wanted + 1)
-    assert torch.equal(inside, wanted + 1)
+    result, run = lifted(reference)
+    expected = X.double() @ G.double()
+    expected[:, 0] = 1
+    expected[index] += 2
+    assert torch.equal(result, expected + 1)
+    assert torch.equal(inside, expected + 1)
     assert not run.rounded
     assert all(map(torch.equal, before, (buffer, count, norm.running_mean)))
     assert buffer.dtype is BF16
@@ -225,8 +225,8 @@ def test_what_a_reference_writes_into_closed_over_tensors_is_undone():
 
 def test_the_wide_numbers_decide_what_a_reference_selects_and_reads():
     x = torch.linspace(-1, 1, 101)
-    found, _ = lifted(lambda: x[(x.half() * 3).bfloat16() > 0.5] * x.half().std().item())
-    assert error(found, x.double()[x.double() * 3 > 0.5] * x.double().std()) < 1e-12
+    result, _ = lifted(lambda: x[(x.half() * 3).bfloat16() > 0.5] * x.half().std().item())
+    assert error(result, x.double()[x.double() * 3 > 0.5] * x.double().std()) < 1e-12
 
 
 @pytest.fixture(scope="module")
@@ -251,14 +251,14 @@ def answered(reference, **arguments):
 
 
 def test_what_has_no_float64_form_is_computed_as_it_is_and_its_cost_is_measured(narrow):
-    referee, found = answered(lambda **_: narrow(X @ G) * narrow(X @ U), x=X)
-    wanted = 4 * (X.double() @ G.double()) * (X.double() @ U.double())
-    assert (referee.used, found.precision.blur) == ("float64 but for twice", 1.5)
+    referee, result = answered(lambda **_: narrow(X @ G) * narrow(X @ U), x=X)
+    expected = 4 * (X.double() @ G.double()) * (X.double() @ U.double())
+    assert (referee.used, result.precision.blur) == ("float64 but for twice", 1.5)
     assert "twice ran in the precision of the tensors, which costs 0.00" in referee.rounded
-    off = [float((each - wanted).square().mean().sqrt()) for each in (found.golden[0], found.disturbed[0])]
-    apart = float((found.golden[0] - found.disturbed[0]).square().mean().sqrt())
+    off = [float((each - expected).square().mean().sqrt()) for each in (result.golden[0], result.disturbed[0])]
+    apart = float((result.golden[0] - result.disturbed[0]).square().mean().sqrt())
     assert off[0] < 2 * apart
-    assert apart < 0.02 * float(wanted.square().mean().sqrt())
+    assert apart < 0.02 * float(expected.square().mean().sqrt())
 
 
 def test_a_part_without_a_float64_form_refuses_no_correct_config_and_hides_no_fault(narrow, tmp_path):
@@ -280,30 +280,30 @@ def test_what_a_kernel_writes_by_an_address_is_taken_from_there():
         ctypes.memmove(out.data_ptr(), given.data_ptr(), out.numel() * 4)
         return out * 3
 
-    found, run = lifted(reference)
+    result, run = lifted(reference)
     assert list(run.rounded) == ["a kernel that takes addresses"]
-    assert error(found, 3 * X.double() @ G.double()) < 1e-6
+    assert error(result, 3 * X.double() @ G.double()) < 1e-6
 
 
 def test_a_result_that_was_computed_before_is_its_own_judge():
     before = rounded_mlp()
     for reference in (lambda **_: before, lambda x: before):
-        referee, found = answered(reference, x=X)
-        assert (referee.used, found.golden, found.precision.blur) == ("", [None], 2.0)
+        referee, result = answered(reference, x=X)
+        assert (referee.used, result.golden, result.precision.blur) == ("", [None], 2.0)
         assert "it gives the same bits, as of results that were computed before" in referee.why_own
 
 
 def test_a_compiled_reference_is_lifted_as_it_was_before_compilation():
     compiled = torch.compile(lambda x: functional.silu(x @ G).half() * 3, backend="eager")
-    referee, found = answered(lambda x: compiled(x), x=X)
+    referee, result = answered(lambda x: compiled(x), x=X)
     assert (referee.used, referee.rounded) == ("float64", "")
-    assert error(found.golden[0], functional.silu(X.double() @ G.double()) * 3) < 1e-12
+    assert error(result.golden[0], functional.silu(X.double() @ G.double()) * 3) < 1e-12
 
 
 def test_a_transform_of_functions_leaves_the_inputs_to_be_raised():
-    referee, found = answered(lambda x: torch.vmap(lambda row: row.exp())(x), x=X)
+    referee, result = answered(lambda x: torch.vmap(lambda row: row.exp())(x), x=X)
     assert (referee.used, referee.rounded) == ("float64", "")
-    assert torch.equal(found.golden[0], X.double().exp())
+    assert torch.equal(result.golden[0], X.double().exp())
 
 
 def test_no_wide_tensor_is_held_when_a_run_is_over():
@@ -314,8 +314,8 @@ def test_no_wide_tensor_is_held_when_a_run_is_over():
 
 def test_closed_over_tensors_that_would_take_the_memory_are_not_lifted(monkeypatch):
     monkeypatch.setattr("triton_ops.evaluation.golden.TorchDevice", lambda _: SimpleNamespace(free_bytes=4096))
-    referee, found = answered(lambda **_: (X @ G).sum())  # a result that takes next to nothing
-    assert found.golden == [None]
+    referee, result = answered(lambda **_: (X @ G).sum())  # a result that takes next to nothing
+    assert result.golden == [None]
     assert "what it closes over would take" in referee.why_own
 
 

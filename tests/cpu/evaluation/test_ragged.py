@@ -66,7 +66,7 @@ def test_a_flag_that_follows_from_an_extent_stays_as_it_is():
 def test_shipped_kernels_take_one(name):
     operation = kernels.load(name)
     for shape, dtype in operation.problems.values():
-        found = ragged_shape(operation, shape, dtype)
-        if found is not None:
-            assert operation.problem(found, dtype).specs
-            assert all(a <= b for a, b in zip(found, shape, strict=True))
+        result = ragged_shape(operation, shape, dtype)
+        if result is not None:
+            assert operation.problem(result, dtype).specs
+            assert all(a <= b for a, b in zip(result, shape, strict=True))

@@ -72,11 +72,11 @@ def right(x, out, *_):
     [(1, 1, 12, 12), (1, 5, 12, 60), (8, 1, 12, 16), (8, 8, 12, 16), (8, 8, 32, 32), (8, 11, 12, 22), (3, 2, 12, 16)],
 )
 def test_as_many_launches_are_checked_as_asked_for_on_every_set(sets, each, wanted, run):
-    found = Repeated(right, sets, each)
-    assert found.wrong(wanted) is None
-    assert found.launches == run
-    assert len(found.places) == sets
-    assert found.judged == 0  # all have the bits that were judged before
+    result = Repeated(right, sets, each)
+    assert result.wrong(wanted) is None
+    assert result.launches == run
+    assert len(result.places) == sets
+    assert result.judged == 0  # all have the bits that were judged before
 
 
 @pytest.mark.parametrize(("wanted", "compared"), [(12, 7), (44, 23)])
@@ -95,9 +95,9 @@ def test_a_fault_on_one_of_the_argument_sets_is_found():
         places.extend([] if place in places else [place])
         torch.mul(x, 2 if len(places) < 6 or place != places[5] else 3, out=out)
 
-    found = Repeated(one_place, 8, 8)
-    assert "after timing" in found.wrong(12).text
-    assert found.judged == 1
+    result = Repeated(one_place, 8, 8)
+    assert "after timing" in result.wrong(12).text
+    assert result.judged == 1
 
 
 def test_what_cannot_win_is_not_launched_again_after_its_timing(monkeypatch):

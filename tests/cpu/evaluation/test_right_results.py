@@ -63,9 +63,9 @@ def judged(monkeypatch):
 
 
 def expected_of(values: torch.Tensor) -> ExpectedResults:
-    found = ExpectedResults.of_own(Standard(), [values])
-    found.prepare(tf32=False)
-    return found
+    result = ExpectedResults.of_own(Standard(), [values])
+    result.prepare(tf32=False)
+    return result
 
 
 def test_equal_right_results_are_judged_once_and_wrong_ones_each_time(judged):

@@ -35,18 +35,18 @@ KINDS = ("normal", "outlier", "sink")
 @pytest.fixture(scope="session")
 def judges():
     """For each kind of input and seed: the inputs, and the judges with a fused and with an eager reference."""
-    found = {}
+    result = {}
     for kind in KINDS:
         for seed in (0, 1):
             q, k, v = attention_inputs(kind, seed)
             golden = attention(q.double(), k.double(), v.double())
             precision = Precision(inputs=("bfloat16",) * 3, reduction=q.shape[1])
             peers = {"fused": flash(q, k, v, 128), "eager": attention(q, k, v)}
-            found[kind, seed] = (
+            result[kind, seed] = (
                 (q, k, v),
                 {name: Rounded(golden, [peer], torch.bfloat16, precision=precision) for name, peer in peers.items()},
             )
-    return found
+    return result
 
 
 def test_no_correct_tile_of_attention_is_wrong(judges):
@@ -65,9 +65,9 @@ def test_every_fault_of_attention_is_wrong_at_every_tile(judges, fault):
         if seed or (fault in faint and kind != "normal"):
             continue
         for tile in (32, 128):
-            found = by_reference["fused"].difference(flash(*inputs, tile, fault))
-            assert found is not None, (kind, seed, tile)
-            assert found.excess > 1
+            result = by_reference["fused"].difference(flash(*inputs, tile, fault))
+            assert result is not None, (kind, seed, tile)
+            assert result.excess > 1
 
 
 def test_elements_that_differ_from_a_low_precision_reference_are_not_counted(judges):
@@ -90,8 +90,8 @@ def test_products_of_any_step_are_right_and_planted_faults_wrong(dtype, inner):
     for step in (16, 32, 64, 128):
         assert judge.difference(matmul(a, b, step)) is None
         for fault in MATMUL_FAULTS if step in (16, 128) else ():
-            found = judge.difference(matmul(a, b, step, fault))
-            assert found is not None, (step, fault)
+            result = judge.difference(matmul(a, b, step, fault))
+            assert result is not None, (step, fault)
 
 
 def cut(tensor):
@@ -121,8 +121,8 @@ def test_correct_sums_that_cancel_out_are_right():
         golden = (left.double() * right.double()).sum(1)
         precision = Precision(inputs=("float32",) * 2, reduction=61)
         judge = Rounded(golden, [left @ right], torch.float32, precision=precision)
-        found = torch.stack([part.sum(1) for part in (left * right).split(8, 1)]).sum(0)
-        refused += judge.difference(found) is not None
+        result = torch.stack([part.sum(1) for part in (left * right).split(8, 1)]).sum(0)
+        refused += judge.difference(result) is not None
     assert refused <= of / 100  # one or two of a thousand are near zero beyond what the rule can tell
 
 
@@ -145,14 +145,14 @@ def test_float32_is_judged_as_float32_unless_the_code_multiplies_in_tf32():
 @pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.nn.functional.gelu, torch.sin, torch.sqrt])
 def test_elementwise_errors_of_a_thousandth_are_wrong_in_float32(function):
     x = torch.linspace(0.01, 3, 5000)
-    wanted = expected(function(x), function(x.double()), None, Standard(precision=Precision(inputs=("float32",))))
+    target = expected(function(x), function(x.double()), None, Standard(precision=Precision(inputs=("float32",))))
     right = function(x)
-    assert difference(right, wanted) is None
-    assert difference(right * (1 + 1e-6), wanted) is None, "what approximations of hardware cost"
-    assert difference(right * 1.001, wanted) is not None
+    assert difference(right, target) is None
+    assert difference(right * (1 + 1e-6), target) is None, "what approximations of hardware cost"
+    assert difference(right * 1.001, target) is not None
     one = right.clone()
     one[77] *= 1.001
-    assert difference(one, wanted) is not None
+    assert difference(one, target) is not None
 
 
 @given(
@@ -170,11 +170,11 @@ def test_rounding_to_the_own_dtype_is_always_right(dtype, shape, scale, seed):
     rounded = golden.to(dtype)
     for blind in (True, False):
         standard = Standard(precision=Precision(blur=2.0 if blind else 1.0))
-        wanted = expected(rounded, None if blind else golden, None, standard)
-        assert difference(rounded.clone(), wanted) is None
+        target = expected(rounded, None if blind else golden, None, standard)
+        assert difference(rounded.clone(), target) is None
         if golden.numel() and float(rounded.double().abs().max()):
-            found = difference((rounded.double() * 1.5).to(dtype), wanted)
-            assert found is not None
+            result = difference((rounded.double() * 1.5).to(dtype), target)
+            assert result is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -182,30 +182,30 @@ def test_places_of_nan_and_infinities_are_those_of_the_golden_result(dtype):
     golden = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     golden[3], golden[5], golden[9] = math.nan, math.inf, -math.inf
     right = golden.to(dtype)
-    wanted = expected(right, golden, None, Standard())
-    assert difference(right.clone(), wanted) is None
+    target = expected(right, golden, None, Standard())
+    assert difference(right.clone(), target) is None
     for place, value in ((3, 0.0), (5, -math.inf), (9, 1.0), (11, math.nan), (12, math.inf)):
         bad = right.clone()
         bad[place] = value
-        assert difference(bad, wanted).excess == math.inf, place
+        assert difference(bad, target).excess == math.inf, place
 
 
 def test_what_overflows_when_it_is_rounded_may_be_infinite():
     golden = torch.tensor([1.0, 7e4, -2e5] * 50, dtype=torch.float64)
-    wanted = expected(golden.half(), golden, None, Standard())
-    assert difference(golden.half(), wanted) is None
-    assert difference(torch.tensor([1.0, 6e4, -6e4] * 50).half(), wanted) is not None
+    target = expected(golden.half(), golden, None, Standard())
+    assert difference(golden.half(), target) is None
+    assert difference(torch.tensor([1.0, 6e4, -6e4] * 50).half(), target) is not None
 
 
 @pytest.mark.parametrize("beside", [65519.9, 65520.1, -65519.9, -65520.1])
 def test_a_result_beside_the_largest_number_may_be_rounded_to_it_or_to_infinity(beside):
     golden = torch.tensor([beside, 1.0, 300.0] * 50, dtype=torch.float64)
-    wanted = expected(golden.half(), golden, None, Standard())
+    target = expected(golden.half(), golden, None, Standard())
     sign = math.copysign(1.0, beside)
     for value in (65504.0, math.inf):
-        assert difference(torch.tensor([sign * value, 1.0, 300.0] * 50).half(), wanted) is None, value
+        assert difference(torch.tensor([sign * value, 1.0, 300.0] * 50).half(), target) is None, value
     for bad in ([-sign * math.inf, 1.0, 300.0], [sign * 60000.0, 1.0, 300.0], [sign * math.inf, 1.0, math.inf]):
-        assert difference(torch.tensor(bad * 50).half(), wanted) is not None, bad
+        assert difference(torch.tensor(bad * 50).half(), target) is not None, bad
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -214,21 +214,21 @@ def test_where_the_reference_alone_overflows_a_result_must_be_near_the_golden_on
     golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     own = golden.to(dtype)
     own[3] = odd
-    wanted = expected(own, golden, None, Standard(precision=Precision(inputs=(str(dtype).removeprefix("torch."),))))
-    assert difference(golden.to(dtype), wanted) is None
-    assert difference(own, wanted) is None
+    target = expected(own, golden, None, Standard(precision=Precision(inputs=(str(dtype).removeprefix("torch."),))))
+    assert difference(golden.to(dtype), target) is None
+    assert difference(own, target) is None
     for bad in (torch.full((128,), 17.0), torch.zeros(128), -golden[3], golden[3] / 2):
         wrongly = golden.to(dtype)
         wrongly[3] = bad.to(dtype)
-        assert difference(wrongly, wanted) is not None
+        assert difference(wrongly, target) is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_largest_number_of_a_mask_is_no_infinity(dtype):
     golden = torch.tensor([torch.finfo(dtype).min, 1.0], dtype=dtype).repeat(50)
-    wanted = expected(golden, golden.double(), None, Standard())
-    assert difference(golden.clone(), wanted) is None
-    assert difference(torch.tensor([-math.inf, 1.0], dtype=dtype).repeat(50), wanted).excess == math.inf
+    target = expected(golden, golden.double(), None, Standard())
+    assert difference(golden.clone(), target) is None
+    assert difference(torch.tensor([-math.inf, 1.0], dtype=dtype).repeat(50), target).excess == math.inf
 
 
 @given(
@@ -247,9 +247,9 @@ def test_numbers_that_are_evenly_spaced_may_be_off_by_one_and_no_more(dtype, ste
     for blind in (True, False):
         inputs = (str(dtype).removeprefix("torch."),)
         standard = Standard(precision=Precision(inputs=inputs, blur=2.0 if blind else 1.0))
-        wanted = expected(rounded, None if blind else golden, None, standard)
-        assert difference(one_up.to(dtype), wanted) is None
-        assert difference(far.to(dtype), wanted) is not None
+        target = expected(rounded, None if blind else golden, None, standard)
+        assert difference(one_up.to(dtype), target) is None
+        assert difference(far.to(dtype), target) is not None
 
 
 def test_a_golden_result_is_kept_where_the_reference_errs_by_the_smallest_numbers_alone():
@@ -265,24 +265,24 @@ def test_rows_that_nearly_vanish_are_judged_by_the_size_of_the_others():
     golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     golden[7] *= 1e-9
     right = golden.to(torch.bfloat16)
-    wanted = expected(right, golden, None, Standard())
+    target = expected(right, golden, None, Standard())
     noisy = right.clone()
     noisy[7] += 1e-4
-    assert difference(noisy, wanted) is None
+    assert difference(noisy, target) is None
     noisy[7] += 1e-2
-    assert difference(noisy, wanted) is not None
+    assert difference(noisy, target) is not None
     assert difference(torch.zeros(8), expected(torch.zeros(8), torch.zeros(8).double(), None, Standard())) is None
 
 
 def test_a_few_wrong_rows_are_found_among_many():
     golden = torch.randn(4096, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    wanted = expected(golden.bfloat16(), golden, None, Standard())
+    target = expected(golden.bfloat16(), golden, None, Standard())
     bad = golden.clone()
     bad[1234] *= 1.02
-    found = difference(bad.bfloat16(), wanted)
-    assert found is not None
-    assert "1 of 4096 rows" in found.text
-    assert "(1234," in found.text
+    result = difference(bad.bfloat16(), target)
+    assert result is not None
+    assert "1 of 4096 rows" in result.text
+    assert "(1234," in result.text
 
 
 class Colour(Enum):
@@ -352,9 +352,9 @@ def test_values_of_every_kind_are_compared(found, wanted, same):
 
 def test_arrays_of_texts_and_structures_that_hold_arrays():
     np = pytest.importorskip("numpy")
-    wanted = expected(np.array(["a", "b"]), None, None, Standard())
-    assert difference(np.array(["a", "b"]), wanted) is None
-    assert difference(np.array(["a", "c"]), wanted) is not None
+    target = expected(np.array(["a", "b"]), None, None, Standard())
+    assert difference(np.array(["a", "b"]), target) is None
+    assert difference(np.array(["a", "c"]), target) is not None
     text = expected(np.str_("a"), None, None, Standard())
     assert difference(np.str_("a"), text) is None
     assert difference(np.str_("b"), text) is not None
@@ -374,9 +374,9 @@ def test_types_that_define_no_equality_are_named():
 
 
 def test_large_integers_are_told_in_full():
-    wanted = expected(torch.tensor([2**60, 5]), None, None, Standard())
-    found = difference(torch.tensor([2**60 + 1, 5]), wanted)
-    assert "the worst by 1; none may; element 0 is 1152921504606846977 instead of 1152921504606846976" in found.text
+    target = expected(torch.tensor([2**60, 5]), None, None, Standard())
+    result = difference(torch.tensor([2**60 + 1, 5]), target)
+    assert "the worst by 1; none may; element 0 is 1152921504606846977 instead of 1152921504606846976" in result.text
 
 
 @pytest.mark.parametrize("tolerance", [Tolerance(), Tolerance(relative=1e-3)])
@@ -386,34 +386,34 @@ def test_results_are_judged_alike_in_one_piece_and_in_many(tolerance, monkeypatc
     texts = []
     for piece in (1 << 20, 256):
         monkeypatch.setattr("triton_ops.evaluation.judges._PIECE_ON_CPU", piece)
-        wanted = expected(golden.float(), golden, None, Standard(tolerance=tolerance))
+        target = expected(golden.float(), golden, None, Standard(tolerance=tolerance))
         whole = expected((golden * 100).nan_to_num().int(), None, None, Standard())
         bad, near, other = golden.float(), golden.float() * (1 + 1e-7), (golden * 100).nan_to_num().int()
         bad[35, 99] += 1
         other[35, 99] += 3
-        assert difference(near, wanted) is None
-        assert difference(golden.float().nan_to_num(), wanted) is not None
-        texts.append((difference(bad, wanted), difference(other, whole)))
+        assert difference(near, target) is None
+        assert difference(golden.float().nan_to_num(), target) is not None
+        texts.append((difference(bad, target), difference(other, whole)))
     assert texts[0] == texts[1]
 
 
 def test_the_bits_of_the_reference_need_no_judgement():
     own = torch.randn(8)
-    wanted = replace(expected(own, own.double(), None, Standard()), judge=None)
-    assert difference(own.clone(), wanted) is None
+    target = replace(expected(own, own.double(), None, Standard()), judge=None)
+    assert difference(own.clone(), target) is None
 
 
 def test_codes_of_a_quantiser_may_be_one_apart_where_values_lie_between_two():
     standard = Standard(precision=Precision(inputs=("bfloat16",)))
     codes = torch.randint(-100, 100, (10_000,), dtype=torch.int8, generator=torch.Generator().manual_seed(0))
-    wanted = expected(codes, None, None, standard)
+    target = expected(codes, None, None, standard)
     near, far, many = codes.clone(), codes.clone(), codes.clone()
     near[::2000] += 1
     far[0] += 2
     many[::100] += 1
-    assert difference(near, wanted) is None
-    assert difference(far, wanted) is not None
-    assert difference(many, wanted) is not None
+    assert difference(near, target) is None
+    assert difference(far, target) is not None
+    assert difference(many, target) is not None
     assert difference(near, expected(codes, None, None, Standard())) is not None, "without floats there are no ties"
 
 
@@ -424,11 +424,11 @@ def test_whole_numbers_are_exact_where_nothing_is_rounded():
     assert is_exact([right], [golden])
     assert not is_exact([a.softmax(-1)], [a.double().softmax(-1)])
     assert not is_exact([right.to(torch.int32)], [golden])
-    wanted = expected(right, golden, None, Standard(exact=True))
-    assert difference(right.clone(), wanted) is None
+    target = expected(right, golden, None, Standard(exact=True))
+    assert difference(right.clone(), target) is None
     off = right.clone()
     off[3, 4] += 1
-    assert difference(off, wanted) is not None
+    assert difference(off, target) is not None
 
 
 def test_a_tolerance_of_elements_replaces_the_rule_and_times_widens_it():
@@ -500,8 +500,8 @@ def test_what_only_holds_near_zero_is_found_where_an_operation_takes_outliers(fi
         "doubled", doubled, {"clamped": [False, True]}, lambda n=8192: {"x": TensorSpec((n,), "float32", fill=fill)},
         device="cpu", reference=lambda x: x * 2,
     )  # fmt: skip
-    found = tune(operation, keep=False)
-    assert {trial.config["clamped"]: str(trial.status) for trial in found.trials} == {False: "ok", True: status}
+    result = tune(operation, keep=False)
+    assert {trial.config["clamped"]: str(trial.status) for trial in result.trials} == {False: "ok", True: status}
 
 
 def test_the_second_draw_has_no_outliers():

@@ -48,9 +48,9 @@ def test_an_output_that_is_not_written_is_wrong():
 
     for dtype in (torch.float32, torch.int64, torch.int8, torch.bool, torch.float8_e4m3fn):
         x = torch.ones(8).to(dtype)
-        found = verifier(half, ["out"], lambda x, out: x, x=x, out=torch.ones(8).to(dtype))
-        assert checked(found, share=1.0) is None, dtype
-        assert "50.00%" in checked(found, share=0.5), dtype
+        result = verifier(half, ["out"], lambda x, out: x, x=x, out=torch.ones(8).to(dtype))
+        assert checked(result, share=1.0) is None, dtype
+        assert "50.00%" in checked(result, share=0.5), dtype
 
 
 def test_an_array_that_is_not_written_is_wrong_too():
@@ -62,9 +62,9 @@ def test_an_array_that_is_not_written_is_wrong_too():
     for dtype in ("f8", "f4", "i4", "u1", "?"):
         x = np.ones(8, dtype=dtype)
         for reference in (lambda x, out: x, None):
-            found = verifier(half, ["out"], reference, x=x, out=x.copy())
-            assert checked(found, share=1.0) is None, dtype
-            assert "50.00%" in checked(found, share=0.5), dtype
+            result = verifier(half, ["out"], reference, x=x, out=x.copy())
+            assert checked(result, share=1.0) is None, dtype
+            assert "50.00%" in checked(result, share=0.5), dtype
 
 
 def test_a_value_that_equals_one_poison_does_not_equal_the_other():
@@ -76,11 +76,11 @@ def test_a_value_that_equals_one_poison_does_not_equal_the_other():
 
 
 def test_without_a_reference_the_first_config_is_right():
-    found = verifier(lambda x, *, add: x + add, x=torch.ones(4))
-    assert checked(found, add=1) is None
-    assert found.against == "config (add=1), since there is no reference"
-    assert "100.00%" in checked(found, add=2)
-    assert checked(found, add=1) is None
+    result = verifier(lambda x, *, add: x + add, x=torch.ones(4))
+    assert checked(result, add=1) is None
+    assert result.against == "config (add=1), since there is no reference"
+    assert "100.00%" in checked(result, add=2)
+    assert checked(result, add=1) is None
 
 
 def test_what_another_config_has_left_behind_last_need_not_have_the_same_bits():
@@ -89,13 +89,13 @@ def test_what_another_config_has_left_behind_last_need_not_have_the_same_bits():
 
     x = torch.rand(64) + 1
     strict = {"standard": Standard(tolerance=Tolerance(bitwise=True))}
-    found = verifier(nearly, ["out"], lambda x, out: x, strict, x=x, out=torch.empty(64))
-    one, other = compiled(found, ulps=0), compiled(found, ulps=2)
-    assert found.wrong(one) is None
-    other.launch(found.subject.arguments)
-    assert found.wrong_after_timing(one) is None
-    other.launch(found.subject.arguments)
-    assert "other bits" in found.wrong_after_timing(one, last=True).text
+    result = verifier(nearly, ["out"], lambda x, out: x, strict, x=x, out=torch.empty(64))
+    one, other = compiled(result, ulps=0), compiled(result, ulps=2)
+    assert result.wrong(one) is None
+    other.launch(result.subject.arguments)
+    assert result.wrong_after_timing(one) is None
+    other.launch(result.subject.arguments)
+    assert "other bits" in result.wrong_after_timing(one, last=True).text
 
 
 def test_a_config_that_gives_other_bits_when_it_is_launched_once_more_is_wrong():
@@ -105,49 +105,49 @@ def test_a_config_that_gives_other_bits_when_it_is_launched_once_more_is_wrong()
         out.copy_(x + next(counter) * 2.0**-23)
 
     strict = {"standard": Standard(tolerance=Tolerance(bitwise=True))}
-    found = verifier(drifts, ["out"], lambda x, out: x, strict, x=torch.rand(64) + 1, out=torch.empty(64))
-    drifting = compiled(found, n=1)
-    assert found.wrong(drifting) is None
-    assert found.wrong_after_timing(drifting, again=False) is None
-    assert "other bits" in found.wrong_after_timing(drifting).text
+    result = verifier(drifts, ["out"], lambda x, out: x, strict, x=torch.rand(64) + 1, out=torch.empty(64))
+    drifting = compiled(result, n=1)
+    assert result.wrong(drifting) is None
+    assert result.wrong_after_timing(drifting, again=False) is None
+    assert "other bits" in result.wrong_after_timing(drifting).text
 
 
 @pytest.mark.parametrize("made", [lambda x: x.numpy(), lambda x: float(x.sum()), lambda x: {"sum": int(x.sum())}])
 def test_a_later_launch_that_is_wrong_is_found_in_results_that_are_no_tensors(made):
     turns = itertools.count()
-    found = verifier(lambda x, *, n: made(x + (next(turns) >= 3)), (), lambda x: made(x), x=torch.ones(4))
-    config = compiled(found, n=1)
-    assert found.wrong(config) is None
-    assert found.wrong(config) is not None
+    result = verifier(lambda x, *, n: made(x + (next(turns) >= 3)), (), lambda x: made(x), x=torch.ones(4))
+    config = compiled(result, n=1)
+    assert result.wrong(config) is None
+    assert result.wrong(config) is not None
 
 
 def test_results_that_differ_from_run_to_run_are_not_compared_and_this_is_said():
     counter = itertools.count()
-    found = verifier(lambda x, *, n: x + next(counter), x=torch.ones(4))
-    assert checked(found, n=1) is None
-    assert checked(found, n=2) is None
-    assert "differ from run to run" in found.against
+    result = verifier(lambda x, *, n: x + next(counter), x=torch.ones(4))
+    assert checked(result, n=1) is None
+    assert checked(result, n=2) is None
+    assert "differ from run to run" in result.against
 
 
 def test_an_undeclared_in_place_kernel_is_noticed_compared_and_restored():
     x = torch.arange(4.0)
-    found = verifier(lambda x, *, add: (x.add_(add), None)[1], x=x)
+    result = verifier(lambda x, *, add: (x.add_(add), None)[1], x=x)
     before = x.clone()
-    assert checked(found, add=1) is None
-    assert found.subject.restores
+    assert checked(result, add=1) is None
+    assert result.subject.restores
     assert torch.equal(x, before)
-    assert "in x, 100.00%" in checked(found, add=2)
+    assert "in x, 100.00%" in checked(result, add=2)
     assert torch.equal(x, before)
-    assert checked(found, add=1) is None
+    assert checked(result, add=1) is None
 
 
 def test_an_undeclared_output_is_compared_with_the_reference():
     def doubled(x, y, *, times):
         y.copy_(x * times)
 
-    found = verifier(doubled, (), lambda x, y: x * 2, x=torch.ones(4), y=torch.zeros(4))
-    assert checked(found, times=2) is None
-    assert "100.00%" in checked(found, times=3)
+    result = verifier(doubled, (), lambda x, y: x * 2, x=torch.ones(4), y=torch.zeros(4))
+    assert checked(result, times=2) is None
+    assert "100.00%" in checked(result, times=3)
 
 
 def test_an_input_that_only_one_config_changes_makes_it_wrong():
@@ -157,9 +157,9 @@ def test_an_input_that_only_one_config_changes_makes_it_wrong():
             x[0] = 9
 
     x = torch.zeros(4)
-    found = verifier(sloppy, ["out"], lambda x, out: x, x=x, out=torch.zeros(4))
-    assert checked(found, neat=True) is None
-    assert "changes x" in checked(found, neat=False)
+    result = verifier(sloppy, ["out"], lambda x, out: x, x=x, out=torch.zeros(4))
+    assert checked(result, neat=True) is None
+    assert "changes x" in checked(result, neat=False)
     assert float(x[0]) == 0, "and it is restored"
 
 
@@ -168,13 +168,13 @@ def test_a_write_beside_an_output_is_wrong():
         out.copy_(x)
         out.as_strided((1,), (1,), out.storage_offset() + past).fill_(3)
 
-    found = verifier(
+    result = verifier(
         far, ["out"], lambda x, out: x.index_fill(0, torch.tensor(0), 3), x=torch.zeros(4), out=torch.zeros(4)
     )
-    assert checked(found, past=0) is None
-    assert checked(found, past=4) == "writes 4 bytes outside out"
-    assert "outside out" in checked(found, past=-1)
-    assert checked(found, past=0) is None, "the pattern is restored"
+    assert checked(result, past=0) is None
+    assert checked(result, past=4) == "writes 4 bytes outside out"
+    assert "outside out" in checked(result, past=-1)
+    assert checked(result, past=0) is None, "the pattern is restored"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
@@ -185,11 +185,11 @@ def test_a_write_into_the_gaps_of_an_output_is_wrong(dtype):
             out.as_strided((1,), (1,), out.storage_offset() + past).fill_(3)
 
     room = torch.zeros(5, 16, dtype=dtype)
-    found = verifier(rows, ["out"], lambda x, out: x, x=torch.zeros(4, 6, dtype=dtype), out=room[1:, 2:8])
-    assert checked(found, past=None) is None
+    result = verifier(rows, ["out"], lambda x, out: x, x=torch.zeros(4, 6, dtype=dtype), out=room[1:, 2:8])
+    assert checked(result, past=None) is None
     for past in (6, 15, -1, -18):
-        assert re.fullmatch(r"writes \d bytes outside out", checked(found, past=past))
-    assert checked(found, past=None) is None, "the pattern is restored"
+        assert re.fullmatch(r"writes \d bytes outside out", checked(result, past=past))
+    assert checked(result, past=None) is None, "the pattern is restored"
     assert not room.any(), "the caller's memory is its own"
 
 
@@ -206,11 +206,11 @@ def test_an_output_that_is_read_is_explained():
     def adds(x, out, *, n):
         out.add_(x)
 
-    found = verifier(adds, ["out"], lambda x, out: x + out, x=torch.ones(4), out=torch.ones(4))
-    assert checked(found, n=1).endswith(
+    result = verifier(adds, ["out"], lambda x, out: x + out, x=torch.ones(4), out=torch.ones(4))
+    assert checked(result, n=1).endswith(
         "; what the first config leaves in out depends on what was there: a part is read, or not written"
     )
-    assert "depends" not in checked(found, n=2), "said once"
+    assert "depends" not in checked(result, n=2), "said once"
 
 
 def test_where_no_memory_is_watched_torch_is_not_imported(monkeypatch):
@@ -242,12 +242,12 @@ def only_even(x, *, n):
 
 
 def test_odd_extents_find_what_the_tuned_ones_hide():
-    found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
+    result = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
     odd = odd_case()
-    found = replace(found, ragged=odd)
-    assert checked(found, n=1) is None
-    assert checked(found, n=2).startswith("at 5, ")
-    assert checked(found, n=1) is None
+    result = replace(result, ragged=odd)
+    assert checked(result, n=1) is None
+    assert checked(result, n=2).startswith("at 5, ")
+    assert checked(result, n=1) is None
 
 
 def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_take_them():
@@ -257,17 +257,17 @@ def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_t
         assert len(x) % 2 == 0
         return x.sum()
 
-    found = verifier(refuses, x=torch.ones(4))
-    found = replace(found, ragged=odd_case(), tell=told.append)
-    assert checked(found, n=1) is None
-    assert checked(found, n=2) is None
-    assert len(found.cases) == 2
+    result = verifier(refuses, x=torch.ones(4))
+    result = replace(result, ragged=odd_case(), tell=told.append)
+    assert checked(result, n=1) is None
+    assert checked(result, n=2) is None
+    assert len(result.cases) == 2
     assert told[-1] == StationStep.LAUNCH
     assert StationStep.ODD in told
-    found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
-    found = replace(found, ragged=odd_case(lambda config: config["n"] == 1))
-    assert checked(found, n=1) is None
-    assert checked(found, n=2) is None
+    result = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
+    result = replace(result, ragged=odd_case(lambda config: config["n"] == 1))
+    assert checked(result, n=1) is None
+    assert checked(result, n=2) is None
 
 
 class CompilesForAnExtent(FunctionKernel):
@@ -281,9 +281,9 @@ class CompilesForAnExtent(FunctionKernel):
 @pytest.mark.parametrize(("kernel", "cases"), [(CompilesForAnExtent, 2), (FunctionKernel, 3)])
 def test_odd_extents_that_would_be_compiled_for_each_config_are_left_out(kernel, cases):
     made = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
-    found = replace(made, kernel=kernel(only_even), ragged=odd_case())
-    assert checked(found, n=1) is None
-    assert len(found.cases) == cases
+    result = replace(made, kernel=kernel(only_even), ragged=odd_case())
+    assert checked(result, n=1) is None
+    assert len(result.cases) == cases
 
 
 def test_a_reference_with_another_number_of_results_is_refused():
@@ -293,19 +293,19 @@ def test_a_reference_with_another_number_of_results_is_refused():
 
 def test_a_reference_that_writes_its_arguments_does_no_harm():
     x = torch.ones(4)
-    found = verifier(lambda x, *, n: torch.full((4,), 2.0), (), lambda x: x.add_(1), x=x)
+    result = verifier(lambda x, *, n: torch.full((4,), 2.0), (), lambda x: x.add_(1), x=x)
     assert torch.equal(x, torch.ones(4))
-    assert checked(found, n=1) is None
+    assert checked(result, n=1) is None
 
 
 def test_the_results_of_timed_launches_are_checked():
     out = torch.zeros(4)
-    found = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
-    assert checked(found, n=1) is None
-    assert after_timing(found, n=1) is None
-    found.subject.arguments.keyword["out"][2] = 5
-    assert "after timing, 25.00%" in after_timing(found, n=1)
-    found.subject.arguments.keyword["out"][2] = 1
-    found.subject.arguments.keyword["x"][0] = 7
-    assert "x is changed" in after_timing(found, n=1)
-    assert after_timing(found, n=1) is None
+    result = verifier(lambda x, out, *, n: out.copy_(x), ["out"], lambda x, out: x, x=torch.ones(4), out=out)
+    assert checked(result, n=1) is None
+    assert after_timing(result, n=1) is None
+    result.subject.arguments.keyword["out"][2] = 5
+    assert "after timing, 25.00%" in after_timing(result, n=1)
+    result.subject.arguments.keyword["out"][2] = 1
+    result.subject.arguments.keyword["x"][0] = 7
+    assert "x is changed" in after_timing(result, n=1)
+    assert after_timing(result, n=1) is None

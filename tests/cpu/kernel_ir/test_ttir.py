@@ -55,9 +55,9 @@ def test_types_are_read_in_the_forms_of_all_versions(text, kind):
 
 
 def test_masks_leave_elements_out():
-    found = work()
-    assert found.moved_bytes("load", "store") == 2 * 4 * 1000
-    assert [argument.name for argument in found.arguments] == ["x", "y", "n"]
+    result = work()
+    assert result.moved_bytes("load", "store") == 2 * 4 * 1000
+    assert [argument.name for argument in result.arguments] == ["x", "y", "n"]
 
 
 def test_locations_are_no_part_of_what_is_read():
@@ -72,9 +72,9 @@ def test_a_number_that_is_not_known_masks_nothing():
 
 
 def test_an_operation_that_is_not_known_is_noted_and_passed_over():
-    found = work('    %x:2 = "new.thing"(%9) <{how = 3 : i32}> : (tensor<128xf32>) -> (tensor<128xf32>, i32)\n')
-    assert found.moved_bytes("load") == 4000
-    assert "new.thing is not known here" in found.notes[0]
+    result = work('    %x:2 = "new.thing"(%9) <{how = 3 : i32}> : (tensor<128xf32>) -> (tensor<128xf32>, i32)\n')
+    assert result.moved_bytes("load") == 4000
+    assert "new.thing is not known here" in result.notes[0]
 
 
 def test_an_operation_with_a_region_that_is_not_known_is_passed_over():
@@ -155,9 +155,9 @@ def test_a_grid_that_cannot_be_launched_is_told(grid):
 
 
 def test_a_hundred_thousand_programs_are_sampled():
-    found = work(grid=(100_000, 1, 1), given=(Operand(), Operand(), Operand(number=12_800_000)))
-    assert found.moved_bytes("load") == 4 * 128 * 100_000
-    assert found.looked_at < 100_000
+    result = work(grid=(100_000, 1, 1), given=(Operand(), Operand(), Operand(number=12_800_000)))
+    assert result.moved_bytes("load") == 4 * 128 * 100_000
+    assert result.looked_at < 100_000
 
 
 @pytest.mark.parametrize("text", ["", "module {\n}", "tt.func public @k() {", "#!/bin/sh\necho", "module {\n" * 1000])

@@ -60,9 +60,9 @@ def test_all_that_apply_compute_the_same(name):
             if each.operation is None and each.why_not(Arguments(args)) is None
         }
         expected = results["aten"]
-        for label, found in results.items():
-            torch.testing.assert_close(found, expected, msg=lambda text, label=label: f"{label}: {text}")
-            assert found.is_contiguous() == expected.is_contiguous(), label
+        for label, result in results.items():
+            torch.testing.assert_close(result, expected, msg=lambda text, label=label: f"{label}: {text}")
+            assert result.is_contiguous() == expected.is_contiguous(), label
         torch.testing.assert_close(made(*args), expected)
         ran |= set(results)
     gpu_only = {"cublaslt", "split_k", "triton", "flash", "efficient", "cudnn", "cudnn_benchmark"}
@@ -80,13 +80,13 @@ def in_one_graph(function, *args, dynamic=False):
 
 @pytest.mark.parametrize("name", ready.names())
 def test_torch_traces_every_implementation_into_one_graph(name):
-    found = {}
+    result = {}
     for label, each in chooser(name).implementations.items():
         args = next((args for args in CALLS[name] if each.why_not(Arguments(args)) is None), None)
         if each.operation is None and args is not None:
-            found[label] = torch.allclose(in_one_graph(each.function, *args), each.function(*args), atol=1e-5)
-    assert found
-    assert [label for label, right in found.items() if not right] == []
+            result[label] = torch.allclose(in_one_graph(each.function, *args), each.function(*args), atol=1e-5)
+    assert result
+    assert [label for label, right in result.items() if not right] == []
 
 
 @pytest.mark.parametrize(("name", "call"), [("sdpa", 0), ("conv2d", 0), ("softmax", 1)])

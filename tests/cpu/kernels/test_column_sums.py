@@ -23,21 +23,21 @@ SHAPES = ((1, 1, 1), (2, 33, 65), (2, 70, 64), (1, 32, 130))
 
 def largest_errors(columns):
     """By shape, how far sums in float64, rounded to float32, are from torch's, and whether poison was left."""
-    found = []
+    outcome = []
     for shape in SHAPES:
         partial = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         results = tuple(torch.full((shape[2],), float("nan")) for _ in range(shape[0]))
         add_up(partial, results, columns)
         errors = [float((result - part.sum(0)).abs().max()) for part, result in zip(partial, results, strict=True)]
-        found.append(max(errors))
-    return found
+        outcome.append(max(errors))
+    return outcome
 
 
 @pytest.mark.parametrize("columns", SUM_COLUMNS.values)
 def test_the_kernel_adds_up_every_row_and_column_once(interpreted, columns):
-    found = interpreted(largest_errors, columns)
-    assert len(found) == len(SHAPES)
-    assert all(error < 1e-5 for error in found), found
+    result = interpreted(largest_errors, columns)
+    assert len(result) == len(SHAPES)
+    assert all(error < 1e-5 for error in result), result
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ def refused():
 
 
 def test_what_no_kernel_takes_is_a_typed_error_before_any_launch(interpreted):
-    found = interpreted(refused)
+    result = interpreted(refused)
     for what, (_, kind, text) in REFUSED.items():
-        assert found[what][0] == kind, what
-        assert text in found[what][1], what
+        assert result[what][0] == kind, what
+        assert text in result[what][1], what
 
 
 def taken():

@@ -48,12 +48,12 @@ def error(layer, x):
 
 def parameters_in_turn():
     """Errors of a layer whose weight gives way to others, one of which may lie where an earlier one lay."""
-    layer, x, found = FP8Linear(32, 16), drawn(5, 32), []
+    layer, x, result = FP8Linear(32, 16), drawn(5, 32), []
     for _ in range(8):
         for _ in range(2):
             layer.weight = torch.nn.Parameter(torch.randn(16, 32))
-        found.append(error(layer, x))
-    return max(found)
+        result.append(error(layer, x))
+    return max(result)
 
 
 def test_another_parameter_in_the_place_of_the_weight_is_quantised(interpreted):
@@ -64,37 +64,37 @@ def changes_of_a_layer():
     """Errors after each thing that changes a weight."""
     layer, other, x = FP8Linear(32, 16, bias=True), FP8Linear(32, 16, bias=True), drawn(5, 32)
     error(layer, x)
-    found = {}
+    result = {}
     with torch.no_grad():
         layer.weight.mul_(-2)
-        found["in place"] = error(layer, x)
+        result["in place"] = error(layer, x)
     layer.load_state_dict(other.state_dict())
-    found["load_state_dict"] = error(layer, x)
+    result["load_state_dict"] = error(layer, x)
     layer.load_state_dict(FP8Linear(32, 16, bias=True).state_dict(), assign=True)
-    found["assigned"] = error(layer, x)
+    result["assigned"] = error(layer, x)
     layer(x).square().sum().backward()
     torch.optim.SGD(layer.parameters(), lr=0.01).step()
-    found["optimiser"] = error(layer, x)
+    result["optimiser"] = error(layer, x)
     swapped = torch.func.functional_call(layer, {"weight": other.weight, "bias": other.bias}, (x,))
-    found["functional_call"] = float((swapped - torch.nn.functional.linear(x, other.weight, other.bias)).norm()) / 10
+    result["functional_call"] = float((swapped - torch.nn.functional.linear(x, other.weight, other.bias)).norm()) / 10
     with torch.inference_mode():
-        found["inference"] = error(layer, x)
+        result["inference"] = error(layer, x)
     layer.half()
-    found["half"] = error(layer, x.half())
+    result["half"] = error(layer, x.half())
     copied = copy.deepcopy(layer)
     with torch.no_grad():
         copied.weight.fill_(0.5)
-    found["deepcopy"] = max(error(copied, x.half()), error(layer, x.half()))
+    result["deepcopy"] = max(error(copied, x.half()), error(layer, x.half()))
     file = io.BytesIO()
     torch.save(layer, file)
     file.seek(0)
-    found["saved"] = error(torch.load(file, weights_only=False), x.half())
-    return found
+    result["saved"] = error(torch.load(file, weights_only=False), x.half())
+    return result
 
 
 def test_the_weight_is_quantised_anew_whatever_changes_it(interpreted):
-    found = interpreted(changes_of_a_layer)
-    assert {name: each for name, each in found.items() if not each < 0.1} == {}
+    result = interpreted(changes_of_a_layer)
+    assert {name: each for name, each in result.items() if not each < 0.1} == {}
 
 
 def moved():
@@ -167,7 +167,7 @@ def test_a_layer_on_a_cpu_names_its_input():
 
 def in_autocast():
     """Dtypes of results after a product in float16, and of the gradients of float32 weights."""
-    x, found = drawn(2, 5, 32), {}
+    x, result = drawn(2, 5, 32), {}
     modules = {"mlp": FusedGatedMLP(32, 48), "norm": FusedRMSNormRoPE(32, 8), "fp8": FP8Linear(32, 16)}
     angles = [drawn(5, 8), drawn(5, 8)]
     for name, module in modules.items():
@@ -175,11 +175,11 @@ def in_autocast():
             half = torch.nn.functional.linear(x, torch.eye(32))
             out = module(half, *angles) if name == "norm" else module(half)
         out.float().square().sum().backward()
-        found[name] = out.dtype, {each.grad.dtype for each in module.parameters()}
+        result[name] = out.dtype, {each.grad.dtype for each in module.parameters()}
     with torch.autocast("cpu", dtype=torch.float16):
-        found["wide input"] = modules["mlp"](x).dtype, set()
-    found["outside"] = modules["mlp"](x).dtype, set()
-    return found
+        result["wide input"] = modules["mlp"](x).dtype, set()
+    result["outside"] = modules["mlp"](x).dtype, set()
+    return result
 
 
 def test_modules_take_part_in_autocast(interpreted):
@@ -193,7 +193,7 @@ def test_modules_take_part_in_autocast(interpreted):
 def copied_and_converted():
     """Whether modules give the same bits after a copy and a state_dict, and results of their dtype after `half`."""
     x, angles = drawn(2, 5, 32), (drawn(5, 8), drawn(5, 8))
-    found = []
+    result = []
     for made, further in ((lambda: FusedGatedMLP(32, 48, "gelu"), ()), (lambda: FusedRMSNormRoPE(32, 8), angles)):
         module, other = made(), made()
         with torch.no_grad():
@@ -202,8 +202,8 @@ def copied_and_converted():
         other.load_state_dict(module.state_dict())
         right = module(x, *further)
         same = right.equal(other(x, *further)) and right.equal(copy.deepcopy(module)(x, *further))
-        found.append((same, module.half()(x.half(), *(each.half() for each in further)).dtype))
-    return found
+        result.append((same, module.half()(x.half(), *(each.half() for each in further)).dtype))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -231,10 +231,10 @@ def test_modules_are_copied_loaded_and_converted(interpreted):
 
 def launched_so_far():
     """Kernel and rung of each launched config, with the number of its launches."""
-    found = Counter()
+    result = Counter()
     for row in launches():
-        found[row.kernel, row.rung] += row.launches
-    return found
+        result[row.kernel, row.rung] += row.launches
+    return result
 
 
 def tuned_before():
@@ -282,14 +282,14 @@ def everything_called():
         operation = kernels.load(name)
         problem = operation.problem(drawn_shape(operation, rng, sizes), operation.dtypes[-1])
         operation(**dict(operation.materialise(problem, "cpu").keyword))
-    found = set(launched_so_far() - before)
+    result = set(launched_so_far() - before)
     patch.undo()
     forget_decisions()
-    return found
+    return result
 
 
 def test_no_function_no_module_and_no_operation_tunes_by_itself(interpreted):
     assert "tuned" in interpreted(tuned_before)
-    found = interpreted(everything_called)
-    assert {kernel for kernel, _ in found} >= set(kernels.names())
-    assert {rung for kernel, rung in found if kernel in kernels.names()} <= {"default", "record", "borrowed"}
+    result = interpreted(everything_called)
+    assert {kernel for kernel, _ in result} >= set(kernels.names())
+    assert {rung for kernel, rung in result if kernel in kernels.names()} <= {"default", "record", "borrowed"}

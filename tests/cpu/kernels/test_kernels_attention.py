@@ -75,12 +75,12 @@ def expected(q, k, v, causal, scale=None):
 
 def forward_errors(shape, chosen, dtype="float32"):
     """The errors with and without a mask."""
-    given, found = inputs(shape, dtype), []
+    given, result = inputs(shape, dtype), []
     for causal in (False, True):
         out = flash_attention(*given, causal, config=chosen)
         assert (tuple(out.shape), out.dtype) == ((*shape[:2], shape[3], shape[6]), given[0].dtype)
-        found.append(off([out], [expected(*given, causal)[0]]))
-    return max(found)
+        result.append(off([out], [expected(*given, causal)[0]]))
+    return max(result)
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
@@ -118,16 +118,16 @@ def verdicts(fill):
     for name in ("q", "k", "v"):
         spec = problem.specs[name]
         values[name] = type(spec)(spec.shape, spec.dtype, fill=fill).create_tensor("cpu", len(name))
-    said = []
+    message = []
     for factor, forms in ((1.0, [SMALL, FORMS["parts by descriptors"]]), (1.05, [SMALL])):
         for form in forms:
             operation.kernel.forms["triton"].launch(**{**values, "scale": factor * values["scale"]}, **form)
-            said.append(
+            message.append(
                 CorrectnessVerifier().verify_by_rule(
                     values["out"], operation.reference, kwargs=values, outputs=("out",)
                 )[0]
             )
-    return said
+    return message
 
 
 @pytest.mark.parametrize("fill", ["uniform", "outliers"])
@@ -141,10 +141,10 @@ def layout_errors():
     outside = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
     packed = torch.cat([q, k, v], 1).transpose(1, 2).contiguous().transpose(1, 2)
     right = [expected(q, k, v, True)[0]]
-    found = [flash_attention(*outside, True), flash_attention(packed[:, :4], packed[:, 4:6], packed[:, 6:], True)]
+    result = [flash_attention(*outside, True), flash_attention(packed[:, :4], packed[:, 4:6], packed[:, 6:], True)]
     plain = flash_attention(q, k, v, True)
-    return max(off([each], right) for each in (*found, plain)), [
-        each.transpose(1, 2).is_contiguous() for each in (*found, plain)
+    return max(off([each], right) for each in (*result, plain)), [
+        each.transpose(1, 2).is_contiguous() for each in (*result, plain)
     ]
 
 
@@ -158,12 +158,12 @@ def logarithm_errors(chosen):
     """Of the logarithms, and of a result that is merged from those over two parts of the keys."""
     q, k, v = inputs((1, 2, 1, 7, 50, 16, 16))
     right, logarithms = expected(q, k, v, False)
-    found = flash_attention_with_lse(q, k, v, config=chosen)
+    result = flash_attention_with_lse(q, k, v, config=chosen)
     parts = [flash_attention_with_lse(q, k[:, :, s], v[:, :, s], config=chosen) for s in (slice(20), slice(20, 50))]
     largest = torch.maximum(parts[0][1], parts[1][1])
     weights = [torch.exp(each - largest)[..., None] for _, each in parts]
     merged = sum(w * each for w, (each, _) in zip(weights, parts, strict=True)) / sum(weights)
-    return off([*found, merged], [right, logarithms, right])
+    return off([*result, merged], [right, logarithms, right])
 
 
 @pytest.mark.parametrize("form", ["default", "parts"])
@@ -254,9 +254,9 @@ def extreme_errors():
     q, k, v = inputs((1, 1, 1, 20, 40, 16, 16))
     cases = [(1e15 * q, 1e15 * k, v), (q, 100 * k, v), (0 * q, k, v)]
     small = [(2**-24 * torch.ones_like(each)).half() for each in (q, k, v)]
-    found = [off([flash_attention(*case)], [expected(*case, False)[0]]) for case in (*cases, small)]
+    result = [off([flash_attention(*case)], [expected(*case, False)[0]]) for case in (*cases, small)]
     assert flash_attention(*(0 * each for each in (q, k, v))).eq(0).all()
-    return max(found)
+    return max(result)
 
 
 def test_extreme_values_are_those_of_float64(interpreted):
@@ -281,9 +281,9 @@ def test_reference_is_that_of_torch(shape, causal):
     mask = seen(shape[3], shape[4], causal)
     right = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=0.3, enable_gqa=True)
     out, lse = torch.empty_like(right), torch.empty(right.shape[:3])
-    found = attention_reference(q, k, v, out, lse, 0.3, causal)
-    torch.testing.assert_close(found[0], right)
-    torch.testing.assert_close(found[1].double(), expected(q, k, v, causal, 0.3)[1], rtol=1e-5, atol=1e-5)
+    result = attention_reference(q, k, v, out, lse, 0.3, causal)
+    torch.testing.assert_close(result[0], right)
+    torch.testing.assert_close(result[1].double(), expected(q, k, v, causal, 0.3)[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("extents", [(5, 5), (3, 8), (8, 3), (1, 9), (7, 1)])
@@ -344,8 +344,8 @@ def test_gradients_pass_gradcheck_in_float64(interpreted, causal):
 def gradients_of_logarithms():
     """Gradients flow through the result of both functions alike, and not through the logarithms."""
     given = [each.requires_grad_() for each in inputs((1, 2, 1, 5, 9, 8, 8))]
-    found, logarithms = flash_attention_with_lse(*given, True)
-    first = torch.autograd.grad(found.sum(), given)
+    result, logarithms = flash_attention_with_lse(*given, True)
+    first = torch.autograd.grad(result.sum(), given)
     second = torch.autograd.grad(flash_attention(*given, True).sum(), given)
     return logarithms.requires_grad, all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
@@ -357,14 +357,14 @@ def test_logarithms_have_no_gradient(interpreted):
 def backward_errors():
     """Of two configs, beside the reference."""
     values = backward_operation.materialise(backward_operation.problem((1, 4, 2, 40, 70, 16, 8, 2), "float32"), "cpu")
-    right, found = backward_operation.reference(**widened(values.keyword)), []
+    right, result = backward_operation.reference(**widened(values.keyword)), []
     for config in (
         {"Q_ROWS": 32, "Q_KEYS": 64, "K_KEYS": 32, "K_ROWS": 64, "num_warps": 4, "num_stages": 1},
         {"Q_ROWS": 64, "Q_KEYS": 32, "K_KEYS": 64, "K_ROWS": 32, "num_warps": 4, "num_stages": 1},
     ):
         backward_operation.kernel.launch(**values.keyword, **config)
-        found.append(off([values.keyword[name] for name in ("dq", "dk", "dv")], right))
-    return max(found)
+        result.append(off([values.keyword[name] for name in ("dq", "dk", "dv")], right))
+    return max(result)
 
 
 def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
@@ -482,11 +482,11 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, what):
     shape, values = COMPILED[what]
     space = operation.space_for(operation.problem(shape, "bfloat16"))
     config = {**space.default_config, **values}
-    found = compiled(cli, operation, shape, config, "sm_90", "bfloat16")
-    assert found["status"] == "ok"
-    assert found["spill_bytes"] <= 64
-    assert config["FORM"] != "gluon" or not found["serialised"]
-    assert found["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
+    result = compiled(cli, operation, shape, config, "sm_90", "bfloat16")
+    assert result["status"] == "ok"
+    assert result["spill_bytes"] <= 64
+    assert config["FORM"] != "gluon" or not result["serialised"]
+    assert result["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
 
 
 def compiled(cli, of, shape, config, target, dtype):
@@ -495,25 +495,25 @@ def compiled(cli, of, shape, config, target, dtype):
     extents = "x".join(map(str, shape))
     ran = cli("compile", of.name, "--target", target, "--shape", extents, "--dtype", dtype, "--json", *words)
     assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)["items"]
-    return found
+    (result,) = json.loads(ran.out)["items"]
+    return result
 
 
 @pytest.mark.parametrize("of", [operation, backward_operation], ids=lambda each: each.name)
 def test_wide_heads_of_float32_fit_devices_of_100_kb_untuned(cli, shared_fork_server, of):
     shape = (1, 4, 2, 515, 777, 256, 256, 2)
     config = of.space_for(of.problem(shape, "float32")).default_config
-    found = compiled(cli, of, shape, config, "sm_120", "float32")
-    assert (found["status"], found["mma"]) == ("ok", "none")
-    assert found["spill_bytes"] <= 64
+    result = compiled(cli, of, shape, config, "sm_120", "float32")
+    assert (result["status"], result["mma"]) == ("ok", "none")
+    assert result["spill_bytes"] <= 64
 
 
 def beginnings_of_second_halves(text):
     """The operations that make the numbers from which rows 64 to 127 of a tile are counted."""
     for part in re.split(r"^ +partition\d+\(.*$", text, flags=re.MULTILINE)[1:]:
         operations = dict(re.findall(r"(%\S+) = (\S+ [^{\n]*)", part))
-        for name, said in re.findall(r"(%\S+) = tt\.make_range (.*)", part):
-            if "start = 64" in said:
+        for name, message in re.findall(r"(%\S+) = tt\.make_range (.*)", part):
+            if "start = 64" in message:
                 added = [line for line in operations.values() if line.startswith("arith.addi") and f"{name} " in line]
                 for line in added:
                     splat = operations[re.search(r"addi (%\w+),", line)[1]]

@@ -83,9 +83,9 @@ WITHOUT = {
 def results(function, inputs):
     """What a call returns, and the gradients of its inputs."""
     own = [each.clone().requires_grad_() for each in inputs]
-    found = function(*own)
-    found.backward(drawn(*found.shape, shift=0.5))
-    return [found.detach(), *(each.grad for each in own)]
+    result = function(*own)
+    result.backward(drawn(*result.shape, shift=0.5))
+    return [result.detach(), *(each.grad for each in own)]
 
 
 def differences(name, dynamic):
@@ -181,11 +181,11 @@ def module_differences(name):
                 x = drawn(2, seq, 32).requires_grad_()
                 module.zero_grad()
                 with torch.autocast("cpu", dtype=torch.float16, enabled=half):
-                    found = each(x, *given)
+                    result = each(x, *given)
                     with torch.no_grad():
                         again = each(x, *given)
-                found.float().square().sum().backward()  # as torch advises: outside of autocast
-                pairs.append([found, again, x.grad, *(parameter.grad.clone() for parameter in module.parameters())])
+                result.float().square().sum().backward()  # as torch advises: outside of autocast
+                pairs.append([result, again, x.grad, *(parameter.grad.clone() for parameter in module.parameters())])
             told += [torch.equal(*pair) for pair in zip(*pairs, strict=True)]
         torch.optim.SGD(module.parameters(), lr=0.5).step()
     return told
@@ -246,9 +246,9 @@ def test_an_exported_program_keeps_them_as_operators_with_dynamic_rows(interpret
 
 
 def test_torch_s_own_check_of_operators_finds_nothing(interpreted):
-    for said in interpreted(checked):
-        assert len(said) >= 3
-        assert {*said.values()} == {"SUCCESS"}
+    for message in interpreted(checked):
+        assert len(message) >= 3
+        assert {*message.values()} == {"SUCCESS"}
 
 
 def test_an_argument_that_does_not_fit_is_told_while_torch_traces(interpreted):

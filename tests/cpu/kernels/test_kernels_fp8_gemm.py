@@ -66,9 +66,9 @@ def right_of(a, b, a_scale, b_scale, bias=None):
 
 def product_error(shape, scaling, config=None, dtype=torch.float32, fast=False):
     given = stored(shape, scaling)
-    found = fp8_gemm(*given, dtype, config=config, fast_accum=fast)
-    assert (tuple(found.shape), found.dtype) == (shape[:2], dtype)
-    return off([found], [right_of(*given)])
+    result = fp8_gemm(*given, dtype, config=config, fast_accum=fast)
+    assert (tuple(result.shape), result.dtype) == (shape[:2], dtype)
+    return off([result], [right_of(*given)])
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -95,8 +95,8 @@ def test_the_result_is_rounded_once_to_its_dtype(interpreted, dtype, most):
 def documented_errors():
     tiles = [config for config in generate_configs(FP8_GEMM_CONFIGS) if config["num_stages"] == 3]
     given = stored((5, 40, 70), "tensor")
-    found = [fp8_gemm(*given, torch.float32, config=config) for config in tiles if config["num_warps"] == 4]
-    return [off([one], [right_of(*given)]) for one in found]
+    result = [fp8_gemm(*given, torch.float32, config=config) for config in tiles if config["num_warps"] == 4]
+    return [off([one], [right_of(*given)]) for one in result]
 
 
 def test_every_documented_tile_drives_the_kernel(interpreted):
@@ -107,11 +107,11 @@ def test_every_documented_tile_drives_the_kernel(interpreted):
 
 def quantised_on_the_way():
     a, b = drawn(20, 48), drawn(48, 30)
-    found = fp8_gemm(a, b, output_dtype=torch.float32)
+    result = fp8_gemm(a, b, output_dtype=torch.float32)
     (qa, sa), (qb, sb) = quantize_fp8(a), quantize_fp8(b)
     mixed = fp8_gemm(qa, b.t().contiguous().t(), sa, output_dtype=torch.float32)
     right = right_of(qa, qb, sa, sb)
-    return off([found, mixed], [right, right]), off([found], [(a.double() @ b.double())])
+    return off([result, mixed], [right, right]), off([result], [(a.double() @ b.double())])
 
 
 def test_wider_floats_are_quantised_with_one_scale(interpreted):
@@ -132,8 +132,8 @@ def test_a_bias_is_added_before_rounding(interpreted):
 def spoiled(value):
     a, b = drawn(4, 40), drawn(40, 8)
     a[1, 3] = value
-    found = fp8_gemm(a, b, output_dtype=torch.float32)
-    return found.isfinite().all(1).tolist()
+    result = fp8_gemm(a, b, output_dtype=torch.float32)
+    return result.isfinite().all(1).tolist()
 
 
 def wrong_tunables():
@@ -234,10 +234,10 @@ def refused_forms():
 
 
 def test_the_form_in_gluon_is_refused_where_it_is_wrong_or_cannot_run(interpreted):
-    found = interpreted(refused_forms)
-    assert found[:8] == ["ConfigValueError"] * 8
-    assert found[8] == "UnknownTunableError"
-    assert found[9:] == ["CandidateError"] * 3  # nothing in Gluon runs as Python
+    result = interpreted(refused_forms)
+    assert result[:8] == ["ConfigValueError"] * 8
+    assert result[8] == "UnknownTunableError"
+    assert result[9:] == ["CandidateError"] * 3  # nothing in Gluon runs as Python
 
 
 def test_an_own_config_has_the_buffers_that_its_result_leaves_room_for():

@@ -44,8 +44,8 @@ def midpoints_rounded():
     finite = torch.arange(0x7F, dtype=torch.uint8).view(E4M3).float()
     middle = (finite[1:] + finite[:-1]) / 2
     values = torch.cat([middle, middle.nextafter(finite[1:]), middle.nextafter(finite[:-1])])
-    found, _ = quantize_fp8(torch.cat([values, -values]), torch.ones(()))
-    return torch.equal(codes(found), codes(torch.cat([values, -values]).to(E4M3)))
+    result, _ = quantize_fp8(torch.cat([values, -values]), torch.ones(()))
+    return torch.equal(codes(result), codes(torch.cat([values, -values]).to(E4M3)))
 
 
 def test_values_between_codes_are_rounded_to_even_as_torch_does(interpreted):
@@ -54,15 +54,15 @@ def test_values_between_codes_are_rounded_to_even_as_torch_does(interpreted):
 
 def of_granularity(shape, granularity, dtype, config=None):
     x = drawn(*shape, dtype=dtype) * 30
-    found, scale = quantize_fp8(x, granularity=granularity, config=config)
-    back = dequantize_fp8(found, scale, torch.float32)
-    assert (found.shape, found.dtype, scale.dtype) == (x.shape, E4M3, torch.float32)
+    result, scale = quantize_fp8(x, granularity=granularity, config=config)
+    back = dequantize_fp8(result, scale, torch.float32)
+    assert (result.shape, result.dtype, scale.dtype) == (x.shape, E4M3, torch.float32)
     error = (back - x.float()).abs()
     least = FP8Format.min_subnormal / scale.min()  # below the smallest normal number, steps are even
     return (
         tuple(scale.shape),
         bool((error <= x.float().abs() / 16 + least).all()),
-        codes(found).tolist(),
+        codes(result).tolist(),
         scale.tolist(),
     )
 
@@ -76,7 +76,7 @@ SHAPES = {
 
 
 def as_formula_has_it(shape, granularity, dtype):
-    _, near, found, scale = of_granularity(shape, granularity, dtype)
+    _, near, result, scale = of_granularity(shape, granularity, dtype)
     x = (drawn(*shape, dtype=dtype) * 30).float()
     each = torch.tensor(scale)
     if granularity == "block":
@@ -86,7 +86,7 @@ def as_formula_has_it(shape, granularity, dtype):
     largest = x.abs().amax() if granularity == "tensor" else x.abs().amax(-1, keepdim=True)
     if granularity in ("tensor", "row"):
         torch.testing.assert_close(each, torch.tensor(448.0) / largest, rtol=0, atol=0)
-    return near and codes(saturated(x, each).to(E4M3)).tolist() == found
+    return near and codes(saturated(x, each).to(E4M3)).tolist() == result
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -108,8 +108,8 @@ def test_every_form_of_the_kernel_gives_the_same_codes(interpreted):
     forms = [
         {"BLOCK_SIZE": block, "ROWS": rows, "num_warps": 1} for block, rows in ((64, 1), (128, 1), (128, 4), (512, 1))
     ]
-    found = [interpreted(of_granularity, (3, 300), "block", torch.float32, form)[2:] for form in forms]
-    assert all(each == found[0] for each in found)
+    result = [interpreted(of_granularity, (3, 300), "block", torch.float32, form)[2:] for form in forms]
+    assert all(each == result[0] for each in result)
 
 
 def extremes():
@@ -117,26 +117,26 @@ def extremes():
         [math.nan, 1.0, -2.0], [math.inf, 1.0, -2.0], [-math.inf, math.nan, 0.0], [0.0, -0.0, 0.0],
         [1e-42, -1e-42, 0.0], [3e38, -3e38, 1.0],
     ]  # fmt: skip
-    found, scale = quantize_fp8(torch.tensor(rows), granularity="row")
-    return found.float().tolist(), scale.flatten().tolist()
+    result, scale = quantize_fp8(torch.tensor(rows), granularity="row")
+    return result.float().tolist(), scale.flatten().tolist()
 
 
 def test_nan_and_infinity_become_nan_and_count_for_no_scale(interpreted):
-    found, scale = interpreted(extremes)
-    assert math.isnan(found[0][0])
-    assert found[0][1:] == [224.0, -448.0]
-    assert math.isnan(found[1][0])
-    assert found[1][1:] == [224.0, -448.0]
-    assert all(math.isnan(value) for value in found[2][:2])
-    assert found[3] == [0.0, -0.0, 0.0]
-    assert found[5] == [448.0, -448.0, 0.0]
+    result, scale = interpreted(extremes)
+    assert math.isnan(result[0][0])
+    assert result[0][1:] == [224.0, -448.0]
+    assert math.isnan(result[1][0])
+    assert result[1][1:] == [224.0, -448.0]
+    assert all(math.isnan(value) for value in result[2][:2])
+    assert result[3] == [0.0, -0.0, 0.0]
+    assert result[5] == [448.0, -448.0, 0.0]
     assert scale[2:4] == [1.0, 1.0]
     assert scale[4] == pytest.approx(3.4028235e38)
 
 
 def saturating():
-    found, _ = quantize_fp8(torch.tensor([1.0, 500.0, -1e30, 2.0]), torch.tensor(1e10))
-    return found.float().tolist()
+    result, _ = quantize_fp8(torch.tensor([1.0, 500.0, -1e30, 2.0]), torch.tensor(1e10))
+    return result.float().tolist()
 
 
 def test_finite_values_beyond_a_given_scale_are_cut_off(interpreted):
@@ -146,14 +146,14 @@ def test_finite_values_beyond_a_given_scale_are_cut_off(interpreted):
 @pytest.mark.parametrize("granularity", ["tensor", "row", "block"])
 @pytest.mark.parametrize("shape", [(0, 128), (3, 0)])
 def test_empty_tensors_stay_empty_with_scales_of_one(interpreted, shape, granularity):
-    found = interpreted(of_empty, shape, granularity)
-    assert found[0] == shape
-    assert found[1]
+    result = interpreted(of_empty, shape, granularity)
+    assert result[0] == shape
+    assert result[1]
 
 
 def of_empty(shape, granularity):
-    found, scale = quantize_fp8(torch.zeros(shape), granularity=granularity)
-    return tuple(dequantize_fp8(found, scale).shape) if scale.numel() == 1 else tuple(found.shape), bool(
+    result, scale = quantize_fp8(torch.zeros(shape), granularity=granularity)
+    return tuple(dequantize_fp8(result, scale).shape) if scale.numel() == 1 else tuple(result.shape), bool(
         (scale == 1).all()
     )
 
@@ -161,8 +161,8 @@ def of_empty(shape, granularity):
 def halved():
     x = torch.tensor([1.0, -2.0, 4.0])
     _, fits = quantize_fp8_with_overflow_handling(x)
-    found, third = quantize_fp8_with_overflow_handling(x, torch.tensor(400.0))
-    return fits.item(), third.item(), found.float().tolist()
+    result, third = quantize_fp8_with_overflow_handling(x, torch.tensor(400.0))
+    return fits.item(), third.item(), result.float().tolist()
 
 
 def test_a_scale_that_is_too_large_is_halved_until_all_fits(interpreted):
@@ -187,7 +187,7 @@ BLOCKS = [(64, 4), (128, 1), (256, 2), (512, 1)]  # parts of a group, whole grou
 
 def reference_errors():
     """The errors of each way in which scales lie over a matrix of 12 by 300, for tiles of several widths."""
-    found = []
+    result = []
     for group in GROUPS:
         problem = dequantize_operation.problem((12, 300, *group), "float32")
         values = dequantize_operation.materialise(problem, "cpu")
@@ -196,8 +196,8 @@ def reference_errors():
             values.keyword["out"].fill_(math.nan)
             form = Config(BLOCK_SIZE=block, ROWS=rows, num_warps=1)
             dequantize_operation.kernel.executable(form).launch(values)
-            found.append(off([values.keyword["out"]], [right]))
-    return found
+            result.append(off([values.keyword["out"]], [right]))
+    return result
 
 
 def test_operation_of_restoring_agrees_with_its_reference(interpreted):

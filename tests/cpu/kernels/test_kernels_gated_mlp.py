@@ -59,9 +59,9 @@ def expected(x, gate, up, activation):
 
 def forward_error(shape, chosen, dtype="float32", activation="silu"):
     given = inputs(shape, dtype)
-    found = fused_gated_mlp(*given, activation, config=chosen)
-    assert (tuple(found.shape), found.dtype) == ((*shape[:2], shape[3]), given[0].dtype)
-    return off([found], [expected(*(each.double() for each in given), activation)])
+    result = fused_gated_mlp(*given, activation, config=chosen)
+    assert (tuple(result.shape), result.dtype) == ((*shape[:2], shape[3]), given[0].dtype)
+    return off([result], [expected(*(each.double() for each in given), activation)])
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
@@ -93,9 +93,9 @@ def strided_error():
     wide = torch.zeros(2, 5, 30)
     wide[..., 3:27] = x
     apart = torch.zeros(40, 48)[::2, ::2]
-    found = fused_gated_mlp(wide[..., 3:27], gate.t().contiguous().t(), apart.copy_(up))
+    result = fused_gated_mlp(wide[..., 3:27], gate.t().contiguous().t(), apart.copy_(up))
     one = fused_gated_mlp(x[:, :1], gate, up)
-    return off([found, one], [expected(*(each.double() for each in (y, gate, up)), "silu") for y in (x, x[:, :1])])
+    return off([result, one], [expected(*(each.double() for each in (y, gate, up)), "silu") for y in (x, x[:, :1])])
 
 
 def test_slices_of_x_and_weights_of_any_strides_are_taken(interpreted):
@@ -105,9 +105,9 @@ def test_slices_of_x_and_weights_of_any_strides_are_taken(interpreted):
 def nans(value):
     x, gate, up = inputs((1, 4, 40, 32), "float32")
     x[0, 1, 3] = value
-    found, right = fused_gated_mlp(x, gate, up), expected(x, gate, up, "silu")
-    torch.testing.assert_close(found[0, [0, 2, 3]], right[0, [0, 2, 3]])
-    return found[0, 1].isfinite().any().item()
+    result, right = fused_gated_mlp(x, gate, up), expected(x, gate, up, "silu")
+    torch.testing.assert_close(result[0, [0, 2, 3]], right[0, [0, 2, 3]])
+    return result[0, 1].isfinite().any().item()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -286,9 +286,9 @@ def joined_errors():
     x, gate, up = inputs((1, 5, 40, 48), "float32")
     both = torch.cat([gate, up])
     config = {**HOST, "JOINED": True}
-    found = [fused_gated_mlp(x, *halves, config=config) for halves in (both.chunk(2), reversed(both.chunk(2)))]
+    result = [fused_gated_mlp(x, *halves, config=config) for halves in (both.chunk(2), reversed(both.chunk(2)))]
     right = [expected(*(each.double() for each in given), "silu") for given in ((x, gate, up), (x, up, gate))]
-    return off(found, right), error_of(partial(fused_gated_mlp, config=config), x, gate, gate)
+    return off(result, right), error_of(partial(fused_gated_mlp, config=config), x, gate, gate)
 
 
 def test_joined_weights_may_lie_in_any_order_and_not_be_one(interpreted):
@@ -310,8 +310,8 @@ def launched(same, training):
     launch = ShippedKernel.launch
     chosen = patch.object(gated_mlp.call, "config_for", lambda *_given, **_options: winner)
     with chosen, patch.object(ShippedKernel, "launch", noted):
-        found = fused_gated_mlp(x.requires_grad_(training), gate, up)
-    return off([found.detach()], [expected(*(each.detach().double() for each in (x, gate, up)), "silu")]), seen
+        result = fused_gated_mlp(x.requires_grad_(training), gate, up)
+    return off([result.detach()], [expected(*(each.detach().double() for each in (x, gate, up)), "silu")]), seen
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_products_that_are_kept_fit_beside_the_largest_tiles(joined):
     given = dict(operation.problem((4096, 14336, 4096), "bfloat16").arguments)
     kept = Arguments(keyword={**given, "gate": given["out"], "up": given["out"]}).described()
     config = Config({**default_config(4096, 14336, 4096, "bfloat16"), **TILE, "JOINED": joined, "num_stages": 4})
-    found = TritonCompiler(operation.kernel, kept, Target.named("sm_90")).compile(config)
-    assert (found.status.value, found.resources.serialised) == ("ok", False)
+    result = TritonCompiler(operation.kernel, kept, Target.named("sm_90")).compile(config)
+    assert (result.status.value, result.resources.serialised) == ("ok", False)
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,14 @@ def expected(x, weight, ends, gather=None):
 
 def errors(sizes, N, K, chosen, dtype="float32"):
     """The largest error over both layouts of the weights, with and without an index of the rows."""
-    found = []
+    result = []
     for turned, kind in ((False, None), (True, None), (True, torch.int32), (False, torch.int64)):
         x, weight, ends = inputs(sizes, N, K, dtype, turned)
         gather = None if kind is None else (torch.arange(len(x)).flip(0) // 2).to(kind)
         out = grouped_matmul(x, weight, ends.to(kind or torch.int32), gather, config=chosen)
         assert (tuple(out.shape), out.dtype, out.is_contiguous()) == ((len(x), N), x.dtype, True)
-        found.append(off([out], [expected(x, weight, ends, gather)]))
-    return max(found)
+        result.append(off([out], [expected(x, weight, ends, gather)]))
+    return max(result)
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
@@ -115,8 +115,8 @@ def strided_error():
     wide, apart = torch.zeros(13, 31), torch.zeros(4, 40, 24)[::2, ::2, ::2]
     wide[:, 5:25] = x
     right = expected(x, weight, ends)
-    found = [grouped_matmul(each, weight, ends) for each in (wide[:, 5:25], x.t().contiguous().t())]
-    return off([*found, grouped_matmul(x, apart.copy_(weight), ends)], [right] * 3)
+    result = [grouped_matmul(each, weight, ends) for each in (wide[:, 5:25], x.t().contiguous().t())]
+    return off([*result, grouped_matmul(x, apart.copy_(weight), ends)], [right] * 3)
 
 
 def test_any_strides_are_taken(interpreted):
@@ -169,14 +169,14 @@ def verdicts(fill):
     for name in ("x", "weight"):
         spec = problem.specs[name]
         values[name] = type(spec)(spec.shape, spec.dtype, spec.stride, fill).create_tensor("cpu", len(name))
-    said = []
+    message = []
     for ends in (values["ends"], (values["ends"] - 1).clamp(min=1)):
         values["out"].zero_()
         given = operation.kernel.executable(Config(SMALL))
         given.launch(Arguments(keyword={**values, "ends": ends}))
         verifier = CorrectnessVerifier()
-        said.append(verifier.verify_by_rule(values["out"], operation.reference, kwargs=values, outputs=("out",))[0])
-    return said
+        message.append(verifier.verify_by_rule(values["out"], operation.reference, kwargs=values, outputs=("out",))[0])
+    return message
 
 
 @pytest.mark.parametrize("fill", ["uniform", "outliers"])
@@ -186,8 +186,8 @@ def test_result_is_right_by_the_rule_and_one_of_other_ends_is_not(interpreted, f
 
 def test_reference_is_a_loop_that_leaves_rows_of_no_group_at_zero():
     x, weight, ends = inputs((4, 0, 9), 6, 8)
-    found = grouped_matmul_reference(x, weight, torch.empty(13, 6), ends, None)
-    torch.testing.assert_close(found.double(), expected(x, weight, ends), rtol=1e-5, atol=1e-5)
+    result = grouped_matmul_reference(x, weight, torch.empty(13, 6), ends, None)
+    torch.testing.assert_close(result.double(), expected(x, weight, ends), rtol=1e-5, atol=1e-5)
     rest = grouped_matmul_reference(x, weight, torch.empty(13, 6), ends - 2, None)
     assert rest[11:].eq(0).all()
 
@@ -234,9 +234,9 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, shape, form):
     words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
     ran = cli("compile", "grouped_matmul", "--target", "sm_90", "--shape", "x".join(map(str, shape)), "--json", *words)
     assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)["items"]
-    assert (found["status"], found["mma"]) == ("ok", "wgmma" if shape is PREFILL else "mma.sync")
-    assert found["spill_bytes"] <= 64
+    (result,) = json.loads(ran.out)["items"]
+    assert (result["status"], result["mma"]) == ("ok", "wgmma" if shape is PREFILL else "mma.sync")
+    assert result["spill_bytes"] <= 64
 
 
 X, WEIGHT, ENDS = torch.zeros(5, 4), torch.zeros(2, 4, 3), torch.tensor([2, 5], dtype=torch.int32)

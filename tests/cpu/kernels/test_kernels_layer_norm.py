@@ -45,9 +45,9 @@ def forward_error(shape, chosen, dtype, affine=(True, True)):
     kind, columns = getattr(torch, dtype), shape[-1]
     x = drawn(*shape, dtype=kind, shift=0.5)
     weight, bias = (drawn(columns, dtype=kind) if given else None for given in affine)
-    found, right = layer_norm(x, weight, bias, config=chosen), expected(x, weight, bias)
-    assert (found.shape, found.dtype) == (x.shape, x.dtype)
-    return ((found.double() - right).abs().max() / right.abs().max().clamp_min(1)).item() if right.numel() else 0.0
+    result, right = layer_norm(x, weight, bias, config=chosen), expected(x, weight, bias)
+    assert (result.shape, result.dtype) == (x.shape, x.dtype)
+    return ((result.double() - right).abs().max() / right.abs().max().clamp_min(1)).item() if right.numel() else 0.0
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
@@ -83,9 +83,9 @@ def beside_torch(value, chosen):
 @pytest.mark.parametrize("chosen", [config(64, 1), config(128, 2)], ids=["chunks", "whole"])
 @pytest.mark.parametrize("value", EXTREMES.values(), ids=EXTREMES)
 def test_extreme_values_are_torchs(interpreted, value, chosen):
-    found, right = interpreted(beside_torch, value, chosen)
-    torch.testing.assert_close(found, right, equal_nan=True, rtol=1e-4, atol=1e-4)
-    assert found[1].isfinite().all(), "a row does not touch the next"
+    result, right = interpreted(beside_torch, value, chosen)
+    torch.testing.assert_close(result, right, equal_nan=True, rtol=1e-4, atol=1e-4)
+    assert result[1].isfinite().all(), "a row does not touch the next"
 
 
 def largest_gradient_error(shape, dtype):
@@ -173,10 +173,10 @@ def test_rows_past_the_last_one_add_nothing_without_eps(interpreted, chosen):
 @BOTH
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e-42])
 def test_an_extreme_value_spoils_what_arithmetic_says(interpreted, chosen, value):
-    found, right = interpreted(gradients_by, chosen, (5, 60), 1e-5, value)
-    for each, expected_one in zip(found, right, strict=True):
+    result, right = interpreted(gradients_by, chosen, (5, 60), 1e-5, value)
+    for each, expected_one in zip(result, right, strict=True):
         assert each.isnan().equal(expected_one.isnan())
-    assert found[0][[0, 2, 3, 4]].isfinite().all()
+    assert result[0][[0, 2, 3, 4]].isfinite().all()
 
 
 def shifted(given):

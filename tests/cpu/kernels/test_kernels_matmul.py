@@ -171,13 +171,13 @@ def test_space_is_small_enough_to_be_held_whole_and_has_every_algorithm_that_sui
     space = operation.space_for(problem)
     assert 300 <= space.size.valid <= 5_000
     assert space.size.exact
-    found = {(config["ALGORITHM"], config["LOADS"], config["SWAPPED"]) for config in space}
-    algorithms = {algorithm for algorithm, _, _ in found}
+    result = {(config["ALGORITHM"], config["LOADS"], config["SWAPPED"]) for config in space}
+    algorithms = {algorithm for algorithm, _, _ in result}
     assert {"tiles", "persistent"} <= algorithms
     assert ("stream_k" in algorithms) == ("8192" not in name)  # whose tiles fill any device
-    assert ("persistent", "host", False) in found or name == "odd"  # rows of 777 elements cannot be described
-    assert ("persistent", "pointers", False) not in found or name == "odd"
-    assert any(swapped for _, _, swapped in found) == name.endswith("decode")
+    assert ("persistent", "host", False) in result or name == "odd"  # rows of 777 elements cannot be described
+    assert ("persistent", "pointers", False) not in result or name == "odd"
+    assert any(swapped for _, _, swapped in result) == name.endswith("decode")
 
 
 REFUSED = {
@@ -376,7 +376,7 @@ LAYOUTS = ["rows rows", "columns columns", "columns rows"]
 def form_errors():
     """By form, operands' order, loads and layout the error of the product; of five programs, as on a small device."""
     tiles.multiprocessors, before = lambda device: 5, tiles.multiprocessors
-    found = {}
+    result = {}
     try:
         for form, swapped, loads in itertools.product(FORMS, (False, True), ("pointers", "device", "host", "halves")):
             if loads == "halves" and (swapped or "SPLIT" in FORMS[form]):
@@ -388,16 +388,16 @@ def form_errors():
                 a = laid_out(drawn(M, K, dtype=torch.float16), first)
                 b = laid_out(drawn(K, N, dtype=torch.float16), second)
                 got = matmul(a, b, config={**SMALL, **FORMS[form], **own})
-                found[f"{form}, {loads}, {layout}, swapped: {swapped}"] = off([got], [a.double() @ b.double()])
+                result[f"{form}, {loads}, {layout}, swapped: {swapped}"] = off([got], [a.double() @ b.double()])
     finally:
         tiles.multiprocessors = before
-    return found
+    return result
 
 
 def test_every_algorithm_gives_the_product(interpreted):
-    found = interpreted(form_errors)
-    assert len(found) == 75
-    assert {name: error for name, error in found.items() if error > 2**-10} == {}
+    result = interpreted(form_errors)
+    assert len(result) == 75
+    assert {name: error for name, error in result.items() if error > 2**-10} == {}
 
 
 def wrong_shares():
@@ -423,20 +423,20 @@ def test_every_step_of_shared_tiles_has_one_program_whatever_the_device(interpre
 def epilogue_errors():
     """The errors of all activations with a bias, by one program for each tile and by shared tiles, swapped too."""
     a, b, bias = drawn(37, 50, dtype=torch.float16), drawn(50, 45, dtype=torch.float16), drawn(45)
-    plain, found = a.double() @ b.double() + bias.double(), {}
+    plain, result = a.double() @ b.double() + bias.double(), {}
     for activation, form, swapped in itertools.product(ACTIVATIONS, ("tiles", "split"), (False, True)):
         right = plain if activation == "none" else getattr(torch.nn.functional, activation)(plain)
         config = {**SMALL, **FORMS[form], "SWAPPED": swapped}
         for each in (bias, bias.half()) if activation == "silu" else (bias,):
             got = matmul(a, b, bias=each, activation=activation, config=config)
-            found[f"{activation}, {form}, {swapped}, {each.dtype}"] = off([got], [right])
-    return found
+            result[f"{activation}, {form}, {swapped}, {each.dtype}"] = off([got], [right])
+    return result
 
 
 def test_bias_and_activation_are_part_of_every_algorithm(interpreted):
-    found = interpreted(epilogue_errors)
-    assert len(found) == 20
-    assert {name: error for name, error in found.items() if error > 2**-9} == {}
+    result = interpreted(epilogue_errors)
+    assert len(result) == 20
+    assert {name: error for name, error in result.items() if error > 2**-9} == {}
 
 
 def extremes_are_torchs():
@@ -444,8 +444,8 @@ def extremes_are_torchs():
     a, b = torch.eye(16, 64, dtype=torch.float16), drawn(64, 32, dtype=torch.float16)
     a[1, 1], a[2, 40], a[3, 50] = float("nan"), float("inf"), float("-inf")
     right = torch.relu(a.float() @ b.float()).half()
-    found = [matmul(a, b, activation="relu", config={**SMALL, **FORMS[form]}) for form in ("tiles", "split")]
-    same = [torch.equal(each.nan_to_num(7.0), right.nan_to_num(7.0)) for each in found]
+    result = [matmul(a, b, activation="relu", config={**SMALL, **FORMS[form]}) for form in ("tiles", "split")]
+    same = [torch.equal(each.nan_to_num(7.0), right.nan_to_num(7.0)) for each in result]
     return [*same, right.isnan().sum().item(), right.isposinf().sum().item() > 20]
 
 

@@ -41,9 +41,9 @@ ROUNDING = {"float32": 1e-6, "float16": 2**-11}
 
 def forward_error(shape, chosen, dtype):
     x = drawn(*shape, dtype=getattr(torch, dtype)) * 4
-    found, right = softmax(x, config=chosen), torch.softmax(x.double(), -1)
-    assert (found.shape, found.dtype) == (x.shape, x.dtype)
-    return off([found], [right])
+    result, right = softmax(x, config=chosen), torch.softmax(x.double(), -1)
+    assert (result.shape, result.dtype) == (x.shape, x.dtype)
+    return off([result], [right])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,9 +71,9 @@ def beside_torch(row, chosen):
 @pytest.mark.parametrize("chosen", [config(64, 1), config(256, 1)], ids=["chunks", "whole"])
 @pytest.mark.parametrize("row", EXTREMES.values(), ids=EXTREMES)
 def test_extreme_values_are_torchs(interpreted, row, chosen):
-    found, right = interpreted(beside_torch, row, chosen)
-    torch.testing.assert_close(found, right, equal_nan=True)
-    assert found.shape == (2, 129)
+    result, right = interpreted(beside_torch, row, chosen)
+    torch.testing.assert_close(result, right, equal_nan=True)
+    assert result.shape == (2, 129)
 
 
 def gradients(shape, dtype):
@@ -120,8 +120,8 @@ def launched(values, chosen):
 
 def gradient_error(shape, chosen):
     values = backward_operation.materialise(backward_operation.problem(shape, "float32"), "cpu")
-    found = launched(values, chosen)
-    return off([found], [backward_operation.reference(**widened(values.keyword))])
+    result = launched(values, chosen)
+    return off([result], [backward_operation.reference(**widened(values.keyword))])
 
 
 FORMS = {
@@ -154,9 +154,9 @@ def extreme_gradients(value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38, 1e-42])
 def test_extreme_values_spoil_one_row_of_the_gradient_in_every_form(interpreted, value):
-    for found, right in interpreted(extreme_gradients, value):
-        torch.testing.assert_close(found, right, equal_nan=True, rtol=1e-4, atol=1e-6)
-        assert found[[0, 2]].isfinite().all()
+    for result, right in interpreted(extreme_gradients, value):
+        torch.testing.assert_close(result, right, equal_nan=True, rtol=1e-4, atol=1e-6)
+        assert result[[0, 2]].isfinite().all()
 
 
 def test_few_long_rows_are_split_untuned_and_many_are_not():

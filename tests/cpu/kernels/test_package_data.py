@@ -86,9 +86,9 @@ def asked(shape=SHAPE):
 def test_a_package_winner_runs_at_once_on_its_device(tmp_path):
     known = record()
     share(tmp_path / "lock.json", known)
-    found = asked().found
-    assert (found.rung, found.config, found.record) == ("shipped", known.winner, known.id)
-    assert "1.5 times as fast as the default" in found.why
+    result = asked().found
+    assert (result.rung, result.config, result.record) == ("shipped", known.winner, known.id)
+    assert "1.5 times as fast as the default" in result.why
 
 
 def test_a_package_winner_is_what_bench_compares_with_the_default(tmp_path):
@@ -108,8 +108,8 @@ def test_a_warm_record_comes_first_where_it_is_asked_for(tmp_path):
     for known, answers in ((record(), [record().id] * 2), (warm, [record().id, warm.id])):
         open_store(tmp_path / "records").put(known)
         sources._sources.ladders.clear()
-        found = [would_run(softmax, shape=SHAPE, dtype="bfloat16", cold=cold).found for cold in (True, False)]
-        assert [(each.rung, each.record) for each in found] == [("record", answer) for answer in answers]
+        result = [would_run(softmax, shape=SHAPE, dtype="bfloat16", cold=cold).found for cold in (True, False)]
+        assert [(each.rung, each.record) for each in result] == [("record", answer) for answer in answers]
 
 
 def test_another_device_runs_the_default_and_says_so(tmp_path, monkeypatch):
@@ -123,9 +123,9 @@ def test_another_device_runs_the_default_and_says_so(tmp_path, monkeypatch):
 def test_other_versions_and_drivers_are_named(tmp_path):
     there = key_here()
     share(tmp_path / "lock.json", record(identity={**there.identity, "triton": "3.0.0"}))
-    found = asked().found
-    assert found.rung == "shipped"
-    assert "triton: 3.0.0 | " in found.why
+    result = asked().found
+    assert result.rung == "shipped"
+    assert "triton: 3.0.0 | " in result.why
 
 
 def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_path):
@@ -154,9 +154,9 @@ def test_a_kernel_that_has_changed_takes_no_package_winner(tmp_path):
 
 def test_a_problem_nearby_borrows_and_one_far_away_does_not(tmp_path):
     share(tmp_path / "lock.json", record())
-    found = asked((5000, 4096)).found
-    assert found.rung == "borrowed"
-    assert "rows: 5000 | 4096" in found.why
+    result = asked((5000, 4096)).found
+    assert result.rung == "borrowed"
+    assert "rows: 5000 | 4096" in result.why
     assert asked((40_000, 4096)).found.rung == "default"
 
 
@@ -165,8 +165,8 @@ def test_own_records_come_first_of_equal_problems_even_with_an_older_driver(tmp_
     own = replace(record(device={**key_here().device, "driver": "1"}), winner=list(space)[5])
     share(tmp_path / "lock.json", record(device={**key_here().device, "driver": "2"}))
     open_store(tmp_path / "records").put(own)
-    found = asked().found
-    assert (found.rung, found.config) == ("borrowed", own.winner)
+    result = asked().found
+    assert (result.rung, result.config) == ("borrowed", own.winner)
     open_store(tmp_path / "records").put(replace(record(), winner=list(space)[6]))
     assert asked().found.rung == "record"
 
@@ -220,10 +220,10 @@ def test_records_of_named_problems_become_package_data(tmp_path, capsys):
     for each in (made, record((17, 19)), warm):
         store.put(each)
     assert package_data.main([str(tmp_path / "found"), "--winners", str(tmp_path / "winners")]) == 0
-    said = capsys.readouterr()
-    assert f"no winner for softmax {label}" not in said.out
-    assert "no winner for gated_mlp" in said.out
-    assert "its problem has no name" in said.err
+    message = capsys.readouterr()
+    assert f"no winner for softmax {label}" not in message.out
+    assert "no winner for gated_mlp" in message.out
+    assert "its problem has no name" in message.err
     path = tmp_path / "winners" / "nvidia-h200.lock.json"
     (entry,) = Lockfile.read(path).entries
     assert (entry.config, entry.origin.run) == (made.winner, "")
@@ -283,9 +283,9 @@ def test_calls_take_every_winner_of_the_package(capsys):
 def test_what_makes_descriptors_is_as_it_was_when_winners_were_found(name):
     now = kernels.load(name).kernel.identity
     paths = Path(kernels.__file__).with_name("winners").glob("*.lock.json")
-    found = [entry.identity for path in paths for entry in Lockfile.read(path).entries if entry.kernel == name]
-    assert found
-    assert {identity["made"] for identity in found} == {now["made"]}
+    result = [entry.identity for path in paths for entry in Lockfile.read(path).entries if entry.kernel == name]
+    assert result
+    assert {identity["made"] for identity in result} == {now["made"]}
 
 
 def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
@@ -301,8 +301,8 @@ def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
 def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
     def identity():
         grid = kernels.load("matmul").kernel.first.grid
-        found = Source.of(partial(grid))  # a new callable, which no earlier answer stands for
-        return found.fingerprint, found.packages
+        result = Source.of(partial(grid))  # a new callable, which no earlier answer stands for
+        return result.fingerprint, result.packages
 
     before = identity()
     monkeypatch.setitem(exceptions.INSTALL, "torch", "another hint")

@@ -20,8 +20,8 @@ SMALL = replace(INTERPRETED, side=40, row=300, elements=400, tokens=8)
 
 
 def sampled(name):
-    found = list(cases(name, SAMPLE, seed=11, sizes=SMALL))
-    return len(found), [f"{case}: {how}" for case in found if (how := wrong(case, "cpu")) is not None]
+    result = list(cases(name, SAMPLE, seed=11, sizes=SMALL))
+    return len(result), [f"{case}: {how}" for case in result if (how := wrong(case, "cpu")) is not None]
 
 
 @pytest.mark.parametrize("name", kernels.names())
@@ -94,12 +94,12 @@ def excesses(kernel):
     problem = operation.problem(case.shape, case.dtype)
     values = dict(operation.materialise(problem, "cpu", case.seed).keyword)
     spoil(values, problem.specs, case)
-    found = []
+    result = []
     for scale, lost in ((1.0, 0), (1.02, 0), (1.0, 1)):
         changed = {**values, "scale": scale * values["scale"], "k": values["k"].clone()}
         changed["k"][:, :, :lost] = 0
-        found.append(BOUNDS[case.kernel](values, launched(operation, Config(case.config), changed)))
-    return found
+        result.append(BOUNDS[case.kernel](values, launched(operation, Config(case.config), changed)))
+    return result
 
 
 @pytest.mark.parametrize("kernel", ["attention", "attention_backward"])
@@ -116,9 +116,9 @@ def lost_values(kernel):
     values = dict(operation.materialise(problem, "cpu", case.seed).keyword)
     values["v"][:, :, :2, 0], values["v"][:, :, :2, 1] = math.nan, math.inf
     spoil(values, problem.specs, case)
-    found = launched(operation, Config(case.config), values)
-    lost = [each.nan_to_num(nan=1.0, posinf=1.0, neginf=1.0) for each in found]
-    return BOUNDS[kernel](values, found), BOUNDS[kernel](values, lost)
+    result = launched(operation, Config(case.config), values)
+    lost = [each.nan_to_num(nan=1.0, posinf=1.0, neginf=1.0) for each in result]
+    return BOUNDS[kernel](values, result), BOUNDS[kernel](values, lost)
 
 
 @pytest.mark.parametrize("kernel", ["attention", "attention_backward"])
@@ -157,12 +157,12 @@ def test_shapes_fit_the_kernel_and_vary(name):
 
 
 def test_inputs_are_of_every_kind_and_a_seed_gives_the_same_cases():
-    found = list(cases("gated_mlp", 200, 5, INTERPRETED))
-    fills = Counter(case.fill for case in found)
+    result = list(cases("gated_mlp", 200, 5, INTERPRETED))
+    fills = Counter(case.fill for case in result)
     assert set(fills) == {"uniform", "zeros", "denormal", "large", "nan", "infinity"}
     assert fills["uniform"] > 90
-    assert found == list(cases("gated_mlp", 200, 5, INTERPRETED))
-    assert found != list(cases("gated_mlp", 200, 6, INTERPRETED))
+    assert result == list(cases("gated_mlp", 200, 5, INTERPRETED))
+    assert result != list(cases("gated_mlp", 200, 6, INTERPRETED))
     assert str(Case(kernel="k", shape=(1, 2), dtype="float16", fill="nan", config={"B": 1}, seed=3)) == (
         "k 1x2 float16, nan, seed 3, (B=1)"
     )

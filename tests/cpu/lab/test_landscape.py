@@ -41,16 +41,16 @@ def additive(config):
 
 
 def test_an_additive_surface_is_recovered(tmp_path):
-    found = sensitivity(recorded(tmp_path / "space.json", additive))
-    assert [knob.name for knob in found.knobs] == ["BLOCK", "num_warps", "num_stages", "KIND"]
-    assert found.explained == pytest.approx(1.0)
-    block, warps, stages, _ = found.knobs
+    result = sensitivity(recorded(tmp_path / "space.json", additive))
+    assert [knob.name for knob in result.knobs] == ["BLOCK", "num_warps", "num_stages", "KIND"]
+    assert result.explained == pytest.approx(1.0)
+    block, warps, stages, _ = result.knobs
     assert [one.slower for one in block.effects] == pytest.approx([1.0, 0.0, 0.3])
     assert [one.slower for one in warps.effects] == pytest.approx([0.5, 0.1, 0.0])
     assert (block.best.value, block.span, block.most_lost) == (128, pytest.approx(1.0), pytest.approx(1.0))
     assert stages.share == pytest.approx(0.0)
-    assert found.best_ms == pytest.approx(0.1)
-    assert sum(knob.share for knob in found.knobs) == pytest.approx(1.0)
+    assert result.best_ms == pytest.approx(0.1)
+    assert sum(knob.share for knob in result.knobs) == pytest.approx(1.0)
 
 
 @given(st.data())
@@ -58,16 +58,16 @@ def test_a_part_of_an_additive_surface_is_enough(tmp_path_factory, data):
     kept = set(data.draw(st.permutations(range(36)))[:24])
     numbers = itertools.count()
     path = tmp_path_factory.getbasetemp() / "part.json"
-    found = sensitivity(recorded(path, lambda config: additive(config) if next(numbers) in kept else (None, 0)))
-    assert found.explained == pytest.approx(1.0, abs=1e-6)
-    assert (found.configs, found.failed) == (24, 12)
+    result = sensitivity(recorded(path, lambda config: additive(config) if next(numbers) in kept else (None, 0)))
+    assert result.explained == pytest.approx(1.0, abs=1e-6)
+    assert (result.configs, result.failed) == (24, 12)
 
 
 def test_tunables_that_act_together_are_left_over(tmp_path):
-    found = sensitivity(
+    result = sensitivity(
         recorded(tmp_path / "space.json", lambda c: (1.0 if (c["BLOCK"] == 64) == (c["KIND"] == "a") else 2.0, 0))
     )
-    assert found.explained < 0.5
+    assert result.explained < 0.5
 
 
 def test_a_spill_step_is_found_in_the_direction_in_which_it_begins(tmp_path):
@@ -75,8 +75,8 @@ def test_a_spill_step_is_found_in_the_direction_in_which_it_begins(tmp_path):
         spills = config["BLOCK"] == 256 and config["num_warps"] == 2
         return (5.0, 1024) if spills else (1.0, 0)
 
-    found = cliffs(recorded(tmp_path / "space.json", spilling))
-    steps = {(one.name, one.before, one.after): one for one in found}
+    result = cliffs(recorded(tmp_path / "space.json", spilling))
+    steps = {(one.name, one.before, one.after): one for one in result}
     assert set(steps) == {("BLOCK", 128, 256), ("num_warps", 4, 2)}
     warps = steps["num_warps", 4, 2]
     assert (warps.pairs, warps.spills, warps.steep, warps.slower_if_spilled) == (12, 4, 4, 5.0)
@@ -84,20 +84,20 @@ def test_a_spill_step_is_found_in_the_direction_in_which_it_begins(tmp_path):
 
 
 def test_a_step_beyond_which_configs_fail_is_a_cliff(tmp_path):
-    found = cliffs(
+    result = cliffs(
         recorded(tmp_path / "space.json", lambda c: (None if c["BLOCK"] == 256 else 1.0 + c["num_warps"], 0))
     )
-    assert ("BLOCK", 128, 256, 12) in [(one.name, one.before, one.after, one.fails) for one in found]
+    assert ("BLOCK", 128, 256, 12) in [(one.name, one.before, one.after, one.fails) for one in result]
 
 
 def test_numbers_are_in_order_wherever_the_default_stands_in_a_space(tmp_path):
     space = {"BLOCK": [128, 256, 64], "num_warps": [4, 2, 8], "num_stages": [2, 1], "KIND": ["b", "a"]}
-    found = recorded(tmp_path / "space.json", additive, space)
-    block, warps, *_ = sensitivity(found).knobs
+    result = recorded(tmp_path / "space.json", additive, space)
+    block, warps, *_ = sensitivity(result).knobs
     assert [one.value for one in block.effects] == [64, 128, 256]
     assert [one.value for one in warps.effects] == [2, 4, 8]
     assert [one.slower for one in block.effects] == pytest.approx([1.0, 0.0, 0.3])
-    assert [(one.name, one.before, one.after) for one in cliffs(found)] == [("BLOCK", 128, 64)]
+    assert [(one.name, one.before, one.after) for one in cliffs(result)] == [("BLOCK", 128, 64)]
 
 
 def test_times_without_differences_tell_nothing(tmp_path):
@@ -112,9 +112,9 @@ def test_the_command_prints_tunables_and_cliffs(cli, tmp_path):
     assert ran.code == 0, ran.err
     assert "64: +100%, 128: +0%, 256: +30%" in ran.out
     assert "num_warps 4 -> 2" in ran.out
-    found = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)["items"]
-    assert found[0]["knobs"][0]["name"] == "num_warps"
-    assert found[0]["cliffs"][0]["spills"] == 12
+    result = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)["items"]
+    assert result[0]["knobs"][0]["name"] == "num_warps"
+    assert result[0]["cliffs"][0]["spills"] == 12
     (tmp_path / "none.json").write_text("{}")
     assert cli("sensitivity", str(tmp_path / "none.json")).code == 2
 
@@ -124,13 +124,13 @@ def point(extent, blocks, at_once=100):
 
 
 def test_a_wave_that_is_added_and_mostly_empty_is_a_cliff():
-    found = Sweep(
+    result = Sweep(
         config=Config(),
         axis="M",
         blocks_per_unit=1,
         points=(point(1, 90), point(2, 100), point(3, 110), point(4, 190), point(5, 205)),
     )
-    assert [(before.extent, after.extent) for before, after in found.cliffs] == [(2, 3), (4, 5)]
+    assert [(before.extent, after.extent) for before, after in result.cliffs] == [(2, 3), (4, 5)]
     many = Sweep(config=Config(), axis="M", blocks_per_unit=1, points=(point(1, 1990), point(2, 2010)))
     assert many.cliffs == []  # a twenty-first wave costs little
 
@@ -143,10 +143,10 @@ MATMUL = ["matmul", "--shape", "1024x2048x1024", "--gpu", "H200"]
 def test_the_command_finds_the_tail_of_a_product(cli, tmp_path, monkeypatch):
     monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
     words = [*MATMUL, "--vary", "M=896:1152:128", "--cache-dir", str(tmp_path)]
-    found = json.loads(cli("cliffs", *words, "--config", "BM=128,BN=128", "--json").out)
-    assert [(one["extent"], one["blocks"]) for one in found["points"]] == [(896, 112), (1024, 128), (1152, 144)]
-    assert found["at_once"] == 132
-    (cliff,) = found["cliffs"]
+    result = json.loads(cli("cliffs", *words, "--config", "BM=128,BN=128", "--json").out)
+    assert [(one["extent"], one["blocks"]) for one in result["points"]] == [(896, 112), (1024, 128), (1152, 144)]
+    assert result["at_once"] == 132
+    (cliff,) = result["cliffs"]
     assert (cliff["before"]["extent"], cliff["after"]["extent"]) == (1024, 1152)
     assert cliff["after"]["expected_ms"] > 1.3 * cliff["before"]["expected_ms"]
     assert cliff["after"]["used"] == pytest.approx(144 / 264)
@@ -175,9 +175,9 @@ def undeclared(tmp_path, monkeypatch):
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_kernel_without_tiles_has_no_times_over_shapes_and_the_reason_is_true(cli, undeclared):
-    found = json.loads(cli("cliffs", *undeclared, "--json").out)
-    assert [one["blocks"] for one in found["points"]] == [1024, 2048]
-    assert found["silent"] == "the kernel declares no tiles, and what is read at each shape is its grid alone"
+    result = json.loads(cli("cliffs", *undeclared, "--json").out)
+    assert [one["blocks"] for one in result["points"]] == [1024, 2048]
+    assert result["silent"] == "the kernel declares no tiles, and what is read at each shape is its grid alone"
 
 
 @pytest.mark.triton

@@ -119,10 +119,10 @@ def test_what_is_compiled_first_is_done_first(file):
 def test_a_summary_of_several_tunes(file):
     recording = read_recording(file())
     runs = [tune(recording, seed) for seed in range(3)]
-    found = summarise_live("own.json.gz", "auto", runs)
-    assert found.trials == round(sum(run.trials for run in runs) / 3, 4)
-    assert found.regret_worst == round(max(run.regret for run in runs), 4)
-    assert sum(found.stopped.values()) == 3
+    result = summarise_live("own.json.gz", "auto", runs)
+    assert result.trials == round(sum(run.trials for run in runs) / 3, 4)
+    assert result.regret_worst == round(max(run.regret for run in runs), 4)
+    assert sum(result.stopped.values()) == 3
 
 
 def work(a, b):
@@ -144,10 +144,10 @@ def work(a, b):
 
 @pytest.fixture
 def readings():
-    found = Readings(("a", "b"))
+    result = Readings(("a", "b"))
     for config in CONFIGS:
-        found.works.setdefault(found.key(config), work(config["a"], config["b"]))
-    return found
+        result.works.setdefault(result.key(config), work(config["a"], config["b"]))
+    return result
 
 
 def test_what_was_read_is_kept_and_read_again(readings):

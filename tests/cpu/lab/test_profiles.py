@@ -89,10 +89,10 @@ def details_page(rows, *, old=False, average=False):
             section,
             metric,
             unit,
-            *([said] * len(value)),
+            *([message] * len(value)),
             *[""] * len(rules),
         ]
-        for kernel, section, metric, unit, said in rows
+        for kernel, section, metric, unit, message in rows
     ]
     return quoted(header, *lines)
 
@@ -160,9 +160,9 @@ def test_a_summary_counts_by_its_average():
 def test_launches_without_a_number_are_told_by_their_metrics():
     one, two = ('"k","Duration","us","{}"', '"k","Memory Throughput","%","{}"')
     rows = [one.format(10), two.format(20), one.format(30), two.format(40)]
-    found = parse_profile("\n".join(['"Kernel Name","Metric Name","Metric Unit","Metric Value"', *rows, ""])).launches
-    assert [round(each.metrics["Duration"].value * 1e6) for each in found] == [10, 30]
-    assert [each.metrics["Memory Throughput"].value for each in found] == [20, 40]
+    result = parse_profile("\n".join(['"Kernel Name","Metric Name","Metric Unit","Metric Value"', *rows, ""])).launches
+    assert [round(each.metrics["Duration"].value * 1e6) for each in result] == [10, 30]
+    assert [each.metrics["Memory Throughput"].value for each in result] == [20, 40]
 
 
 def test_launches_stay_apart_and_tables_may_follow_each_other():
@@ -187,7 +187,7 @@ def test_numbers_become_base_units(text, unit, value, base):
 
 
 def test_a_decimal_comma_is_seen_in_the_whole_file():
-    german = {name: (unit, said.translate(str.maketrans(",.", ".,"))) for name, (unit, said) in RAW.items()}
+    german = {name: (unit, message.translate(str.maketrans(",.", ".,"))) for name, (unit, message) in RAW.items()}
     seen = profile_of(raw_page(("matmul", german)))
     assert (seen.compute, seen.duration_s) == (87.51, pytest.approx(1.76336e-3))
 
@@ -347,10 +347,10 @@ def kernel(**figures):
     ],
 )
 def test_a_verdict_has_its_numbers(profile, verdict, said):
-    found = judged(profile)
-    assert found.verdict == verdict
-    assert said in "; ".join(found.reasons)
-    assert found.steps
+    result = judged(profile)
+    assert result.verdict == verdict
+    assert said in "; ".join(result.reasons)
+    assert result.steps
 
 
 @pytest.mark.parametrize(
@@ -381,13 +381,13 @@ def test_the_whole_profile_has_shares_a_device_and_advice(cli, tmp_path):
     slow = {**RAW, "gpu__time_duration.sum": ("usecond", "236.64")}
     (tmp_path / "given.csv").write_text(raw_page(("matmul_kernel", RAW), ("vector_add", slow), ("matmul_kernel", RAW)))
     file = [str(tmp_path / "given.csv")]
-    found = json.loads(cli("profile", "read", *file, "--json").out)
-    first, second = found["kernels"]
+    result = json.loads(cli("profile", "read", *file, "--json").out)
+    first, second = result["kernels"]
     assert (first["kernel"], first["launches"], first["verdict"]) == ("matmul_kernel", 2, COMPUTE)
     assert first["share"] == pytest.approx(1 - second["share"])
     assert first["roofline"]["of_memory"] == pytest.approx(536.87e6 / 1.76336e-3 / 4.8e12, rel=1e-3)
-    assert found["advice"]["way"] == "library"
-    assert any("100% of the time is compute-bound" in reason for reason in found["advice"]["reasons"])
+    assert result["advice"]["way"] == "library"
+    assert any("100% of the time is compute-bound" in reason for reason in result["advice"]["reasons"])
     shown = cli("profile", "read", *file, "--kernel", "^vector", columns=160)
     assert "vector_add" in shown.out
     assert "matmul_kernel" not in shown.out
@@ -527,13 +527,13 @@ def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / f"ncu_2025_3_{page}.csv.gz").read_bytes()))
     report = read_profile(given)
-    found = {one.judgement.profile.kernel: one.judgement for one in report.kernels}
-    assert {name: one.verdict for name, one in found.items()} == LIVE
+    result = {one.judgement.profile.kernel: one.judgement for one in report.kernels}
+    assert {name: one.verdict for name, one in result.items()} == LIVE
     assert report.notes == ()
-    assert "triton-ops explain spills" in found["profiled_spill"].steps[0].what
-    assert not any("spill" in step.what for step in found["profiled_product"].steps)
-    assert found["profiled_spill"].profile.registers == 255
-    assert "device memory" in "; ".join(found["profiled_copy"].reasons)
+    assert "triton-ops explain spills" in result["profiled_spill"].steps[0].what
+    assert not any("spill" in step.what for step in result["profiled_product"].steps)
+    assert result["profiled_spill"].profile.registers == 255
+    assert "device memory" in "; ".join(result["profiled_copy"].reasons)
 
 
 def test_occupancy_and_waves_are_those_of_the_profiler(tmp_path):
@@ -555,11 +555,11 @@ def test_occupancy_and_waves_are_those_of_the_profiler(tmp_path):
 def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
-    found = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
-    spec, _, copy = found["profiled_copy"].below_roof()
+    result = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
+    spec, _, copy = result["profiled_copy"].below_roof()
     assert spec.name == "NVIDIA H200"
-    assert copy.of_limit == pytest.approx(found["profiled_copy"].dram / 100, rel=0.1)
-    product = found["profiled_product"]
+    assert copy.of_limit == pytest.approx(result["profiled_copy"].dram / 100, rel=0.1)
+    product = result["profiled_product"]
     _, roof, placed = product.below_roof()
     assert (product.flops, product.dtype, placed.limit) == (WORK["profiled_product"], "bfloat16", "bfloat16")
     assert product.tensor == pytest.approx(92, abs=1)
@@ -577,9 +577,21 @@ SUMMARY = [
 def summary(*kernels):
     """A summary of kernels: name, threads, blocks, invocations, and the metrics with unit and value."""
     rows = [
-        ["1", name, f"({threads}, 1, 1)", f"({blocks}, 1, 1)", "0", "9.0", str(count), SPEED, metric, unit, *[said] * 3]
+        [
+            "1",
+            name,
+            f"({threads}, 1, 1)",
+            f"({blocks}, 1, 1)",
+            "0",
+            "9.0",
+            str(count),
+            SPEED,
+            metric,
+            unit,
+            *[message] * 3,
+        ]
         for name, threads, blocks, count, metrics in kernels
-        for metric, unit, said in metrics
+        for metric, unit, message in metrics
     ]
     return quoted(SUMMARY, *rows)
 
@@ -617,9 +629,9 @@ def test_shapes_of_one_kernel_stay_apart_and_count_by_their_invocations(cli, tmp
 def test_numbers_of_any_locale_are_read(said):
     doubtful = {"gpu__time_duration.sum": ("us", said), "launch__grid_size": ("", "131.072")}
     comma = ",36" in said
-    found = profile_of(raw_page(("matmul", doubtful)))
-    assert found.duration_s == pytest.approx(1.76336e-3)
-    assert found.blocks == (131072 if comma else pytest.approx(131.072))
+    result = profile_of(raw_page(("matmul", doubtful)))
+    assert result.duration_s == pytest.approx(1.76336e-3)
+    assert result.blocks == (131072 if comma else pytest.approx(131.072))
 
 
 def test_digits_in_groups_of_two_are_one_number():
@@ -638,8 +650,8 @@ def test_a_mark_that_nothing_explains_is_said():
 def test_units_hold_from_whichever_row_they_stand_in():
     header, units, one, two = raw_page(("one", RAW), ("two", RAW)).splitlines()
     for rows in ([one, units, two], [one, two, units]):
-        found = parse_profile("\n".join([header, *rows]) + "\n").launches
-        assert [figures_of(launch).duration_s for launch in found] == [pytest.approx(1.76336e-3)] * 2
+        result = parse_profile("\n".join([header, *rows]) + "\n").launches
+        assert [figures_of(launch).duration_s for launch in result] == [pytest.approx(1.76336e-3)] * 2
 
 
 def test_a_value_without_a_known_unit_is_named_and_is_no_figure(tmp_path):
@@ -657,8 +669,8 @@ def test_a_value_without_a_known_unit_is_named_and_is_no_figure(tmp_path):
 
 def test_the_names_of_2020_are_read():
     rows = [
-        ("old", "GPU Speed Of Light", name, "%", said)
-        for name, said in (
+        ("old", "GPU Speed Of Light", name, "%", message)
+        for name, message in (
             ("SM [%]", "12.5"),
             ("Memory [%]", "80"),
             ("SOL FB", "80"),
@@ -666,8 +678,8 @@ def test_the_names_of_2020_are_read():
             ("SOL TEX", "9"),
         )
     ]
-    found = profile_of(details_page(rows, old=True))
-    assert (found.compute, found.memory, found.dram, found.l2, found.l1) == (12.5, 80, 80, 30, 9)
+    result = profile_of(details_page(rows, old=True))
+    assert (result.compute, result.memory, result.dram, result.l2, result.l1) == (12.5, 80, 80, 30, 9)
 
 
 def test_a_table_that_a_spreadsheet_has_saved_is_read():
@@ -696,11 +708,11 @@ def test_dispatches_of_rocprof_are_read(tmp_path, version):
     given = tmp_path / "given.csv"
     given.write_text("RPL: on '221130_200946'\n" + ROCPROF[version])
     (one,) = read_profile(given).kernels
-    found = one.judgement.profile
-    assert found.kernel == "axpy(float*, int)"
-    assert (found.duration_s, found.registers) == (pytest.approx(2e-6), 24)
-    assert (found.blocks, found.threads, found.local) == (256, 256, 0)
-    assert (one.judgement.verdict, found.source) == (UNDECIDED, "rocprof")
+    result = one.judgement.profile
+    assert result.kernel == "axpy(float*, int)"
+    assert (result.duration_s, result.registers) == (pytest.approx(2e-6), 24)
+    assert (result.blocks, result.threads, result.local) == (256, 256, 0)
+    assert (one.judgement.verdict, result.source) == (UNDECIDED, "rocprof")
     assert not any("SpeedOfLight" in reason for reason in one.judgement.reasons)
 
 
@@ -711,16 +723,16 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     lines = [f'{at},7,1024,"copy",256,"{name}",{value},1000,3000' for at in (1, 2) for name, value in rows]
     given.write_text("\n".join([head + '"Start_Timestamp","End_Timestamp"', *lines]) + "\n")
     (one,) = read_profile(given).kernels
-    found = one.judgement.profile
-    assert (one.launches, found.duration_s, found.occupancy) == (2, pytest.approx(2e-6), 62.5)
-    assert found.dram_bytes == 3 * 1024 * 1024
+    result = one.judgement.profile
+    assert (one.launches, result.duration_s, result.occupancy) == (2, pytest.approx(2e-6), 62.5)
+    assert result.dram_bytes == 3 * 1024 * 1024
     given.write_text(
         "\n".join([head + '"Start_Timestamp","End_Timestamp"', lines[0].replace(",1000,", ",soon,")]) + "\n"
     )
     report = read_profile(given)
     assert report.notes == ("1 values are not understood, and count as not measured: Duration 3000 - soon s",)
-    found = report.kernels[0].judgement.profile
-    assert (found.duration_s, found.dram_bytes) == (None, None)  # what was read is half of what was moved
+    result = report.kernels[0].judgement.profile
+    assert (result.duration_s, result.dram_bytes) == (None, None)  # what was read is half of what was moved
     given.write_text('"Dispatch_Id","Kernel_Name","Counter_Name","Grid_Size"\n1,"copy","SQ_WAVES",5\n')
     assert read_profile(given).kernels[0].judgement.verdict == UNDECIDED
     statistics = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm.kd",84,840000,10000,95.0\n'
@@ -768,9 +780,9 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     given.write_text(json.dumps([tree, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}]))
     report = read_profile(given)
     (one,) = report.kernels
-    found = one.judgement.profile
-    assert (found.kernel, one.launches, found.arch, found.source) == ("gemm", 10, "sm_90", "Proton")
-    assert (found.duration_s, found.products) == (pytest.approx(2e-4), (("float16", 1e11),))
+    result = one.judgement.profile
+    assert (result.kernel, one.launches, result.arch, result.source) == ("gemm", 10, "sm_90", "Proton")
+    assert (result.duration_s, result.products) == (pytest.approx(2e-4), (("float16", 1e11),))
     assert report.notes == (
         "the metrics of 1 scopes are of no single kernel, and are left out",
         "1 entries have no time in nanoseconds, and are left out",
@@ -795,5 +807,5 @@ def test_a_grid_past_the_largest_number_is_not_known():
     text = (
         f'"ID","Kernel Name","Grid Size","gpu__time_duration.sum"\n"","","","us"\n"0","k","({"9" * 400}, 1, 1)","1.5"\n'
     )
-    found = figures_of(parse_profile(text).launches[0])
-    assert (found.blocks, found.duration_s) == (None, pytest.approx(1.5e-6))
+    result = figures_of(parse_profile(text).launches[0])
+    assert (result.blocks, result.duration_s) == (None, pytest.approx(1.5e-6))

@@ -48,8 +48,8 @@ def test_each_kernel_has_its_figures_and_a_verdict():
 def test_a_kernel_that_is_assembled_for_several_configs_is_told_for_each():
     first = TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0]
     plain = first.replace("Used 255", "Used 128").replace("672", "0").partition("pipeline in the function 'mm'")[2]
-    found = parse_ptxas(first + plain + plain).kernels
-    assert [(one.registers, one.verdict, one.serialised) for one in found] == [
+    result = parse_ptxas(first + plain + plain).kernels
+    assert [(one.registers, one.verdict, one.serialised) for one in result] == [
         (255, "spills", True), (128, "fits", False),
     ]  # fmt: skip
 
@@ -171,13 +171,13 @@ def test_the_cell_of_a_notebook_is_read():
 
 
 def test_a_warning_of_xla_tells_the_spills():
-    said = "I external/xla/compilation.cc:346] ptxas warning : Registers are spilled to local memory in function "
-    log = parse_ptxas(f"{said}'gemm_fusion_dot_1', 616 bytes spill stores, 612 bytes spill loads\n")
+    message = "I external/xla/compilation.cc:346] ptxas warning : Registers are spilled to local memory in function "
+    log = parse_ptxas(f"{message}'gemm_fusion_dot_1', 616 bytes spill stores, 612 bytes spill loads\n")
     (one,) = log.kernels
     assert (one.kernel, one.registers, one.store_bytes, one.load_bytes) == ("gemm_fusion_dot_1", None, 616, 612)
     assert (one.verdict, log.notes) == ("spills", ())
     assert one.next.startswith("triton-ops explain spills")
-    both = parse_ptxas(f"{said}'mm', 1768 bytes spill stores, 1256 bytes spill loads\n" + TRITONS).kernels
+    both = parse_ptxas(f"{message}'mm', 1768 bytes spill stores, 1256 bytes spill loads\n" + TRITONS).kernels
     assert [one.registers for one in both if one.kernel == "mm"] == [255]
 
 
@@ -208,8 +208,8 @@ def test_builds_beside_each_other_are_told_apart_and_what_is_cut_is_said(prefix)
         ]
 
     mixed = [line for pair in zip(lines(1, "one", 100), lines(2, "two", 200), strict=True) for line in pair]
-    found = parse_ptxas("\r\n".join(mixed)).kernels
-    assert [(one.kernel, one.registers, one.stack_bytes) for one in found] == [("one", 100, 100), ("two", 200, 200)]
+    result = parse_ptxas("\r\n".join(mixed)).kernels
+    assert [(one.kernel, one.registers, one.stack_bytes) for one in result] == [("one", 100, 100), ("two", 200, 200)]
     (cut,) = parse_ptxas("\n".join(lines(1, "one", 100)[:2])).kernels
     assert (cut.verdict, cut.registers) == ("unknown", None)
     assert "the text is cut" in cut.next

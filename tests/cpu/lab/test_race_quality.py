@@ -52,26 +52,26 @@ def figures():
 
 
 def test_winners_are_within_one_percent_of_the_best(figures):
-    found = pooled(figures)
-    assert found["of"] == 84
-    assert found["wilson_low"] >= 0.95
+    result = pooled(figures)
+    assert result["of"] == 84
+    assert result["wilson_low"] >= 0.95
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_no_single_disturbance_changes_the_rates(figures, name):
-    found = figures[name]
-    assert found["regret_p95"] <= 0.01
-    assert found["outside_tie_set"] <= 1 / 12
-    assert found["aa_false_positive"] <= 2 / 12  # 5 % are chance; all together are below
-    assert found["aa_pairs_told_apart"] <= 1 / 16
-    assert found["power_2pct"] >= 0.9
-    assert found["share_of_do_bench"] <= 0.2
+    result = figures[name]
+    assert result["regret_p95"] <= 0.01
+    assert result["outside_tie_set"] <= 1 / 12
+    assert result["aa_false_positive"] <= 2 / 12  # 5 % are chance; all together are below
+    assert result["aa_pairs_told_apart"] <= 1 / 16
+    assert result["power_2pct"] >= 0.9
+    assert result["share_of_do_bench"] <= 0.2
 
 
 def test_all_disturbances_together_keep_the_rates(figures):
-    count = sum(found["selections"] for found in figures.values())
+    count = sum(result["selections"] for result in figures.values())
     for key, most in (("outside_tie_set", 0.02), ("aa_false_positive", 0.06)):
-        assert sum(found[key] * found["selections"] for found in figures.values()) / count <= most
+        assert sum(result[key] * result["selections"] for result in figures.values()) / count <= most
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
@@ -96,8 +96,8 @@ def test_a_launch_that_waits_for_a_short_list_has_the_same_rates(gaps):
             device = SimulatedDevice(Noise(), disturbance, seed=seed, process=seed)
             times = {Config(config=place): 0.05 * (1 + gap) for place, gap in enumerate(gaps)}
             kernels = {config: device.kernel(time_ms, config.text) for config, time_ms in times.items()}
-            found = Ground(device, kernels, Config(config=0)).select(seed, effort)
-            own, default = (kernels[config].own_ms for config in (found.winner.config, Config(config=0)))
+            result = Ground(device, kernels, Config(config=0)).select(seed, effort)
+            own, default = (kernels[config].own_ms for config in (result.winner.config, Config(config=0)))
             assert own <= 1.01 * min(kernel.own_ms for kernel in kernels.values())
             assert own <= default * 1.0025
             seconds.append(device.now_s)
@@ -111,19 +111,19 @@ def test_without_the_race_the_rates_are_missed():
     raced = looked = 0.0
     for seed in range(4):
         ground = Ground.of(shape, Disturbance(), seed)
-        found = ground.select(seed)
+        result = ground.select(seed)
         best = min(kernel.own_ms for kernel in ground.kernels.values())
-        first = min((trial for trial in found.trials if trial.ok), key=lambda trial: trial.rank)
-        raced += ground.kernels[found.winner.config].own_ms / best - 1
+        first = min((trial for trial in result.trials if trial.ok), key=lambda trial: trial.rank)
+        raced += ground.kernels[result.winner.config].own_ms / best - 1
         looked += ground.kernels[first.config].own_ms / best - 1
     assert raced < 0.5 * looked
 
 
 def test_a_config_is_measured_against_itself_to_the_end_of_the_race():
     ground = Ground.of(SHAPES["many ties"], DISTURBANCES["load"], 2, configs=CONFIGS)
-    found = ground.select(2)
-    assert max(trial.final.rounds for trial in found.trials if trial.final) == EFFORT.race.checkpoints[-1]
-    assert found.itself.margin < INDIFFERENCE  # four rounds could not tell that
+    result = ground.select(2)
+    assert max(trial.final.rounds for trial in result.trials if trial.final) == EFFORT.race.checkpoints[-1]
+    assert result.itself.margin < INDIFFERENCE  # four rounds could not tell that
 
 
 def longest_visit(found):
@@ -142,8 +142,8 @@ def test_a_round_of_many_finalists_is_short():
 
 def test_without_noise_the_best_wins_unless_the_default_is_as_good():
     shape = replace(SHAPES["matmul bf16 4096x4096x4096"], noise=QUIET)
-    found = graded(shape, Disturbance(), 0, configs=CONFIGS)
-    assert (found.regret, found.outside, found.behind_default, found.differs) == (0.0, False, False, False)
+    result = graded(shape, Disturbance(), 0, configs=CONFIGS)
+    assert (result.regret, result.outside, result.behind_default, result.differs) == (0.0, False, False, False)
     ground = Ground.of(shape, Disturbance(), 0, configs=CONFIGS)
     best = min(ground.kernels, key=lambda config: ground.kernels[config].true_ms)
     nearly = replace(ground.kernels[ground.default], true_ms=ground.kernels[best].true_ms * 1.004)
@@ -165,16 +165,16 @@ def test_a_large_slowdown_is_found_and_equal_launches_are_not_told_apart():
 
 def test_a_quick_race_decides_as_well_in_less_time():
     # `benchmarks/timing/race_ends.py` has the full figures.
-    found = {}
+    result = {}
     for name in ("until all are equal, visits of 2.5 ms", "quick"):
         effort = replace(QUICK, race=POLICIES[name])
-        found[name] = summary([
+        result[name] = summary([
             ended(field_of(gaps, noise, DISTURBANCES["power steps"], seed), seed, effort)
             for gaps in FIELDS.values()
             for noise in NOISES.values()
             for seed in range(1)
         ])  # fmt: skip
-    until_equal, quick = found.values()
+    until_equal, quick = result.values()
     assert quick["within_1pct"] == until_equal["within_1pct"] == 1
     assert quick["clearly"] == quick["missed"] == 0
     assert quick["seconds"] < 0.75 * until_equal["seconds"]
@@ -208,12 +208,12 @@ def compared(slower, seed):
 
 
 def test_a_callable_is_not_distinguishable_from_itself_in_94_of_100_comparisons():
-    found = [compared(1.0, seed) for seed in range(100)]
-    assert [comparison.verdict for comparison in found].count("not distinguishable") >= 94
-    assert {comparison.mode for comparison in found} == {"simulated"}
+    result = [compared(1.0, seed) for seed in range(100)]
+    assert [comparison.verdict for comparison in result].count("not distinguishable") >= 94
+    assert {comparison.mode for comparison in result} == {"simulated"}
 
 
 def test_ten_percent_are_found_in_95_of_100_comparisons():
-    found = [compared(1.1, seed) for seed in range(100)]
-    assert [comparison.verdict for comparison in found].count("slower") >= 95
-    assert -11 < statistics.median(comparison.percent for comparison in found) < -9
+    result = [compared(1.1, seed) for seed in range(100)]
+    assert [comparison.verdict for comparison in result].count("slower") >= 95
+    assert -11 < statistics.median(comparison.percent for comparison in result) < -9

@@ -115,27 +115,27 @@ def few_are_compiled(monkeypatch):
 
 def test_declared_work_ranks_a_whole_space_in_order():
     operation = load("matmul")
-    found = rank(operation, shape=(1024, 1024, 1024), gpu=H200)
+    result = rank(operation, shape=(1024, 1024, 1024), gpu=H200)
     space = operation.space_for(operation.problem((1024, 1024, 1024), None))
-    assert len(found) == space.size.valid
-    assert [one.expected_ms for one in found] == sorted(one.expected_ms for one in found)
-    assert {one.source for one in found} == {"declared"}
-    assert {one.limited_by for one in found if math.isinf(one.expected_ms)} == {"shared memory of a block, as guessed"}
-    assert all(one.expected_ms >= one.lower_bound_ms > 0 for one in found)
+    assert len(result) == space.size.valid
+    assert [one.expected_ms for one in result] == sorted(one.expected_ms for one in result)
+    assert {one.source for one in result} == {"declared"}
+    assert {one.limited_by for one in result if math.isinf(one.expected_ms)} == {"shared memory of a block, as guessed"}
+    assert all(one.expected_ms >= one.lower_bound_ms > 0 for one in result)
 
 
 def test_a_kernel_that_declares_nothing_is_read():
-    found = ranked_norm()
-    assert isinstance(found[0], RankedConfig)
-    assert len(found) == 9
-    assert {one.source for one in found} == {"inferred"}
-    assert found[0].expected_ms < found[-1].expected_ms
-    assert found[0].limited_by
+    result = ranked_norm()
+    assert isinstance(result[0], RankedConfig)
+    assert len(result) == 9
+    assert {one.source for one in result} == {"inferred"}
+    assert result[0].expected_ms < result[-1].expected_ms
+    assert result[0].limited_by
 
 
 def test_what_triton_or_the_device_refuses_is_last_with_the_reason():
-    found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [256], "num_warps": [3, 4, 64]}, gpu=H200, jobs=1)
-    first, *others = [(one.config["num_warps"], one.expected_ms, one.limited_by) for one in found]
+    result = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [256], "num_warps": [3, 4, 64]}, gpu=H200, jobs=1)
+    first, *others = [(one.config["num_warps"], one.expected_ms, one.limited_by) for one in result]
     assert (first[0], math.isfinite(first[1])) == (4, True)
     assert sorted(others) == [
         (3, math.inf, "num_warps is 3; it must be a power of two"),
@@ -192,12 +192,12 @@ def test_a_grid_that_cannot_be_told_is_the_reason():
 def test_the_command_prints_a_list_as_json(cli, target):
     ran = cli("rank", f"{target}:plain", "--gpu", H200, "--json", "--jobs", "2")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)["items"]
-    assert len(found) == 9
-    assert set(found[0]) == {
+    result = json.loads(ran.out)["items"]
+    assert len(result) == 9
+    assert set(result[0]) == {
         "config", "expected_ms", "lower_bound_ms", "source", "limited_by", "compiled", "program",
     }  # fmt: skip
-    assert found[0]["source"] == "inferred"
+    assert result[0]["source"] == "inferred"
 
 
 def test_the_command_prints_a_table_of_the_first(cli, target):
@@ -229,12 +229,12 @@ def test_explain_says_in_words_what_was_read(cli, target):
 
 
 def test_explain_says_where_a_declaration_and_the_kernel_differ(cli, target):
-    found = json.loads(cli("explain", f"{target}:told", "--gpu", H200, "--json").out)
-    assert found["source"] == "declared"
-    said = "; ".join(found["differences"])
-    assert "3 passes over a row are declared, and the kernel reads it 2 times" in said
-    assert "1 GB are declared, and the kernel's least is 16.78 MB" in said
-    assert found["inferred"]["launches"][0]["grid"] == [4096, 1, 1]
+    result = json.loads(cli("explain", f"{target}:told", "--gpu", H200, "--json").out)
+    assert result["source"] == "declared"
+    message = "; ".join(result["differences"])
+    assert "3 passes over a row are declared, and the kernel reads it 2 times" in message
+    assert "1 GB are declared, and the kernel's least is 16.78 MB" in message
+    assert result["inferred"]["launches"][0]["grid"] == [4096, 1, 1]
 
 
 def test_explain_without_a_forecast_says_why_and_tells_what_the_compiler_made(cli, target):
@@ -260,11 +260,11 @@ def test_explain_refuses_a_function_of_which_nothing_can_be_told(cli, target, tm
 def test_explain_knows_devices_that_the_model_does_not(cli, target, gpu):
     ran = cli("explain", f"{target}:plain", "--gpu", gpu, "--config", "BLOCK=256", columns=240)
     assert ran.code == 0, ran.err
-    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
-    assert "ms at best" in said["expected"]
-    assert re.match(r"\d+%: \d+ of 32 (warps|wavefronts), limited by ", said["occupancy"])
-    assert "slots used" in said["blocks"]
-    assert "limited by the memory" in said["intensity"]
+    message = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines())
+    assert "ms at best" in message["expected"]
+    assert re.match(r"\d+%: \d+ of 32 (warps|wavefronts), limited by ", message["occupancy"])
+    assert "slots used" in message["blocks"]
+    assert "limited by the memory" in message["intensity"]
 
 
 def test_a_device_without_recordings_is_said_to_be_unseen(cli, target):
@@ -278,15 +278,15 @@ def test_a_device_without_recordings_is_said_to_be_unseen(cli, target):
 def test_explain_says_what_an_amd_device_makes_of_a_product(cli, tmp_path):
     tile = "BM=64,BN=64,BK=32,num_warps=4,num_stages=2"
     words = ["matmul", "--shape", "1024x1024x1024", "--gpu", "mi300x", "--cache-dir", str(tmp_path), "--config", tile]
-    found = json.loads(cli("explain", *words, "--measured", "0.1", "--json").out)
-    assert (found["device"], found["units"], found["expected_ms"]) == ("AMD Instinct MI300X", 304, None)
-    assert (found["occupancy"]["most_warps"], found["shared"]) == (32, {"bytes": 8192, "limit": 65536})
-    assert found["grid"]["blocks"] == 256
-    assert found["roofline"]["ridge"] == pytest.approx(246.7, rel=1e-3)
-    assert found["roofline"]["measured"]["tflops"] == pytest.approx(21.47, rel=1e-3)
-    assert found["accumulator"] == {"tile": [64, 64], "bytes": 16384}
-    assert [choice["threads"] for choice in found["warps"]] == [64, 128, 256, 512, 1024]
-    assert [line["stages"] for line in found["pipeline"]["timelines"]] == [1, 2, 3, 4, 5]
+    result = json.loads(cli("explain", *words, "--measured", "0.1", "--json").out)
+    assert (result["device"], result["units"], result["expected_ms"]) == ("AMD Instinct MI300X", 304, None)
+    assert (result["occupancy"]["most_warps"], result["shared"]) == (32, {"bytes": 8192, "limit": 65536})
+    assert result["grid"]["blocks"] == 256
+    assert result["roofline"]["ridge"] == pytest.approx(246.7, rel=1e-3)
+    assert result["roofline"]["measured"]["tflops"] == pytest.approx(21.47, rel=1e-3)
+    assert result["accumulator"] == {"tile": [64, 64], "bytes": 16384}
+    assert [choice["threads"] for choice in result["warps"]] == [64, 128, 256, 512, 1024]
+    assert [line["stages"] for line in result["pipeline"]["timelines"]] == [1, 2, 3, 4, 5]
     drawn = cli("explain", *words, "--pipeline").out
     assert "num_stages=2: the units compute in 50% of the time  <- this config" in drawn
 
@@ -307,8 +307,8 @@ def test_explain_says_how_many_stages_fit(cli, tmp_path):
 )
 def test_explain_of_a_config_that_cannot_be_launched_says_why_and_forecasts_nothing(cli, target, gpu, said):
     words = ["explain", f"{target}:wide", "--gpu", gpu, "--config", "num_warps=64"]
-    found = json.loads(cli(*words, "--json").out)
-    assert (found["expected_ms"], found["terms"], found["silent"], found["occupancy"]) == (None, [], said, None)
+    result = json.loads(cli(*words, "--json").out)
+    assert (result["expected_ms"], result["terms"], result["silent"], result["occupancy"]) == (None, [], said, None)
     shown = cli(*words, columns=200).out
     assert f"cannot run: {said}" in shown
     assert "0%: not even one block fits" in shown
@@ -334,18 +334,18 @@ def test_explain_of_a_block_with_too_much_shared_memory_counts_no_waves(cli):
 def test_stages_that_fit_are_told_with_what_they_spill(spilled, end):
     fitting = Compiled(Config({"num_stages": 3}), Status.DEFERRED, "", Resources(64, spilled, 1024))
     explained = Expectation(config=fitting.config, source="inferred", forecast=None, fitting=fitting)
-    (said,) = _fit_remarks(explained, device_spec(H200), 32)
-    assert said.startswith("with num_stages=3 it fits: 1,024 bytes shared")
-    assert said.endswith(end)
+    (message,) = _fit_remarks(explained, device_spec(H200), 32)
+    assert message.startswith("with num_stages=3 it fits: 1,024 bytes shared")
+    assert message.endswith(end)
 
 
 @pytest.mark.parametrize(("spilled", "said"), [(0, "with 3 there would be room for 2"), (3224, "3,224 spilled bytes")])
 def test_fewer_stages_for_more_blocks_are_no_advice_to_a_config_that_spills_much(spilled, said):
     spec = device_spec(H200)
     residents = spec.limits.residents(64, 128 << 10, 16)
-    (found,) = _remarks(residents, None, Resources(64, spilled, 128 << 10), 4, spec)
-    assert said in found
-    assert ("triton-ops explain spills tries cures" in found) == bool(spilled)
+    (result,) = _remarks(residents, None, Resources(64, spilled, 128 << 10), 4, spec)
+    assert said in result
+    assert ("triton-ops explain spills tries cures" in result) == bool(spilled)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])
@@ -357,9 +357,9 @@ def test_explain_refuses_a_measured_time_that_is_none(cli, given):
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
     monkeypatch.setattr("triton_ops.lab.ranking.UNHURRIED", Survey(texts=1, promising=1, seconds=60))
-    found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
-    assert 1 <= len(found) <= 3  # one text, one that promises much, and the first of all
-    assert all(math.isfinite(one.expected_ms) for one in found)
+    result = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
+    assert 1 <= len(result) <= 3  # one text, one that promises much, and the first of all
+    assert all(math.isfinite(one.expected_ms) for one in result)
 
 
 def test_a_space_of_listed_configs_is_ranked():
@@ -372,13 +372,13 @@ def test_all_commands_tell_one_time_bound_and_limit_and_one_program_has_one(cli,
     def items(*words):
         return json.loads(cli(*words, "--gpu", H200, "--json").out)["items"]
 
-    found = [*items("rank", f"{target}:turning"), *items("compile", f"{target}:turning")]
-    assert [one["config"]["num_stages"] for one in found] == [2, 3, 2, 3]
+    result = [*items("rank", f"{target}:turning"), *items("compile", f"{target}:turning")]
+    assert [one["config"]["num_stages"] for one in result] == [2, 3, 2, 3]
     explained = json.loads(cli("explain", f"{target}:turning", "--gpu", H200, "--config", "num_stages=3", "--json").out)
     names = ("expected_ms", "lower_bound_ms", "limited_by")
-    assert {tuple(one[name] for name in names) for one in [*found, explained]} == {tuple(explained[n] for n in names)}
+    assert {tuple(one[name] for name in names) for one in [*result, explained]} == {tuple(explained[n] for n in names)}
     assert explained["expected_ms"] > explained["lower_bound_ms"] > 0
-    assert len({one["program"] for one in found}) == 1
+    assert len({one["program"] for one in result}) == 1
     assert explained["stages"] == 1
     _, *rows = cli("rank", f"{target}:turning", "--gpu", H200, columns=200).out.splitlines()
     assert len(rows) == 1
@@ -406,12 +406,12 @@ def test_pipelines_and_warp_groups_are_spoken_of_only_where_the_program_has_them
 
 
 def test_products_of_two_dtypes_have_the_roof_of_both(cli, target):
-    found = json.loads(cli("explain", f"{target}:attended", "--gpu", H200, "--json").out)
+    result = json.loads(cli("explain", f"{target}:attended", "--gpu", H200, "--json").out)
     each = 2.0 * 32 * 4096 * 4096 * 128
-    assert found["roofline"]["flops"] == pytest.approx(2 * each)
-    assert found["lower_bound_ms"] == pytest.approx(each / 1978.9e9 + each / 989.4e9)
-    assert found["roofline"]["limit"] == "int8 and float16"
-    assert found["expected_ms"] >= found["lower_bound_ms"]
+    assert result["roofline"]["flops"] == pytest.approx(2 * each)
+    assert result["lower_bound_ms"] == pytest.approx(each / 1978.9e9 + each / 989.4e9)
+    assert result["roofline"]["limit"] == "int8 and float16"
+    assert result["expected_ms"] >= result["lower_bound_ms"]
 
 
 def test_a_simulation_of_a_target_has_the_places_and_times_of_its_rank(cli, target, tmp_path):

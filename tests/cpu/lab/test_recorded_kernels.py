@@ -42,11 +42,11 @@ def test_work_that_was_read_ranks_a_recorded_space(name):
     recording = read(RECORDINGS / f"{name}.json.gz")
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
     model = Readings.from_json(recording["inferred"]).model(Machine.of(DeviceSpec.named(recording["gpu"])))
-    found = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
+    result = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
     correlation, of_five = LEAST[name]
-    assert found["spearman"] >= correlation
-    assert found["best_of_5"] >= of_five
-    assert 0.7 < found["level"] < 1.4
+    assert result["spearman"] >= correlation
+    assert result["best_of_5"] >= of_five
+    assert 0.7 < result["level"] < 1.4
 
 
 def test_what_runs_beside_an_authors_default_is_told():
@@ -68,8 +68,8 @@ def test_a_recording_that_was_read_and_written_again_has_the_checksum_of_its_con
     whole = json.loads(gzip.decompress((RECORDINGS / "split_k_atomic.json.gz").read_bytes()))
     assert whole["checksum"]
     write_recording(path, {**whole, "note": "read again"})
-    found = Sealed.opened(json.loads(gzip.decompress(path.read_bytes())))
-    assert found == {**{name: value for name, value in whole.items() if name != "checksum"}, "note": "read again"}
+    result = Sealed.opened(json.loads(gzip.decompress(path.read_bytes())))
+    assert result == {**{name: value for name, value in whole.items() if name != "checksum"}, "note": "read again"}
     assert read_recording(path).trials
 
 
@@ -95,17 +95,17 @@ def test_a_recording_tells_whether_products_are_serialised(tmp_path):
     rows = [{"config": {"BM": size}, "status": "ok", "ms": [[1.0, 1.0, 1.0]], **more} for size, more in known.items()]
     path = tmp_path / "recording.json"
     path.write_text(json.dumps({**head, "rows": rows}))
-    found = {trial.config["BM"]: trial.resources.serialised for trial in read_recording(path).trials.values()}
-    assert found == {64: None, 128: True, 256: False}
+    result = {trial.config["BM"]: trial.resources.serialised for trial in read_recording(path).trials.values()}
+    assert result == {64: None, 128: True, 256: False}
 
 
 def test_spills_of_recordings_that_do_not_name_python_are_words(tmp_path):
     head = {"family": "norm_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BLOCK": [64]}}
     row = {"config": {"BLOCK": 64}, "status": "ok", "regs": 255, "spills": 10, "shared": 0, "ms": [[1.0, 1.0, 1.0]]}
-    found = []
+    result = []
     for name, more in (("first", {}), ("later", {"python": "3.12.3"})):
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps({**head, **more, "rows": [row]}))
         (trial,) = read_recording(path).trials.values()
-        found.append(trial.resources.spill_bytes)
-    assert found == [40, 10]
+        result.append(trial.resources.spill_bytes)
+    assert result == [40, 10]

@@ -91,21 +91,26 @@ def run_log_file(folder, shape=(64, 64), dtype="bfloat16", tensor="float32", nam
 
 class TestForms:
     def test_own(self, tmp_path):
-        found = read_recording(rows_file(tmp_path))
-        assert (found.kernel, found.dtype, found.problem, found.device) == ("wait", "bfloat16", (64, 64), "NVIDIA H200")
-        assert found.space.size.valid == 48
-        assert found.best_ms == 1.0  # the median of the final passes
-        assert found.trials[Config(A=5, B=8)].median_ms == pytest.approx(1.5 * 1.01)
-        assert found.trials[Config(A=12, B=1)].status is Status.RESOURCES
-        assert found.trials[Config(A=3, B=1)].resources.shared_bytes == 3072
+        result = read_recording(rows_file(tmp_path))
+        assert (result.kernel, result.dtype, result.problem, result.device) == (
+            "wait",
+            "bfloat16",
+            (64, 64),
+            "NVIDIA H200",
+        )
+        assert result.space.size.valid == 48
+        assert result.best_ms == 1.0  # the median of the final passes
+        assert result.trials[Config(A=5, B=8)].median_ms == pytest.approx(1.5 * 1.01)
+        assert result.trials[Config(A=12, B=1)].status is Status.RESOURCES
+        assert result.trials[Config(A=3, B=1)].resources.shared_bytes == 3072
 
     @pytest.mark.parametrize("cut", [False, True])
     def test_kernel_tuner(self, tmp_path, cut):
-        found = read_recording(cache_file(tmp_path, cut))
-        assert (found.kernel, found.device) == ("wait", "B")
-        assert len(found.trials) == 48
-        assert found.best_ms == 1.0
-        assert found.trials[Config(A=12, B=1)].status is Status.RUNTIME
+        result = read_recording(cache_file(tmp_path, cut))
+        assert (result.kernel, result.device) == ("wait", "B")
+        assert len(result.trials) == 48
+        assert result.best_ms == 1.0
+        assert result.trials[Config(A=12, B=1)].status is Status.RUNTIME
 
     def test_a_failure_of_kernel_tuners_first_versions_is_no_time(self, tmp_path):
         path = cache_file(tmp_path)
@@ -114,16 +119,16 @@ class TestForms:
         assert (trial.status, trial.error) == (Status.RUNTIME, "1e+20")
 
     def test_run_log(self, tmp_path):
-        found = read_recording(run_log_file(tmp_path))
-        assert (found.kernel, found.problem, found.dtype, found.device) == ("wait", (64, 64), "bfloat16", "C")
-        assert set(found.space) == {*(Config(A=a, B=1) for a in VALUES["A"]), Config(A=1, B=2)}
-        assert found.trials[Config(A=1, B=2)].status is Status.COMPILE
-        assert found.space.tunables["B"].values == (4, 2, 1)  # as declared, with values that no config has
+        result = read_recording(run_log_file(tmp_path))
+        assert (result.kernel, result.problem, result.dtype, result.device) == ("wait", (64, 64), "bfloat16", "C")
+        assert set(result.space) == {*(Config(A=a, B=1) for a in VALUES["A"]), Config(A=1, B=2)}
+        assert result.trials[Config(A=1, B=2)].status is Status.COMPILE
+        assert result.space.tunables["B"].values == (4, 2, 1)  # as declared, with values that no config has
 
     def test_run_log_of_the_callers_own_arguments(self, tmp_path):
-        found = read_recording(run_log_file(tmp_path, shape=None, dtype=None))
-        assert (found.problem, found.dtype) == ((), "float32")
-        assert found.arguments == {"x": {"shape": [64, 64], "dtype": "float32"}}
+        result = read_recording(run_log_file(tmp_path, shape=None, dtype=None))
+        assert (result.problem, result.dtype) == ((), "float32")
+        assert result.arguments == {"x": {"shape": [64, 64], "dtype": "float32"}}
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"cache": 1}', '{"type": "run"}\n', "\x1f\x8b"])
     def test_a_file_that_is_no_recording_is_refused(self, tmp_path, text):
@@ -186,10 +191,10 @@ class TestRuns:
 
     def test_summary(self):
         runs = [ReplayRun((0.5, 1.0), (0.001, 0.003)), ReplayRun((0.5, 0.6), (0.001, 0.002))]
-        found = summarise("f", "s", runs, [1, 2])
-        assert found.budgets[2] == Share(0.8, 0.8, 0.64)
-        assert found.to_5pct == Reach(2, None)
-        assert found.overhead_ms == 1.5
+        result = summarise("f", "s", runs, [1, 2])
+        assert result.budgets[2] == Share(0.8, 0.8, 0.64)
+        assert result.to_5pct == Reach(2, None)
+        assert result.overhead_ms == 1.5
 
 
 class TestKnowledge:
@@ -222,11 +227,11 @@ class TestCommands:
         ran = cli(
             "replay", *files, "--search", "random,local", "--seeds", "3", "--trials", "5,20", "--jobs", "1", "--json"
         )
-        found = json.loads(ran.out)["spaces"]
-        assert [(entry["file"], entry["search"]) for entry in found] == [
+        result = json.loads(ran.out)["spaces"]
+        assert [(entry["file"], entry["search"]) for entry in result] == [
             (name, search) for name in ("cache.json", "own.json.gz") for search in ("random", "local")
         ]
-        for entry in found:
+        for entry in result:
             assert set(entry["budgets"]) == {"5", "20"}
             assert 0 < entry["budgets"]["5"]["mean"] <= entry["budgets"]["20"]["mean"] <= 1
             assert entry["overhead_ms"] > 0
@@ -250,8 +255,8 @@ class TestCommands:
             "folder": ["--records", str(folder)],
         }[form]
         ran = cli("replay", str(cache_file(tmp_path)), *words, "--seeds", "1", "--trials", "1", "--jobs", "1", "--json")
-        (found,) = json.loads(ran.out)["spaces"]
-        assert found["budgets"]["1"]["mean"] == 1.0
+        (result,) = json.loads(ran.out)["spaces"]
+        assert result["budgets"]["1"]["mean"] == 1.0
 
     def test_processes_find_the_same(self, cli, tmp_path):
         path = str(cache_file(tmp_path))
@@ -261,7 +266,7 @@ class TestCommands:
             )
             for jobs in "12"
         ]
-        one, two = (found["spaces"][0]["budgets"] for found in fractions)
+        one, two = (result["spaces"][0]["budgets"] for result in fractions)
         assert one == two
 
     @pytest.mark.parametrize(
@@ -288,10 +293,10 @@ class TestCommands:
         ran = cli("record", f"{target}:wait", "--space", "ms=1,2,3,8", "--device", "cpu", "--out", str(out))
         assert ran.code == 0
         assert "4 configs, 3 of them ran, 2 passes" in ran.out
-        found = read_recording(out)
-        assert set(found.space) == set(ConfigSpace({"ms": [1, 2, 3, 8]}))
-        assert found.trials[Config(ms=3)].status is Status.RUNTIME
-        assert min(found.trials.values(), key=lambda t: t.median_ms if t.ok else 1e9).config == Config(ms=1)
+        result = read_recording(out)
+        assert set(result.space) == set(ConfigSpace({"ms": [1, 2, 3, 8]}))
+        assert result.trials[Config(ms=3)].status is Status.RUNTIME
+        assert min(result.trials.values(), key=lambda t: t.median_ms if t.ok else 1e9).config == Config(ms=1)
 
     def test_a_recording_needs_a_name_that_says_so(self, cli, tmp_path):
         ran = cli("record", "matmul", "--out", str(tmp_path / "x.txt"))
@@ -306,9 +311,9 @@ class Watched:
         self.ask, self.tell, self.expected_gain = inner.ask, inner.tell, inner.expected_gain
 
     def wanted_previews(self, count):
-        found = self.inner.wanted_previews(count)
-        self.wishes += found
-        return found
+        result = self.inner.wanted_previews(count)
+        self.wishes += result
+        return result
 
     def take_previews(self, found):
         self.shown += found

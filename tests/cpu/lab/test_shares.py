@@ -10,9 +10,9 @@ from tests.simulated_device import wilson
     [(20, 20, 0.8389, 1.0), (73, 73, 0.95, 1.0), (5, 10, 0.2366, 0.7634), (0, 10, 0.0, 0.2775), (1, 1, 0.2065, 1.0)],
 )
 def test_the_interval_is_that_of_wilson(successes, count, low, high):
-    found = wilson(successes, count)
-    assert found.centre == successes / count
-    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+    result = wilson(successes, count)
+    assert result.centre == successes / count
+    assert (result.low, result.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 
 @pytest.mark.parametrize(("successes", "count"), [(0, 0), (-1, 3), (4, 3)])

@@ -32,9 +32,9 @@ def test_a_ranking_with_its_reasons(cli, golden):
 
 
 def test_all_workloads_as_json(cli):
-    found = json.loads(cli("simulate", "--json").out)["simulations"]
-    assert [one["workload"] for one in found] == list(WORKLOADS)
-    for one in found:
+    result = json.loads(cli("simulate", "--json").out)["simulations"]
+    assert [one["workload"] for one in result] == list(WORKLOADS)
+    for one in result:
         able = [config for config in one["configs"] if config["place"]]
         assert [config["place"] for config in able] == list(range(1, len(able) + 1))
         assert able[0]["score"] == 100
@@ -43,7 +43,7 @@ def test_all_workloads_as_json(cli):
         assert all(config["lower_bound_ms"] <= config["expected_ms"] for config in able)
         assert one["advice"].endswith(".")
         assert one["knobs"]
-    advice = {one["workload"]: one["advice"] for one in found}
+    advice = {one["workload"]: one["advice"] for one in result}
     assert advice["gemm"].startswith("A large matrix product wants large tiles")
     assert advice["rmsnorm"].startswith("A norm waits for memory")
     assert "a single stage" in advice["rmsnorm"]
@@ -156,12 +156,12 @@ def test_bad_input_is_one_line(cli, words, code, said):
 )
 def test_a_recording_agrees_with_the_prediction(cli, file, undeclared):
     path = RECORDINGS / f"{file}.json.gz"
-    found = Overlay.of(path, undeclared=undeclared)
-    assert FLOORS[found.kind] == ASKED[found.kind]
-    assert found.spearman >= FLOORS[found.kind]
+    result = Overlay.of(path, undeclared=undeclared)
+    assert FLOORS[result.kind] == ASKED[result.kind]
+    assert result.spearman >= FLOORS[result.kind]
     ran = cli("simulate", "--recording", path, "--top", "3", *(["--undeclared"] if undeclared else []))
     assert ran.code == 0
-    assert f"correlation of expected and measured times is {found.spearman:.3f}" in ran.out
+    assert f"correlation of expected and measured times is {result.spearman:.3f}" in ran.out
     assert "is reached" in ran.out
 
 
@@ -173,9 +173,9 @@ def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
     for tile in (16, 32, 64, 128):
         config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
         log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
-    found = Overlay.of(tmp_path / f"{log.id}.jsonl")
-    assert (found.title, table_name(found.spec), found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
-    assert found.spearman > 0.5
+    result = Overlay.of(tmp_path / f"{log.id}.jsonl")
+    assert (result.title, table_name(result.spec), result.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
+    assert result.spearman > 0.5
     log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
     log.trial(Trial(Config(n=1), Status.OK, Measurement((1.0,), "host")), Origin.SEARCHER)
     assert "does not tell what its kernel does" in cli("simulate", "--recording", tmp_path / f"{log.id}.jsonl").err
@@ -191,10 +191,10 @@ def test_a_recording_of_unknown_work_is_refused(tmp_path):
 
 
 def test_a_series_of_shapes_changes_one_extent():
-    found = series((4096, 64, 64), 0, 13)
-    assert [shape[0] for shape in found[:3]] == [256, 384, 512]
-    assert found[-1] == [16384, 64, 64]
-    assert {tuple(shape[1:]) for shape in found} == {(64, 64)}
+    result = series((4096, 64, 64), 0, 13)
+    assert [shape[0] for shape in result[:3]] == [256, 384, 512]
+    assert result[-1] == [16384, 64, 64]
+    assert {tuple(shape[1:]) for shape in result} == {(64, 64)}
     assert series((1, 2), 0, 3) == [[1, 2], [2, 2]]
 
 

@@ -39,8 +39,8 @@ LARGEST_BYTES = 2_000_000
 
 @pytest.fixture(scope="module")
 def browser():
-    with opened_browser() as found:
-        yield found
+    with opened_browser() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +100,14 @@ def seen(browser, address):
 
 @pytest.fixture
 def page(browser, file):
-    with seen(browser, file) as found:
-        yield found
+    with seen(browser, file) as result:
+        yield result
 
 
 @pytest.fixture
 def served(browser, address):
-    with seen(browser, address) as found:
-        yield found
+    with seen(browser, address) as result:
+        yield result
 
 
 def places(page):
@@ -162,11 +162,11 @@ def test_every_change_of_a_served_page_is_asked_for(served):
 
 @pytest.mark.parametrize("kind", ["page", "served"])
 def test_the_first_page_is_what_the_terminal_shows(kind, request):
-    page, found = request.getfixturevalue(kind), simulate("gemm")
-    assert places(page) == [str(one.config) for one in found.standings]
-    assert page.inner_text("#advice") == found.advice
+    page, result = request.getfixturevalue(kind), simulate("gemm")
+    assert places(page) == [str(one.config) for one in result.standings]
+    assert page.inner_text("#advice") == result.advice
     shown = page.locator("#places tbody tr").all()
-    for row, one in zip(shown, found.standings, strict=True):
+    for row, one in zip(shown, result.standings, strict=True):
         for cell in one.cells[1:-1]:
             assert cell in row.inner_text()
 
@@ -288,17 +288,17 @@ def test_another_config_of_a_file_is_explained(page):
 
 def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(served):
     before = served.inner_text("#advice")
-    for at, text, said in (
+    for at, text, message in (
         (0, "0", "M must be a whole number from 1 to 2,147,483,647."),
         (1, "1.5", "N must be a whole number"),
         (2, "", "K must be a whole number"),
     ):
         answered(served, lambda at=at, text=text: served.fill(f"#extent-{at}", text))
-        assert served.inner_text("#problem").startswith(said)
+        assert served.inner_text("#problem").startswith(message)
         answered(served, lambda at=at: served.fill(f"#extent-{at}", "4096"))
         assert served.inner_text("#problem") == ""
     answered(served, lambda: served.select_option("#source", "own"))
-    for text, said in (
+    for text, message in (
         ("BM=128", "Line 1: a config has no BN, BK: BM by BN"),
         (
             "BM=16 BN=16 BK=16\nBX=1",
@@ -309,7 +309,7 @@ def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(served):
         (" ", "There is no config to rank."),
     ):
         answered(served, lambda text=text: served.fill("#own", text))
-        assert served.inner_text("#problem").startswith(said)
+        assert served.inner_text("#problem").startswith(message)
     assert served.inner_text("#advice") == before
 
 

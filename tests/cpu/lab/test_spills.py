@@ -63,17 +63,17 @@ def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
 
 
 def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
-    found = changes(BEFORE, SPACE, Target.named("sm_90"), lambda config: config["BM"] * config["BN"])
-    assert [change.name for change in found] == ["smaller tile", "more warps", "fewer stages"]
-    smaller, wider, shallower = ([dict(step) for step in change.steps] for change in found)
+    result = changes(BEFORE, SPACE, Target.named("sm_90"), lambda config: config["BM"] * config["BN"])
+    assert [change.name for change in result] == ["smaller tile", "more warps", "fewer stages"]
+    smaller, wider, shallower = ([dict(step) for step in change.steps] for change in result)
     assert [(step["BM"], step["BN"]) for step in smaller] == [(128, 128), (128, 64), (64, 64)]
     assert [step["num_warps"] for step in wider] == [8, 16, 32]
     assert [step["num_stages"] for step in shallower] == [2, 1]
 
 
 def test_a_tile_that_cannot_be_told_is_not_made_smaller():
-    found = changes(BEFORE, SPACE, Target.named("sm_90"), lambda _: None)
-    assert list(found[0].steps) == []
+    result = changes(BEFORE, SPACE, Target.named("sm_90"), lambda _: None)
+    assert list(result[0].steps) == []
     assert tried(name="smaller tile").verdict == "not possible"
 
 
@@ -84,9 +84,9 @@ def test_wavefronts_of_64_lanes_leave_fewer_warps_to_try():
 
 def test_a_limit_of_registers_of_the_configs_own_is_taken_back_first():
     limited = Config(BEFORE, maxnreg=64)
-    found = changes(limited, SPACE, Target.named("sm_90"), lambda _: None)
-    assert found[0].name == "no limit of registers"
-    assert [step["maxnreg"] for step in found[0].steps] == [None]
+    result = changes(limited, SPACE, Target.named("sm_90"), lambda _: None)
+    assert result[0].name == "no limit of registers"
+    assert [step["maxnreg"] for step in result[0].steps] == [None]
 
 
 @pytest.mark.parametrize(
@@ -163,20 +163,20 @@ def test_every_config_of_a_change_has_its_own_verdict():
 def test_a_large_accumulator_of_four_warps_is_cured_by_tiles_and_warps_and_not_by_stages(cli):
     ran = cli("spills", *CASE, "--config", "BM=128,BN=256,BK=32,num_warps=4,num_stages=3", "--json")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    before = found["before"]
-    assert found["spills"]
+    result = json.loads(ran.out)
+    before = result["before"]
+    assert result["spills"]
     assert (before["registers"], before["most_registers"]) == (255, 255)
     assert before["stack_bytes"] >= before["spill_bytes"] > 256
     assert (before["accumulator_bytes"], before["accumulator_registers"]) == (131_072, 256)
     assert before["local"]["loads"] > 100
     assert before["local"]["in_loops"] > 100
-    assert [(one["change"], one["verdict"]) for one in found["cures"]] == [
+    assert [(one["change"], one["verdict"]) for one in result["cures"]] == [
         ("smaller tile", "cures"), ("more warps", "cures"), ("fewer stages", "does not help"),
     ]  # fmt: skip
-    assert found["cure"]["BN"] == 128
-    assert all(one["steps"][0]["spill_bytes"] == 0 for one in found["cures"][:2])
-    assert "not in the space" in found["notes"][0]
+    assert result["cure"]["BN"] == 128
+    assert all(one["steps"][0]["spill_bytes"] == 0 for one in result["cures"][:2])
+    assert "not in the space" in result["notes"][0]
 
 
 @pytest.mark.triton
@@ -227,10 +227,10 @@ operation = Operation(
 def test_a_limit_of_registers_under_which_nothing_compiles_is_named(cli):
     ran = cli("spills", *CASE, "--config", "BM=128,BN=128,BK=64,num_warps=4,num_stages=3,maxnreg=64", "--json")
     assert ran.code == 1, ran.err
-    found = json.loads(ran.out)
-    assert "Insufficient registers (64)" in found["before"]["reason"]
-    assert "without maxnreg=64 it takes 2" in found["notes"][-1]
-    assert found["notes"][-1].endswith("and spills 0 bytes")
+    result = json.loads(ran.out)
+    assert "Insufficient registers (64)" in result["before"]["reason"]
+    assert "without maxnreg=64 it takes 2" in result["notes"][-1]
+    assert result["notes"][-1].endswith("and spills 0 bytes")
 
 
 @pytest.mark.triton
@@ -240,9 +240,9 @@ def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, m
     monkeypatch.chdir(tmp_path)
     ran = cli("spills", "given.py:operation", "--target", "sm_90", "--json")
     assert ran.code == 1
-    found = json.loads(ran.out)
-    assert (found["before"]["status"], found["cures"], found["cure"]) == ("compile", [], None)
-    assert "not_defined is not defined" in found["advice"]
+    result = json.loads(ran.out)
+    assert (result["before"]["status"], result["cures"], result["cure"]) == ("compile", [], None)
+    assert "not_defined is not defined" in result["advice"]
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,14 @@ def linted(name: str) -> LintReport:
 
 def planted(name: str) -> Iterator[tuple[int, str]]:
     for line, text in enumerate((FOLDER / f"{name}.py").read_text().splitlines(), start=1):
-        if (found := _MARK.search(text)) is not None and (found[1] is None or (3, int(found[1])) > TRITON):
-            yield from ((line, rule.strip()) for rule in found[2].split(","))
+        if (result := _MARK.search(text)) is not None and (result[1] is None or (3, int(result[1])) > TRITON):
+            yield from ((line, rule.strip()) for rule in result[2].split(","))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_planted_pitfall_is_found_in_its_line_and_nothing_else_is(name):
-    found = {(one.line, one.rule) for one in linted(name).findings}
-    assert sorted(found) == sorted(set(planted(name)))
+    result = {(one.line, one.rule) for one in linted(name).findings}
+    assert sorted(result) == sorted(set(planted(name)))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -67,17 +67,17 @@ def test_every_rule_is_documented_and_planted():
 
 
 def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it():
-    said = {(one.kernel, one.rule): one.why for one in linted("launched").undecided}
-    assert "neighbours lie stride apart" in said["down_a_column", "narrow-access"]
-    assert "1000·program_id(0) is multiplied in 32 bits" in said["folded_rows", "offset-overflow"]
-    assert ("rows_of_a_number", "offset-overflow") not in said
-    assert "a number that is loaded" in said["ended_by_data", "missing-mask"]
-    assert "where a launch chooses such a type" in said["sum_in_a_type_of_the_caller", "low-precision-sum"]
-    assert ("heads_of_a_wide_token", "offset-overflow") not in said
-    assert ("annotated_wide", "offset-overflow") not in said
-    assert "what values the whole numbers have" in said["last_of_some_numbers", "wrong-identity"]
-    assert "no launch in the file shows it" in said["chunks_of_a_sequence", "missing-mask"]
-    assert ("parts_of_a_buffer", "missing-mask") not in said
+    message = {(one.kernel, one.rule): one.why for one in linted("launched").undecided}
+    assert "neighbours lie stride apart" in message["down_a_column", "narrow-access"]
+    assert "1000·program_id(0) is multiplied in 32 bits" in message["folded_rows", "offset-overflow"]
+    assert ("rows_of_a_number", "offset-overflow") not in message
+    assert "a number that is loaded" in message["ended_by_data", "missing-mask"]
+    assert "where a launch chooses such a type" in message["sum_in_a_type_of_the_caller", "low-precision-sum"]
+    assert ("heads_of_a_wide_token", "offset-overflow") not in message
+    assert ("annotated_wide", "offset-overflow") not in message
+    assert "what values the whole numbers have" in message["last_of_some_numbers", "wrong-identity"]
+    assert "no launch in the file shows it" in message["chunks_of_a_sequence", "missing-mask"]
+    assert ("parts_of_a_buffer", "missing-mask") not in message
     beside = {(one.kernel, one.rule): one.why for one in linted("extents").undecided}
     assert "the loop carries its sum as f16" in beside["state_of_a_caller", "low-precision-sum"]
     assert ("numbers_beside_rows_bad", "offset-overflow") not in beside
@@ -265,19 +265,20 @@ def test_the_findings_in_a_package_are_those_that_the_page_counts():
 
 
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
-    said = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
+    message = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
     assert (
-        "as bf16, so that every iteration loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]
+        "as bf16, so that every iteration loses what is below 1/256 of it"
+        in message["half_sum_bad", "low-precision-sum"]
     )
-    assert "loses what is below 1/2048 of it" in said["rounded_each_turn_bad", "low-precision-sum"]
-    assert "WIDTH decides a block's extent" in said["not_constant_bad", "missing-constexpr"]
-    turns = said["not_constant_turns_bad", "missing-constexpr"]
+    assert "loses what is below 1/2048 of it" in message["rounded_each_turn_bad", "low-precision-sum"]
+    assert "WIDTH decides a block's extent" in message["not_constant_bad", "missing-constexpr"]
+    turns = message["not_constant_turns_bad", "missing-constexpr"]
     assert "TURNS decides how many times a loop is written out" in turns
 
 
 def test_a_key_without_the_only_extent_is_undecided():
-    found = [one for one in linted("sharing").undecided if one.rule == "narrow-key"]
-    assert [(one.kernel, one.why) for one in found] == [
+    result = [one for one in linted("sharing").undecided if one.rule == "narrow-key"]
+    assert [(one.kernel, one.why) for one in result] == [
         ("tuned_for_one_size", "n ends a tuned axis of the tile, and the key [] leaves it out; it may vary little")
     ]
 
@@ -383,10 +384,10 @@ def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
     unread = {*DEEP, "syntax", "nul", "unknown", "utf16", "dangling", "fifo"}
     for targets in ([tmp_path], sorted(tmp_path.glob("*.py"))):
         ran = cli("lint", *targets, "--rule", "missing-mask", "--json")
-        said = json.loads(ran.out)
+        message = json.loads(ran.out)
         assert ran.code == 5
-        assert [one["kernel"] for one in said["findings"]] == ["copy_first", "copy_zlast"]
-        assert {Path(file).stem for file in said["unread"]} == unread
+        assert [one["kernel"] for one in message["findings"]] == ["copy_first", "copy_zlast"]
+        assert {Path(file).stem for file in message["unread"]} == unread
     ran = cli("lint", tmp_path, "--rule", "missing-mask")
     assert ran.code == 5
     assert f"{len(unread)} files not read" in ran.out
@@ -440,9 +441,9 @@ def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
     ],
 )
 def test_a_comment_without_a_rule_or_a_reason_is_a_finding_and_answers_none(tmp_path, comment, what):
-    found = lint(written(tmp_path, comment)).findings
-    assert [one.rule for one in found] == ["bad-suppression", "missing-mask"]
-    assert what in found[0].evidence
+    result = lint(written(tmp_path, comment)).findings
+    assert [one.rule for one in result] == ["bad-suppression", "missing-mask"]
+    assert what in result[0].evidence
 
 
 def test_a_comment_inside_of_a_text_is_none(tmp_path):
@@ -452,13 +453,13 @@ def test_a_comment_inside_of_a_text_is_none(tmp_path):
 def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path, capsys):
     refused = "@triton.jit\ndef refused(x, n):\n    tl.store(x, tl.nothing(n))\n"
     assert main(["lint", str(written(tmp_path, rest=refused)), "--json"]) == 5
-    said = json.loads(capsys.readouterr().out)
-    assert list(said) == ["kind", "schema_version", "findings", "undecided", "unread"]
+    message = json.loads(capsys.readouterr().out)
+    assert list(message) == ["kind", "schema_version", "findings", "undecided", "unread"]
     fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
-    assert [list(one) for one in said["findings"]] == [fields]
-    assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why", "file")}
-    assert {one["kernel"] for one in said["undecided"]} == {"refused"}
-    assert said["findings"][0]["line"] == 10
+    assert [list(one) for one in message["findings"]] == [fields]
+    assert {tuple(one) for one in message["undecided"]} == {("rule", "kernel", "why", "file")}
+    assert {one["kernel"] for one in message["undecided"]} == {"refused"}
+    assert message["findings"][0]["line"] == 10
 
 
 def test_a_file_without_findings_ends_with_0_and_says_how_many_kernels_it_has(tmp_path, capsys):
@@ -520,15 +521,15 @@ def found_where_kernels_are_interpreted(path: str) -> tuple[object, ...]:
     try:
         lint(path, rules=["spelling"])
     except TargetError as error:
-        said = error.message
+        message = error.message
     own = lint(kernels.load("softmax"), rules=["missing-mask", "no-tensor-core"])
-    return [one.rule for one in lint(path).findings], (own.findings, [name for name, _ in own.kernels]), said
+    return [one.rule for one in lint(path).findings], (own.findings, [name for name, _ in own.kernels]), message
 
 
 def test_kernels_are_read_where_triton_interprets_them_too(tmp_path, interpreted):
-    rules, (own, names), said = interpreted(found_where_kernels_are_interpreted, str(written(tmp_path)))
+    rules, (own, names), message = interpreted(found_where_kernels_are_interpreted, str(written(tmp_path)))
     assert (rules, own, names) == (["missing-mask"], (), ["softmax_kernel"])
-    assert "no rule spelling" in said
+    assert "no rule spelling" in message
 
 
 def test_a_kernel_whose_module_asks_for_the_interpreter_is_read_from_its_file(tmp_path, monkeypatch):
@@ -572,8 +573,8 @@ def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_word
 
 def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
     large = FOLDER / "products.py"
-    found = lint(f"{large}:large_tile_bad", rules=["register-spill"], gpu="NVIDIA B200")
-    assert not found.findings  # its products are added up in tensor memory
+    result = lint(f"{large}:large_tile_bad", rules=["register-spill"], gpu="NVIDIA B200")
+    assert not result.findings  # its products are added up in tensor memory
     with pytest.raises(DeviceError, match="not known"):
         lint(large, gpu="NVIDIA Z9000")
 

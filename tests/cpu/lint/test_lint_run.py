@@ -22,15 +22,15 @@ def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     record = run_watched(watched_kernels.together)
     assert record.whole == ""
     lines = enumerate(SOURCE.read_text().splitlines(), start=1)
-    marked = [(at, found[1]) for at, text in lines if (found := re.search(r"# shows: ([\w, ]+)", text))]
+    marked = [(at, result[1]) for at, text in lines if (result := re.search(r"# shows: ([\w, ]+)", text))]
     planted = sorted((at, kind.strip()) for at, kinds in marked for kind in kinds.split(","))
     assert sorted((one.line, one.kind) for one in record.observations) == planted
     assert {one.file for one in record.observations} == {str(SOURCE)}
-    said = {one.kind: one.evidence for one in record.observations if one.kernel in ("gather_bad", "fill_rows_bad")}
+    message = {one.kind: one.evidence for one in record.observations if one.kernel in ("gather_bad", "fill_rows_bad")}
     assert "outside of table" in record.observations[0].evidence
     far = [one.evidence for one in record.observations if one.kernel == "far_bad"]
     assert "outside of small, the first 999937 past its last; 64 elements in all" in far[0]
-    assert "of the 185 elements" in said["unwritten"]
+    assert "of the 185 elements" in message["unwritten"]
     assert "may wait for each other" in record.why_open(CONFLICT, "take_turns")
     assert record.why_open(CONFLICT, "gather_good") == ""
     assert record.why_open(CONFLICT, "endless") == "the run does not launch it"
@@ -47,10 +47,10 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
 def test_an_operation_is_run_on_the_shape_that_is_asked_for(capsys):
     words = ["--run", "--shape", "10", "--rule", "never-written", "--rule", "outside-tensor", "--json"]
     assert main(["lint", f"{SOURCE}:half", *words]) == 5
-    found = json.loads(capsys.readouterr().out)
-    (one,) = found["findings"]
+    result = json.loads(capsys.readouterr().out)
+    (one,) = result["findings"]
     assert one["evidence"].startswith("run on half 10: 5 of the 10 elements")
-    assert found["undecided"] == []
+    assert result["undecided"] == []
 
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():
@@ -70,6 +70,6 @@ def test_a_kernel_whose_arguments_are_not_known_is_not_run():
 
 @pytest.mark.parametrize("name", kernels.names())
 def test_shipped_operations_have_a_small_problem_with_odd_extents(name):
-    found = kernels.load(name)
-    problem = odd_problem(getattr(found, "operation", found))
+    result = kernels.load(name)
+    problem = odd_problem(getattr(result, "operation", result))
     assert sum(spec.numel for spec in problem.specs.values()) < 200_000

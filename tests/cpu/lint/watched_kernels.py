@@ -21,8 +21,8 @@ def gather_good(table, index, out, n, BLOCK: tl.constexpr):
 def gather_bad(table, index, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     where = tl.load(index + at, mask=at < n, other=0)
-    found = tl.load(table + where, mask=at < n)  # shows: outside
-    tl.store(out + at, found, mask=at < n)
+    result = tl.load(table + where, mask=at < n)  # shows: outside
+    tl.store(out + at, result, mask=at < n)
 
 
 @triton.jit

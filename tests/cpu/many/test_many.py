@@ -85,11 +85,11 @@ def test_problems_end_in_their_order_with_a_failure_among_them_and_are_known_the
         TuneProblem(target=work.add_up, shape=(8,)), work.fails, {"target": work.add_up, "shape": (16,), "weight": 9},
         {"target": work.add_up, "shape": (8,)},
     ]  # fmt: skip
-    found = tune_many(problems, told=seen.append)
-    assert [each.status for each in found.outcomes] == ["tuned", "failed", "tuned", "tuned"]
-    assert found.outcomes[0].result is found.outcomes[3].result
-    assert "never works" in str(found.failures[0].error)
-    assert (found.stopped, found.totals) == ("complete", {"tuned": 3, "failed": 1})
+    result = tune_many(problems, told=seen.append)
+    assert [each.status for each in result.outcomes] == ["tuned", "failed", "tuned", "tuned"]
+    assert result.outcomes[0].result is result.outcomes[3].result
+    assert "never works" in str(result.failures[0].error)
+    assert (result.stopped, result.totals) == ("complete", {"tuned": 3, "failed": 1})
     assert seen[0].label.endswith("16"), "what counts most comes first"
     assert len(seen) == 3
     again = tune_many(problems, told=seen.append)
@@ -102,10 +102,10 @@ def test_a_kernel_that_hangs_or_crashes_costs_one_trial_and_the_worker_goes_on_t
 
     problems = [TuneProblem(target=op, shape=(n,)) for n in (1, 2) for op in (work.misbehaves, work.add_up)]
     effort = Effort(name="impatient", patience=Patience(launch_s=1.0))
-    found = tune_many(problems, effort=effort, isolate=True, told=lambda _: None)
-    assert found.totals == {"tuned": 4}, [each.error for each in found.outcomes]
-    assert dict(found.outcomes[0].result.best_config) == {"how": "right"}
-    assert found.outcomes[0].result.totals == {"ok": 1, "timeout": 1, "crash": 1}
+    result = tune_many(problems, effort=effort, isolate=True, told=lambda _: None)
+    assert result.totals == {"tuned": 4}, [each.error for each in result.outcomes]
+    assert dict(result.outcomes[0].result.best_config) == {"how": "right"}
+    assert result.outcomes[0].result.totals == {"ok": 1, "timeout": 1, "crash": 1}
     assert len(workers_of(os.getpid())) <= 1
 
 
@@ -123,23 +123,23 @@ def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_pat
 
 
 def test_two_threads_run_at_the_same_time_and_share_nothing_but_the_records(work):
-    found = {}
+    result = {}
 
     def run(name):
         problems = [TuneProblem(target=work.add_up, shape=(n,)) for n in range(1, 4)]
-        found[name] = tune_many(problems, isolate=True, told=lambda _: None)
+        result[name] = tune_many(problems, isolate=True, told=lambda _: None)
 
     threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    results = [[each.result.best_config for each in found[name].outcomes] for name in "ab"]
+    results = [[each.result.best_config for each in result[name].outcomes] for name in "ab"]
     assert results[0] == results[1]
 
 
 def test_what_does_not_fit_is_refused_before_any_work_by_its_number(work):
-    for problems, error, said in (
+    for problems, error, message in (
         ([work.add_up, {"target": work.add_up, "shape": (1, 2)}], ShapeMismatchError, "problem 2: "),
         ([3], KernelTypeError, "problem 1: a problem is 3"),
         ([{"targt": work.add_up}], KernelTypeError, "problem 1: a problem has no field targt"),
@@ -147,13 +147,13 @@ def test_what_does_not_fit_is_refused_before_any_work_by_its_number(work):
         ([TuneProblem(target=work.add_up, space={})], Exception, "problem 1: "),
         ("matmul", SettingsError, "it must be a list"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             tune_many(problems, told=lambda _: None)
-    for options, said in (
+    for options, message in (
         ({"budget_s": 0}, "budget_s is 0"), ({"budget_s": True}, "budget_s is True"), ({"each_s": -1}, "-1"),
         ({"search": object()}, "search is"), ({"told": "print"}, "told is 'print'"),
     ):  # fmt: skip
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=message):
             tune_many([work.add_up], **options)
     with pytest.raises(SettingsError, match="weight"):
         TuneProblem(target=work.add_up, weight=0)

@@ -55,10 +55,10 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
         return servers[-1]
 
     def noted(self, config):
-        found = compiled(self, config)
+        result = compiled(self, config)
         if not self.first:
             ahead.set()
-        return found
+        return result
 
     def waits(self, config, best):
         if self is gpu[0]:
@@ -70,9 +70,9 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
     monkeypatch.setattr(pool.CompilePool, "_compile", noted)
     monkeypatch.setattr(Planned, "attempt", waits)
     problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]
-    found = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
-    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
-    assert found.outcomes[0].result is found.outcomes[2].result, "the same problem is measured once"
+    result = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
+    assert result.totals == {"tuned": 3}, [each.error for each in result.outcomes]
+    assert result.outcomes[0].result is result.outcomes[2].result, "the same problem is measured once"
     assert len(servers) == 1
     assert all(one.closed_s <= other.opened_s for one, other in pairwise(gpu)), "one at a time has the device"
     logs = [Run.read(path) for path in sorted(tmp_path.glob("runs/*/*.jsonl"))]
@@ -102,6 +102,6 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
     jobs = jobs_of([TuneProblem(target=product, shape=(n,)) for n in (64, 128, 192)], options)
     names = options.devices
     benches = Benches(lambda cpus, listener_of: {name: LocalExecutor(cpus, name, listener_of) for name in names})
-    found = run_jobs(jobs, replace(options, cluster=benches), told=lambda _: None)
-    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
-    assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}
+    result = run_jobs(jobs, replace(options, cluster=benches), told=lambda _: None)
+    assert result.totals == {"tuned": 3}, [each.error for each in result.outcomes]
+    assert {each.device for each in result.outcomes} == {"cuda:0", "cuda:1"}

@@ -64,13 +64,13 @@ def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
     monkeypatch.setattr(TorchDevice, "gpus", none_here)
     with pytest.raises(DeviceError, match="no GPU can be used"):
         tune_many([object()], gpus="all")
-    for words, said in (
+    for words, message in (
         (("--all", "softmax", "--gpus", "all"), "no GPU can be used"), (("--all", "--gpus", "0,0"), "GPU 0 twice"),
         (("softmax", "--gpus", "0"), "--gpus is for --problems, --all and --from-misses"),
     ):  # fmt: skip
         ran = cli("tune", *words)
         assert (ran.code != 0, ran.out, len(ran.err.splitlines())) == (True, "", 1)
-        assert said in ran.err
+        assert message in ran.err
 
 
 def result(place):
@@ -99,10 +99,10 @@ def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monk
         busy[place.device] -= 1
         return result(place)
 
-    found = ran([tune] * 6)
-    assert found.totals == {"tuned": 6}
-    assert sorted(each.device for each in found.outcomes) == ["cuda:0"] * 3 + ["cuda:1"] * 3
-    assert all(each.result.place == each.device for each in found.outcomes)
+    outcome = ran([tune] * 6)
+    assert outcome.totals == {"tuned": 6}
+    assert sorted(each.device for each in outcome.outcomes) == ["cuda:0"] * 3 + ["cuda:1"] * 3
+    assert all(each.result.place == each.device for each in outcome.outcomes)
     assert max(most) == 1
 
 
@@ -117,10 +117,10 @@ def test_a_gpu_that_reports_an_error_is_put_aside_and_its_problem_goes_on_at_ano
             raise DeviceError("the GPU has fallen off the bus")
         return result(place)
 
-    found = ran([tune] * 4)
-    assert found.totals == {"tuned": 4}
+    outcome = ran([tune] * 4)
+    assert outcome.totals == {"tuned": 4}
     assert seen.count("cuda:0") == 1
-    assert {each.device for each in found.outcomes} == {"cuda:1"}
+    assert {each.device for each in outcome.outcomes} == {"cuda:1"}
 
 
 def test_a_job_that_another_gpu_takes_over_begins_there_once_it_has_ended_where_it_was_prepared(
@@ -233,8 +233,8 @@ def add_up(n, step):
 
 def test_a_problem_of_the_cpu_runs_beside_the_gpus(tmp_path, host, steady_clock):
     host("H200", "H200")
-    found = tune_many([TuneProblem(target=add_up, shape=(64,))], gpus="0,1", cache_dir=tmp_path, told=lambda _: None)
-    assert [(each.status, each.device) for each in found.outcomes] == [("tuned", "cpu")]
+    outcome = tune_many([TuneProblem(target=add_up, shape=(64,))], gpus="0,1", cache_dir=tmp_path, told=lambda _: None)
+    assert [(each.status, each.device) for each in outcome.outcomes] == [("tuned", "cpu")]
 
 
 def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(monkeypatch):

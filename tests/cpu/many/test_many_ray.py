@@ -81,13 +81,13 @@ def test_an_engine_that_is_none_is_one_line(given, said):
 
 
 def test_an_engine_and_gpus_of_this_machine_do_not_go_together(cli):
-    for words, said in (
+    for words, message in (
         (("--all", "--engine", "dask"), "no engine 'dask'"), (("softmax", "--engine", "ray"), "--engine is for"),
         (("--from-misses", "--engine", "ray", "--gpus", "0"), "leave out gpus, or the engine"),
     ):  # fmt: skip
         ran = cli("tune", *words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
-        assert said in ran.err
+        assert message in ran.err
 
 
 def test_without_ray_the_next_step_is_said(work, monkeypatch, cli):
@@ -134,12 +134,12 @@ def test_what_answers_at_an_address_must_greet_as_a_head_does(answer, said, monk
 def test_hosts_that_differ_are_named_with_what_differs():
     here = HostFacts(host="first", model="H200", python="3.12.3", triton="3.6.0")
     engine_module.check_alike([here, replace(here, host="second")], here)
-    for change, error, said in (
+    for change, error, message in (
         ({"python": "3.11.7"}, SettingsError, "second has Python 3.11.7, and this host 3.12.3"),
         ({"triton": ""}, SettingsError, r"second has Triton \(none\), and this host 3.6.0"),
         ({"model": "H100"}, DeviceError, "second has H100, and this host H200"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             engine_module.check_alike([here, replace(here, host="second", **change)], here)
 
 
@@ -187,11 +187,11 @@ def run_on(engine, problems, folder):
 def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engine, work, tmp_path):
     folder = tmp_path / "records"
     problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 5)] + [TuneProblem(target=work.fails)]
-    found = run_on(engine, problems, folder)
-    assert [each.status for each in found.outcomes] == ["tuned"] * 4 + ["failed"]
-    assert "never works" in str(found.failures[0].error)
-    assert {each.device for each in found.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
-    assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes[:4])
+    result = run_on(engine, problems, folder)
+    assert [each.status for each in result.outcomes] == ["tuned"] * 4 + ["failed"]
+    assert "never works" in str(result.failures[0].error)
+    assert {each.device for each in result.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
+    assert all(dict(each.result.best_config) == {"ms": 2} for each in result.outcomes[:4])
     names = {job.name for job in jobs_of(problems, RunOptions(each=TuneOptions(cache_dir=folder)))}
     assert {path.name for path in folder.glob("runs/*")} - names == set(), "actors have the same keys"
     again = run_on(engine, problems[:4], folder)
@@ -223,8 +223,8 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
 def test_a_problem_that_ends_its_actors_is_given_up_and_the_others_go_on(engine, work, tmp_path):
     engine = RayEngine(simulated=3)
     problems = [TuneProblem(target=work.ends_its_actor)] + [TuneProblem(target=work.slow, shape=(n,)) for n in (1, 2)]
-    found = run_on(engine, problems, tmp_path / "records")
-    assert [each.status for each in found.outcomes] == ["failed", "tuned", "tuned"]
+    result = run_on(engine, problems, tmp_path / "records")
+    assert [each.status for each in result.outcomes] == ["failed", "tuned", "tuned"]
 
 
 def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work, tmp_path):
@@ -252,9 +252,9 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
     before = trials(tmp_path)
     assert len(before) >= 5
     problems = [TuneProblem(target=work.slow, shape=(n,)) for n in range(1, 7)]
-    found = run_on(engine, problems, tmp_path / "records")
-    assert set(found.totals) <= {"tuned", "known"}
-    assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes)
+    result = run_on(engine, problems, tmp_path / "records")
+    assert set(result.totals) <= {"tuned", "known"}
+    assert all(dict(each.result.best_config) == {"ms": 2} for each in result.outcomes)
     tried = trials(tmp_path)
     assert len(tried) == len(set(tried)) == 24, "no trial that was on disk is repeated"
     assert set(before) <= set(tried)
@@ -262,8 +262,8 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
 
 def trials(folder):
     """The trials in all run logs, as a problem and a config each."""
-    found = []
+    result = []
     for path in folder.glob("records/runs/*/*.jsonl"):
         events = Run.read(path).events
-        found += [(path.parent.name, event.trial.config.text) for event in events if isinstance(event, Tried)]
-    return found
+        result += [(path.parent.name, event.trial.config.text) for event in events if isinstance(event, Tried)]
+    return result

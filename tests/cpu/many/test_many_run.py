@@ -50,12 +50,12 @@ class ScriptedExecutor:
 
     def measure(self, job, limit_s):
         self.measured.append(job.name)
-        found = self.script.get(job.name, 1.25)
+        result = self.script.get(job.name, 1.25)
         future = Future()
-        if isinstance(found, BaseException):
-            future.set_exception(found)
-        elif found is not None:
-            future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete", unproven=""))
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        elif result is not None:
+            future.set_result(SimpleNamespace(gain=result, from_cache=False, stopped="complete", unproven=""))
         return future
 
     def end(self):

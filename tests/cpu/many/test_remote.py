@@ -252,8 +252,8 @@ def run_on(executors_of, ends=None):
         replace(job(f"p{at}", Squares(at, ends if at == 1 else None)), devices=frozenset("a") if at < 2 else None)
         for at in range(4)
     ]
-    found = run_jobs(jobs, RunOptions(each=TuneOptions(), cluster=Benches(executors_of)), told=lambda _: None)
-    return [each.result for each in found.outcomes]
+    result = run_jobs(jobs, RunOptions(each=TuneOptions(), cluster=Benches(executors_of)), told=lambda _: None)
+    return [each.result for each in result.outcomes]
 
 
 def test_a_process_that_dies_is_started_again_and_two_devices_find_what_one_finds(tmp_path, monkeypatch, caplog):

@@ -29,13 +29,13 @@ def heavy(tmp_path, monkeypatch):
     origin = tmp_path / "site" / "heavy" / "__init__.py"
     origin.parent.mkdir(parents=True)
     origin.write_text("")
-    found = SimpleNamespace(origin=str(origin), version="1.0")
-    monkeypatch.setattr(bytecode, "find_spec", lambda _: found)
-    monkeypatch.setattr(bytecode, "version", lambda _: found.version)
+    result = SimpleNamespace(origin=str(origin), version="1.0")
+    monkeypatch.setattr(bytecode, "find_spec", lambda _: result)
+    monkeypatch.setattr(bytecode, "version", lambda _: result.version)
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    return found
+    return result
 
 
 def test_bytecode_is_kept_where_python_keeps_none_in_a_folder_of_this_user_alone(heavy, tmp_path):
@@ -225,12 +225,12 @@ def test_a_child_takes_what_an_earlier_one_has_kept_and_keeps_nothing_of_the_use
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    folder, first, kept, said, kept_again = done.stdout.splitlines()
+    folder, first, kept, message, kept_again = done.stdout.splitlines()
     assert folder.startswith(str(tmp_path / "home" / "triton-ops-bytecode"))
-    assert said == first
+    assert message == first
     assert len(json.loads(kept)) == 1
     assert kept_again == kept, "the second child has written the file anew"
-    prefix, taken, afterwards, dont_write, later = json.loads(said)
+    prefix, taken, afterwards, dont_write, later = json.loads(message)
     assert prefix == folder
     assert taken.startswith(folder)
     assert Path(taken).is_file()

@@ -110,11 +110,11 @@ def test_ordinary_ends_crashes_and_time_limits_leave_no_temporary_file(tmp_path,
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "tmp").mkdir()
-    found = tune(
+    result = tune(
         littered, space={"n": [1, 2, 3]}, device="cpu", isolate=True, cache_dir=tmp_path / "cache",
         patience=Patience(launch_s=0.5),
     )  # fmt: skip
-    assert {trial.config["n"]: str(trial.status) for trial in found.trials} == {1: "ok", 2: "crash", 3: "timeout"}
+    assert {trial.config["n"]: str(trial.status) for trial in result.trials} == {1: "ok", 2: "crash", 3: "timeout"}
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -258,9 +258,9 @@ def test_what_torch_compiles_is_kept_where_it_was(tmp_path, monkeypatch):
     directories = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = environment({"A": "1"}, "mark", tmp_path)
-    assert (found["A"], found["TMPDIR"]) == ("1", str(tmp_path))
-    assert found["TORCHINDUCTOR_CACHE_DIR"] == directories.default_cache_dir()
+    result = environment({"A": "1"}, "mark", tmp_path)
+    assert (result["A"], result["TMPDIR"]) == ("1", str(tmp_path))
+    assert result["TORCHINDUCTOR_CACHE_DIR"] == directories.default_cache_dir()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "named"))
     assert environment({}, "mark", tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "named")
     assert "TMPDIR" not in set(environment({}, "mark")) - set(os.environ)

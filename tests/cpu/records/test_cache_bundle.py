@@ -29,7 +29,7 @@ def test_exported_records_can_be_imported_unchanged(tmp_path: Path) -> None:
     assert content["kind"] == "triton-ops export"
     target = open_store(tmp_path / "cache")
     done = import_records(path, target)
-    assert sorted(done.added) == sorted(found.id for found in store)
+    assert sorted(done.added) == sorted(result.id for result in store)
     assert str(done) == "3 added, 0 replaced, 0 skipped"
     assert list(target) == list(store)
     again = tmp_path / "again.json"

@@ -150,7 +150,7 @@ def test_put_does_not_replace_files_of_another_kind_or_a_newer_version(
     for _ in range(3):
         assert not store.try_put(record())
     assert path.read_text(encoding="utf-8") == BAD[kind]
-    assert ["is not replaced" in found.getMessage() for found in caplog.records] == [True]
+    assert ["is not replaced" in result.getMessage() for result in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("kind", sorted({*BAD} - {"another kind", "newer"}))
@@ -242,9 +242,9 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
                 time.sleep(0.01)
             time.sleep(0.05 + 0.017 * round_)
             writer.send_signal(signal.SIGKILL)
-        found = store.get(record().id)
-        assert found is not None
-        assert found.winner["copies"] == (found.winner["n"],) * 2000
+        result = store.get(record().id)
+        assert result is not None
+        assert result.winner["copies"] == (result.winner["n"],) * 2000
     assert store.try_put(record())
     store.clear()
     Folder(store.folder).sweep(now_s=time.time() + 7200)

@@ -34,13 +34,13 @@ SOFTMAX = [record(rows, columns, block=columns) for rows in (64, 512, 4096) for 
 
 
 def parts(records, regret=unmeasured, **options):
-    (found,) = advise(records, regret, **options)
-    return found, {part.names[0]: part for part in found.parts}
+    (result,) = advise(records, regret, **options)
+    return result, {part.names[0]: part for part in result.parts}
 
 
 def test_rows_of_a_softmax_never_matter_and_columns_do():
-    found, by_name = parts(SOFTMAX)
-    assert (found.records, found.winners, found.elapsed_s) == (6, 2, 12.0)
+    result, by_name = parts(SOFTMAX)
+    assert (result.records, result.winners, result.elapsed_s) == (6, 2, 12.0)
     assert list(by_name) == ["COLUMNS", "rows"]
     assert by_name["COLUMNS"].names == ("COLUMNS", "x[1]", "x.stride")
     assert (by_name["COLUMNS"].verdict, by_name["COLUMNS"].compared) == ("matters", 3)
@@ -104,10 +104,10 @@ def test_losses_are_read_from_run_logs(tmp_path, monkeypatch, steady_clock, caps
     for n in (8, 64):
         assert main(["tune", "advised_work.py:add_up", "--shape", f"{n}x1", "--device", "cpu"]) == 0
     measured = MeasuredRegret(tmp_path / "cache")
-    for found in open_store(tmp_path / "cache"):
-        assert measured(found, found.winner) == 0.0
-        assert measured(found, Config(step=9)) is None
-        assert all(measured(found, Config(step=step)) is not None for step in (1, 2, 3))
+    for result in open_store(tmp_path / "cache"):
+        assert measured(result, result.winner) == 0.0
+        assert measured(result, Config(step=9)) is None
+        assert all(measured(result, Config(step=step)) is not None for step in (1, 2, 3))
     capsys.readouterr()
     assert main(["keys", "--key", "m", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["items"]

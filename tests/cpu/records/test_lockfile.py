@@ -99,16 +99,16 @@ def test_a_changed_winner_changes_the_lines_of_one_entry():
 
 
 def test_the_very_problem_answers_before_a_range():
-    found = lock(entry(64), ranged).find(key(64))
-    assert (found.rung, found.entry.config) == ("exact", Config(BLOCK=64))
+    result = lock(entry(64), ranged).find(key(64))
+    assert (result.rung, result.entry.config) == ("exact", Config(BLOCK=64))
 
 
 @pytest.mark.parametrize(("m", "answered"), [(16, False), (17, True), (32, True), (64, True), (65, False)])
 def test_a_range_answers_for_the_problem_as_it_is(m, answered):
-    found = lock(ranged).find(key(m))
-    assert (found is not None) == answered
-    if found is not None:
-        assert found.rung == ("exact" if m == 32 else "range")
+    result = lock(ranged).find(key(m))
+    assert (result is not None) == answered
+    if result is not None:
+        assert result.rung == ("exact" if m == 32 else "range")
 
 
 def test_of_two_ranges_the_nearer_entry_answers():
@@ -132,16 +132,16 @@ def test_a_changed_kernel_is_not_answered_and_changed_versions_are_named():
     changed = key(identity={**IDENTITY, "source": "d" * 32})
     assert lock(entry()).find(changed) is None
     assert "source changed" in lock(entry()).why_not(changed)
-    found = lock(entry()).find(key(identity={**IDENTITY, "triton": "3.7.0"}, device={**HERE, "driver": "580"}))
-    assert found.drift == ("driver: 570.1 | 580", "triton: 3.6.0 | 3.7.0")
+    result = lock(entry()).find(key(identity={**IDENTITY, "triton": "3.7.0"}, device={**HERE, "driver": "580"}))
+    assert result.drift == ("driver: 570.1 | 580", "triton: 3.6.0 | 3.7.0")
 
 
 def test_an_entry_of_another_device_is_refused_unless_it_is_asked_for():
     h100 = {**HERE, "name": "NVIDIA H100 80GB HBM3"}
     assert lock(entry()).find(key(device=h100)) is None
     assert "NVIDIA H100 80GB HBM3, not NVIDIA H200" in lock(entry()).why_not(key(device=h100))
-    found = lock(entry()).find(key(device=h100), borrow=True)
-    assert "borrowed from NVIDIA H200" in str(found)
+    result = lock(entry()).find(key(device=h100), borrow=True)
+    assert "borrowed from NVIDIA H200" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -339,12 +339,12 @@ numbers = st.integers(1, 10**6)
 @given(numbers, numbers, st.sampled_from(["x[0]", "M", "x[0],M"]))
 def test_a_problem_outside_of_its_ranges_is_always_told(low, value, names):
     high = 2 * low
-    found = {"x": {"shape": [low], "dtype": "float16", "stride": [1], "aligned": True}, "M": low}
-    asked = {"x": {**found["x"], "shape": [value]}, "M": value}
+    result = {"x": {"shape": [low], "dtype": "float16", "stride": [1], "aligned": True}, "M": low}
+    asked = {"x": {**result["x"], "shape": [value]}, "M": value}
     tied = Range(("x[0]", "M"), low, high)
-    assert (why_outside(found, asked, (tied,)) is None) == (low <= value <= high)
+    assert (why_outside(result, asked, (tied,)) is None) == (low <= value <= high)
     assert Mapper.extents_of(asked) == {"x[0]": value, "M": value}
-    alone = why_outside(found, asked, (Range(tuple(names.split(",")), low, high),))
+    alone = why_outside(result, asked, (Range(tuple(names.split(",")), low, high),))
     assert (alone is None) <= (low <= value <= high)
 
 

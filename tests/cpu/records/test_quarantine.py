@@ -42,10 +42,10 @@ def test_an_added_config_is_held_by_the_next_quarantine(tmp_path):
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in (Status.CRASH, Status.TIMEOUT)])
 def test_only_configs_that_end_a_process_are_held(tmp_path, status):
-    found = Quarantine(tmp_path / "some.jsonl")
+    result = Quarantine(tmp_path / "some.jsonl")
     measured = Measurement((1.0,), "host") if status is Status.OK else None
-    found.add(Trial(Config(n=1), status, measured, error="" if status is Status.OK else "no"))
-    assert len(found) == 0
+    result.add(Trial(Config(n=1), status, measured, error="" if status is Status.OK else "no"))
+    assert len(result) == 0
     assert not (tmp_path / "some.jsonl").exists()
 
 
@@ -68,9 +68,9 @@ def test_a_file_with_any_lines_does_no_harm(tmp_path_factory, lines):
     Quarantine(path).add(CRASH)
     with path.open("a", encoding="utf-8", errors="replace") as file:
         file.write("\n".join(lines).encode("utf-8", "replace").decode())
-    found = Quarantine(path)
-    assert found.held(CRASH.config) is not None
-    assert len(found) == 1
+    result = Quarantine(path)
+    assert result.held(CRASH.config) is not None
+    assert len(result) == 1
 
 
 @pytest.mark.parametrize("config", ['{"n": 9e999}', "[1]", "7", "[" * 100_000, '{"n": {}}'], ids=lambda text: text[:10])

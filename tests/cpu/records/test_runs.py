@@ -53,9 +53,9 @@ class TestGoingOn:
         a_run(tmp_path, run_id(1), 1, ended=False)
         newest = a_run(tmp_path, run_id(2), 2, ended=False)
         a_run(tmp_path, run_id(3), 3)
-        found = Runs(tmp_path, KEY_ID).unfinished(SPACE)
-        assert found.path == newest
-        assert list(found.trials) == [Config(n=2)]
+        result = Runs(tmp_path, KEY_ID).unfinished(SPACE)
+        assert result.path == newest
+        assert list(result.trials) == [Config(n=2)]
 
     def test_a_run_in_another_space_is_not_resumed(self, tmp_path):
         a_run(tmp_path, run_id(1), 1, ended=False, space=SpaceFacts(fingerprint="0" * 32, tunables={"n": [1]}))
@@ -205,9 +205,9 @@ def test_a_failure_of_the_default_alone_is_not_believed(tmp_path, monkeypatch):
             line["trial"] |= {"status": "crash", "measurement": None, "error": "a lie", "relative": None}
         changed.append(json.dumps(Sealed({name: value for name, value in line.items() if name != Sealed.CHECKSUM})))
     path.write_text("\n".join(changed) + "\n")
-    found = tune(stops, space={"n": [1, 2, 3, 4]}, cache_dir=tmp_path, search="exhaustive")
-    assert found.notes[0] == "2 trials were taken over from an earlier run"
-    assert found.totals == {"ok": 4}
+    result = tune(stops, space={"n": [1, 2, 3, 4]}, cache_dir=tmp_path, search="exhaustive")
+    assert result.notes[0] == "2 trials were taken over from an earlier run"
+    assert result.totals == {"ok": 4}
 
 
 def unfinished_log(folder, monkeypatch):

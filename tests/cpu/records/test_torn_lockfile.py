@@ -152,10 +152,10 @@ def test_a_lockfile_of_a_package_that_was_torn_is_read_when_it_is_whole(tmp_path
     assert [FollowedLockfile.shared(), FollowedLockfile.shared()] == [(), ()]
     assert caplog.text.count("a package's lockfile is not used") == 1
     lock(entry()).write(path)
-    (found,) = FollowedLockfile.shared()
-    assert found == lock(entry())
+    (result,) = FollowedLockfile.shared()
+    assert result == lock(entry())
     path.unlink()
-    assert FollowedLockfile.shared() == (found,)
+    assert FollowedLockfile.shared() == (result,)
 
 
 # Rewrites the file in place without end, slowly enough that most readers meet a part.

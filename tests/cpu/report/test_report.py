@@ -69,9 +69,9 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, 
 
 
 def text(cli, *words):
-    found = cli("report", *words)
-    assert (found.code, found.err) == (0, "")
-    return found.out
+    result = cli("report", *words)
+    assert (result.code, result.err) == (0, "")
+    return result.out
 
 
 def test_a_report_says_what_became_of_every_config(tmp_path):
@@ -99,18 +99,18 @@ def test_ties_have_intervals_that_include_zero_and_slower_ones_do_not(tmp_path):
 
 
 def test_text_tells_the_winner_every_config_and_no_control_character(cli, golden, tmp_path):
-    found = text(cli, written(tmp_path))
-    golden("report.txt", found)
-    assert "winner      n=1 shape=x" in found
-    assert all(f"n={n} shape=" in found for n in (1, 2, 3))
-    assert all(character.isprintable() or character == "\n" for character in found)
+    result = text(cli, written(tmp_path))
+    golden("report.txt", result)
+    assert "winner      n=1 shape=x" in result
+    assert all(f"n={n} shape=" in result for n in (1, 2, 3))
+    assert all(character.isprintable() or character == "\n" for character in result)
 
 
 def test_markdown_holds_no_markup_of_a_kernels_text(cli, golden, tmp_path):
-    found = text(cli, written(tmp_path), "--markdown")
-    golden("report.md", found)
-    assert "<img" not in found
-    assert "@all" not in found
+    result = text(cli, written(tmp_path), "--markdown")
+    golden("report.md", result)
+    assert "<img" not in result
+    assert "@all" not in result
 
 
 def test_json_holds_every_trial_with_its_reason(cli, tmp_path):
@@ -128,11 +128,11 @@ def test_json_holds_every_trial_with_its_reason(cli, tmp_path):
 def test_lines_to_paste_are_python_and_a_lockfile():
     winner = Config(BLOCK=64, name="it's", num_warps=8, num_stages=None)
     made = record(winner=winner)
-    found = paste_lines(winner, made)
+    result = paste_lines(winner, made)
     call = "triton.Config({'BLOCK': 64, 'name': \"it's\"}, num_warps=8)"
-    assert found["triton.Config"] == call
-    assert found["decorator"] == f"@triton_ops.autotune(configs=[{call}])"
-    [entry] = loads(found["lockfile"]).entries
+    assert result["triton.Config"] == call
+    assert result["decorator"] == f"@triton_ops.autotune(configs=[{call}])"
+    [entry] = loads(result["lockfile"]).entries
     assert entry.config == winner
     assert list(paste_lines(winner, made, of_triton=False)) == ["plain values", "lockfile"]
 
@@ -159,13 +159,13 @@ def test_only_a_triton_kernel_has_a_triton_config_to_paste(tmp_path, identity, t
 
 def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     one, other = written(tmp_path), written(tmp_path, ended=False, hostile="odd", run="20261123T101112000000-0123abcd")
-    said = text(cli, one, other)
-    assert "4 configs ran in both: the second run's times are 1.000x the first's" in said
-    assert "the first run's best config is place 2 in the second, the second's is place 2 in the first" in said
-    [found] = json.loads(text(cli, one, other, "--json"))["comparisons"]
-    assert found["common"]["configs"] == 4
-    assert found["differences"]["state"][1].startswith("not ended")
-    assert found["agreement"] == "unknown", "the second has not ended"
+    message = text(cli, one, other)
+    assert "4 configs ran in both: the second run's times are 1.000x the first's" in message
+    assert "the first run's best config is place 2 in the second, the second's is place 2 in the first" in message
+    [result] = json.loads(text(cli, one, other, "--json"))["comparisons"]
+    assert result["common"]["configs"] == 4
+    assert result["differences"]["state"][1].startswith("not ended")
+    assert result["agreement"] == "unknown", "the second has not ended"
     another = written(tmp_path / "", key=record("other").key, run="20261124T101112000000-0123abcd")
     assert "the kernel or the problem is another one" in text(cli, one, another)
 
@@ -186,8 +186,8 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
 def test_tunes_of_one_problem_agree_tie_or_disagree(cli, tmp_path, winner, tied, agreement, said):
     one, other = written(tmp_path), written(tmp_path, winner=winner, tied=tied, run="20261123T101112000000-0123abcd")
     assert said in text(cli, one, other)
-    [found] = json.loads(text(cli, one, other, "--json"))["comparisons"]
-    assert found["agreement"] == agreement
+    [result] = json.loads(text(cli, one, other, "--json"))["comparisons"]
+    assert result["agreement"] == agreement
 
 
 ROOF = RoofFacts(
@@ -198,12 +198,13 @@ ROOF = RoofFacts(
 
 def test_times_are_placed_below_the_roof_of_the_device(cli, tmp_path):
     path = written(tmp_path, roof=ROOF)
-    said = text(cli, path)
-    assert "best" in said
+    message = text(cli, path)
+    assert "best" in message
     assert (
-        "1000 TFLOP/s (50% of the peak), 1000 GB/s (25% of the peak); 50% of its limit, the units for bfloat16" in said
+        "1000 TFLOP/s (50% of the peak), 1000 GB/s (25% of the peak); 50% of its limit, the units for bfloat16"
+        in message
     )
-    assert "1000 FLOP/B, the ridge is at 500" in said
+    assert "1000 FLOP/B, the ridge is at 500" in message
     [run] = json.loads(text(cli, path, "--json"))["runs"]
     assert (run["roofline"]["least_ms"], run["roofline"]["best"]["of_limit"]) == (0.5, 0.5)
     bare = replace_in_head(path, '"flops": 1000000000000.0', '"flops": -1.0')
@@ -229,9 +230,9 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         device_name="cuda", arguments=None, operation=operation,
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
-    found = Head.of(ID, record().key, request, Effort.named("quick"), **facts)
-    assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
-    assert found.roof.roofline().limit.name == "float16"
+    result = Head.of(ID, record().key, request, Effort.named("quick"), **facts)
+    assert (result.roof.units.name, result.roof.flops, result.roof.memory.name) == ("float16", 2e12, "memory")
+    assert result.roof.roofline().limit.name == "float16"
     bare = Head.of(ID, record().key, replace(request, operation=None), Effort.named("quick"), **facts)
     assert bare.roof is None
 
@@ -254,14 +255,14 @@ def test_a_kernel_over_its_problems_shows_what_each_winner_costs_elsewhere(cli, 
     folder = tmp_path / "runs" / "k"
     folder.mkdir(parents=True)
     paths = [of_problem(folder, rows, winner) for rows, winner in ((4096, 2), (64, 1), (512, 1))]
-    said = text(cli, *paths)
-    assert "What differs" not in said
-    lines = said[said.index("Over problems") :].splitlines()
+    message = text(cli, *paths)
+    assert "What differs" not in message
+    lines = message[message.index("Over problems") :].splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["64", "512", "4096"]
-    found = json.loads(text(cli, "wait", "--problems", "--json", "--cache-dir", tmp_path))
-    assert found["problems"]["configs"] == [{"n": 1, "shape": "x"}, {"n": 2, "shape": "x"}]
-    assert [row["slower"][0] == 1.0 for row in found["problems"]["rows"]] == [True, True, False]
-    assert found["comparisons"] == []
+    result = json.loads(text(cli, "wait", "--problems", "--json", "--cache-dir", tmp_path))
+    assert result["problems"]["configs"] == [{"n": 1, "shape": "x"}, {"n": 2, "shape": "x"}]
+    assert [row["slower"][0] == 1.0 for row in result["problems"]["rows"]] == [True, True, False]
+    assert result["comparisons"] == []
     assert "Over problems" not in text(cli, paths[0], paths[0])
     assert cli("report", "none", "--problems", "--cache-dir", tmp_path).code == 4
 
@@ -283,7 +284,7 @@ def test_a_run_is_found_by_file_by_id_and_by_kernel(cli, tmp_path):
     later = written(folder, ended=False, run="20261123T101112000000-0123abcd")
     assert text(cli, ID[:10], "--cache-dir", tmp_path) == whole
     assert text(cli, "wait", "--cache-dir", tmp_path) == text(cli, later)
-    for named, said in (
+    for named, message in (
         ("202611", "2 runs have ids that start with 202611"),
         ("none", "has no run of none"),
         ("none.jsonl", "none.jsonl is no file"),
@@ -291,15 +292,15 @@ def test_a_run_is_found_by_file_by_id_and_by_kernel(cli, tmp_path):
     ):
         refused = cli("report", named, "--cache-dir", tmp_path)
         assert (refused.code, refused.out, refused.err.count("\n")) == (4, "", 1)
-        assert said in refused.err
+        assert message in refused.err
 
 
 def test_a_run_that_goes_on_shows_its_best_so_far(cli, tmp_path):
-    said = text(cli, written(tmp_path, ended=False))
-    assert "not ended: it goes on, or was interrupted" in said
-    assert re.search(r"best so far +n=2 shape=x", said)
-    assert re.search(r"vs default +outcome", said)
-    assert "not compared yet" in said
+    message = text(cli, written(tmp_path, ended=False))
+    assert "not ended: it goes on, or was interrupted" in message
+    assert re.search(r"best so far +n=2 shape=x", message)
+    assert re.search(r"vs default +outcome", message)
+    assert "not compared yet" in message
 
 
 def test_a_log_that_was_cut_in_half_is_shown_as_far_as_it_is(cli, tmp_path):
@@ -328,9 +329,9 @@ def test_a_run_in_which_nothing_ran_is_shown(cli, tmp_path):
     assert "none: no config ran" in text(cli, path)
     log.trial(Trial(config(1), Status.COMPILE, error=HOSTILE), Origin.DEFAULT)
     log.ended("complete")
-    said = text(cli, path)
-    assert "none: no config ran" in said
-    assert "\x1b" not in said
+    message = text(cli, path)
+    assert "none: no config ran" in message
+    assert "\x1b" not in message
     assert json.loads(text(cli, path, "--json"))["runs"][0]["best"] is None
 
 

@@ -38,14 +38,14 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    with opened_browser() as found:
-        yield found
+    with opened_browser() as result:
+        yield result
 
 
 @pytest.fixture
 def page(browser, file):
-    with seen(browser, file.as_uri()) as found:
-        yield found
+    with seen(browser, file.as_uri()) as result:
+        yield result
 
 
 def configs(page):
@@ -165,7 +165,7 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
     monkeypatch.setattr(growing, "PAUSE_S", 0.0)
     log = begun(tmp_path)
     log.trial(ran(1, 1.0), Origin.DEFAULT)
-    with served(log.path) as (address, found, _), browser.tab() as page:
+    with served(log.path) as (address, result, _), browser.tab() as page:
         complaints = []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -184,7 +184,7 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
         assert page.input_value("#words") == "n=2"
         assert page.locator("img").count() == 0
         log.ended("complete")
-        found.end()
+        result.end()
         page.get_by_text("The tune has ended").wait_for()
         assert page.title().startswith("ended 2.00x · ")
         assert not page.is_visible("#progress")
@@ -202,8 +202,8 @@ def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):
 
 def test_the_command_writes_the_page(cli, tmp_path):
     path = tmp_path / "page.html"
-    said = cli("report", written(tmp_path), "-o", path)
-    assert (said.code, said.out, said.err) == (0, "", f"{path} is the page; open it in a browser\n")
+    message = cli("report", written(tmp_path), "-o", path)
+    assert (message.code, message.out, message.err) == (0, "", f"{path} is the page; open it in a browser\n")
     assert "const DATA = " in path.read_text(encoding="utf-8")
 
 

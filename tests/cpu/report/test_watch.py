@@ -61,14 +61,14 @@ def a_trial(n):
 def served(path, clock=time.monotonic):
     """The address of a growing report that this process serves."""
     bound = socket.create_server(("127.0.0.1", 0))
-    found = GrowingReport(path)
-    one = PageServer(bound, TOKEN, found.answer, clock)
+    result = GrowingReport(path)
+    one = PageServer(bound, TOKEN, result.answer, clock)
     serving = threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/{TOKEN}/", found, one
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/{TOKEN}/", result, one
     finally:
-        found.end()
+        result.end()
         one.shutdown()
         serving.join()
         one.drain(10)
@@ -127,8 +127,8 @@ def test_a_tune_is_watched_from_outside_until_it_ends(tmp_path):
 def watchers(parent):
     """The command lines of the processes that serve for a tune."""
     started = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
-    found = [Path("/proc", pid, "cmdline") for pid in started]
-    return [path for path in found if b"report.live" in path.read_bytes()]
+    result = [Path("/proc", pid, "cmdline") for pid in started]
+    return [path for path in result if b"report.live" in path.read_bytes()]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
@@ -167,9 +167,9 @@ def test_there_is_nothing_but_the_page(log, path):
         parts = urlsplit(address)
         with socket.create_connection((parts.hostname, parts.port), 60) as connection:
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode("latin-1"))
-            said = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
-        assert re.match(r"HTTP/1\.0 (404|400) ", said), said[:200]
-        assert "DATA" not in said
+            message = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+        assert re.match(r"HTTP/1\.0 (404|400) ", message), message[:200]
+        assert "DATA" not in message
 
 
 def test_answers_are_kept_by_no_cache_and_shown_in_no_frame(log):
@@ -185,14 +185,14 @@ def test_answers_are_kept_by_no_cache_and_shown_in_no_frame(log):
 
 
 def test_news_are_given_when_there_are_any(log):
-    with served(log.path) as (address, found, _):
+    with served(log.path) as (address, result, _):
         poll = f"/{TOKEN}/run.json?seen="
         assert asked(address, poll + "0")[0] == 200
         assert asked(address, poll + "1")[::2] == (204, "")
         log.trial(a_trial(1), Origin.DEFAULT)
         later = json.loads(asked(address, poll + "1")[2])
         assert (later["version"], later["over"], later["run"]["all"]) == (2, False, 1)
-        found.end()
+        result.end()
         assert json.loads(asked(address, poll + "2")[2])["over"]
 
 
@@ -261,15 +261,15 @@ def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
     monkeypatch.setattr(server, "MOST_STRANGERS", 2)
     monkeypatch.setattr(server._Answers, "timeout", 3.0)
     now_s = [0.0]
-    with served(log.path, lambda: now_s[0]) as (address, found, _), contextlib.ExitStack() as held:
+    with served(log.path, lambda: now_s[0]) as (address, result, _), contextlib.ExitStack() as held:
         page = held.enter_context(connected(address, f"GET /{TOKEN}/run.json?seen=1 HTTP/1.1\r\n".encode()))
         page.sendall(b"Host: localhost\r\n\r\n")
-        assert found.followed.wait(60)
+        assert result.followed.wait(60)
         strangers = [held.enter_context(connected(address)) for _ in range(9)]
         assert strangers[0].recv(1) == b"", "all but the two newest have made room"
         now_s[0] = server.REQUEST_S
         assert [stranger.recv(1) for stranger in strangers] == [b""] * 9
-        found.end()
+        result.end()
         assert page.recv(12) == b"HTTP/1.0 200"
 
 
@@ -284,12 +284,12 @@ def test_a_long_run_is_read_seldom(tmp_path):
     begun(tmp_path)
     at_s, spent_s = itertools.count(0.0), itertools.count(0.0, 10.0)  # a reading takes ten seconds of a CPU
     log = next(tmp_path.glob("*.jsonl"))
-    found = GrowingReport(log, lambda: next(at_s), lambda: next(spent_s))
-    assert found.page() is not None
+    result = GrowingReport(log, lambda: next(at_s), lambda: next(spent_s))
+    assert result.page() is not None
     log.write_bytes(log.read_bytes() + b"{}\n")
-    version = found._version
-    assert found.newer(version, 25.0) is None
-    assert found._version == version
+    version = result._version
+    assert result.newer(version, 25.0) is None
+    assert result._version == version
 
 
 REFUSED = {

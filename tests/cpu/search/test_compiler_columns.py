@@ -41,9 +41,9 @@ def test_figures_of_compiled_configs_are_kept_and_those_of_others_are_estimated(
     configs = list(SPACE)
     true = figures(columns_of(configs), configs)
     seen = columns_of(configs[::3])
-    found = figures(seen, configs)
-    assert np.allclose(found[::3], true[::3])
-    assert np.abs(found - true)[:, [0, 2]].max() < 0.12
+    result = figures(seen, configs)
+    assert np.allclose(result[::3], true[::3])
+    assert np.abs(result - true)[:, [0, 2]].max() < 0.12
     assert true[:, 2].std() > 0.08, "what was to be expected differs"
 
 
@@ -66,8 +66,8 @@ def test_configs_of_the_same_program_are_found():
     ("spilled", "deferred", "last"), [(0, False, False), (64, False, False), (65, False, True), (0, True, True)]
 )
 def test_deferred_and_spilling_configs_come_last(spilled, deferred, last):
-    found = Compiled(Config(A=1), Status.DEFERRED if deferred else Status.OK, "", Resources(255, spilled, 0))
-    assert wasteful(found) is last
+    result = Compiled(Config(A=1), Status.DEFERRED if deferred else Status.OK, "", Resources(255, spilled, 0))
+    assert wasteful(result) is last
 
 
 def test_the_middle_is_in_the_largest_cluster_and_then_in_the_next():

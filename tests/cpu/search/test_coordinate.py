@@ -21,14 +21,14 @@ def trial(config, ms):
 
 def walked(searcher, ms_of, count):
     """The configs that a searcher asks for, one at a time, when it is told their times."""
-    found = []
+    result = []
     for _ in range(count):
         asked = searcher.ask(1)
         if not asked:
             break
-        found += asked
+        result += asked
         searcher.tell([trial(asked[0], ms_of(asked[0]))])
-    return found
+    return result
 
 
 def space_from(default, values=VALUES):
@@ -53,26 +53,26 @@ def valley(config):
 
 def test_it_begins_at_the_default_and_moves_one_tunable_after_the_other():
     searcher = CoordinateDescent(space_from(START))
-    found = walked(searcher, bowl, 6)
-    assert found[0] == Config(START)
-    assert found[1] == Config(A=8, B=4)  # better: go on with B
-    assert found[2:4] == [Config(A=8, B=8), Config(A=8, B=2)]  # worse, then better: go on with A
-    assert found[4] == Config(A=16, B=2)
+    result = walked(searcher, bowl, 6)
+    assert result[0] == Config(START)
+    assert result[1] == Config(A=8, B=4)  # better: go on with B
+    assert result[2:4] == [Config(A=8, B=8), Config(A=8, B=2)]  # worse, then better: go on with A
+    assert result[4] == Config(A=16, B=2)
 
 
 def test_a_convex_surface_is_descended_to_its_least_value():
-    found = walked(CoordinateDescent(space_from(START)), bowl, 12)
-    assert min(map(bowl, found)) == 1.0
+    result = walked(CoordinateDescent(space_from(START)), bowl, 12)
+    assert min(map(bowl, result)) == 1.0
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=36, max_size=36))
 def test_it_never_ends_worse_than_its_start_and_sees_every_neighbour_of_its_best(times):
     space = space_from(START)
     ms = dict(zip(space, times, strict=True))
-    found = walked(CoordinateDescent(space), ms.__getitem__, 36)
-    assert set(found) == set(space)
-    first = min(range(len(found)), key=lambda at: (ms[found[at]], at))
-    assert ms[found[first]] <= ms[Config(START)]
+    result = walked(CoordinateDescent(space), ms.__getitem__, 36)
+    assert set(result) == set(space)
+    first = min(range(len(result)), key=lambda at: (ms[result[at]], at))
+    assert ms[result[first]] <= ms[Config(START)]
 
 
 def test_a_larger_radius_steps_over_a_hill():
@@ -95,8 +95,8 @@ def test_all_directions_follow_a_diagonal_valley():
 
 def test_values_without_an_order_are_all_neighbours():
     space = ConfigSpace({"KIND": ["a", "b", "c"], "FAST": [False, True]}, default=Config(KIND="a", FAST=False))
-    found = walked(CoordinateDescent(space), lambda config: 1.0 + (config["KIND"] != "a") + config["FAST"], 4)
-    assert found[1:] == [Config(KIND="b", FAST=False), Config(KIND="c", FAST=False), Config(KIND="a", FAST=True)]
+    result = walked(CoordinateDescent(space), lambda config: 1.0 + (config["KIND"] != "a") + config["FAST"], 4)
+    assert result[1:] == [Config(KIND="b", FAST=False), Config(KIND="c", FAST=False), Config(KIND="a", FAST=True)]
 
 
 @pytest.mark.parametrize("radius", [0, -1, 1.5, True, "2"])

@@ -60,11 +60,11 @@ class Says:
 
 def search(searcher, trials, cost=bowl, batch=1):
     """Run a searcher on `cost`; the configs in the order in which they were proposed."""
-    found = []
-    while len(found) < trials and (asked := searcher.ask(batch)):
+    result = []
+    while len(result) < trials and (asked := searcher.ask(batch)):
         searcher.tell([timed(config, cost(config)) for config in asked])
-        found += asked
-    return found
+        result += asked
+    return result
 
 
 class TestEncoding:
@@ -128,7 +128,7 @@ class TestEvidence:
 
     def test_scattered_samples_have_a_large_standard_error(self):
         steady, shaky = Measurement((1.0,) * 8, "host"), Measurement((0.8, 0.9, 1.0, 1.1, 1.2), "host")
-        noise = noise_of([Trial(Config(A=n), Status.OK, found) for n, found in enumerate((steady, shaky))])
+        noise = noise_of([Trial(Config(A=n), Status.OK, result) for n, result in enumerate((steady, shaky))])
         assert noise[0] == 0
         assert 0.01 < noise[1] < 0.2
 
@@ -213,16 +213,16 @@ class TestByTunables:
     def test_rows_that_are_alike_in_some_tunables_are_alike_to_some_degree(self):
         rows = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
         none = np.log([1e-3, 1e-3, 3.0, 1.0])  # two short lengths, two shares
-        found = ByTunables([0, 1], [0, 1]).of(none, rows, rows[:1])[:, 0]
-        assert found.tolist() == pytest.approx([1, 1 / 2, 1 / 4 * 1 / 2])
+        result = ByTunables([0, 1], [0, 1]).of(none, rows, rows[:1])[:, 0]
+        assert result.tolist() == pytest.approx([1, 1 / 2, 1 / 4 * 1 / 2])
 
     def test_equal_rows_are_as_alike_as_each_alone(self):
         rng = np.random.default_rng(0)
         rows, others = rng.integers(0, 3, (50, 4)) / 2, rng.random((5, 4))
         correlation = ByTunables([0, 1, 2, 2], [0, 0, 1, 1])
-        found = correlation.of(correlation.expectation, rows, others)
+        result = correlation.of(correlation.expectation, rows, others)
         alone = [correlation.of(correlation.expectation, row[None], others)[0] for row in rows]
-        assert found == pytest.approx(np.array(alone))
+        assert result == pytest.approx(np.array(alone))
 
 
 class TestChance:
@@ -275,15 +275,15 @@ class TestOpenConfigs:
     @examples(10)
     def test_neighbours_differ_in_one_tunable_and_are_valid(self, space):
         config = space.default_config
-        found = list(space.neighbours(config))
-        assert all(other in space for other in found)
-        assert all(sum(Config(x=other[n]) != Config(x=config[n]) for n in config) == 1 for other in found)
-        assert len(set(found)) == len(found)
+        result = list(space.neighbours(config))
+        assert all(other in space for other in result)
+        assert all(sum(Config(x=other[n]) != Config(x=config[n]) for n in config) == 1 for other in result)
+        assert len(set(result)) == len(result)
 
     def test_steps_go_to_the_next_value(self):
         space = ConfigSpace({"A": [1, 2, 4, 8], "W": Choice(["x", "y", "z"])})
-        found = list(space.neighbours(Config(A=2, W="x"), steps_only=True))
-        assert {(c["A"], c["W"]) for c in found} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
+        result = list(space.neighbours(Config(A=2, W="x"), steps_only=True))
+        assert {(c["A"], c["W"]) for c in result} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
 
     def test_the_chosen_row_is_far_from_the_known_rows(self):
         rows = np.linspace(0, 1, 9)[:, None]
@@ -358,30 +358,30 @@ class TestTransfer:
 class TestAuto:
     def test_auto_finds_the_best_of_300_configs_within_40_trials(self):
         for seed in range(3):
-            found = search(make_searcher("auto", SPACE, seed), 40)
-            assert min(map(bowl, found)) <= 1.03
+            result = search(make_searcher("auto", SPACE, seed), 40)
+            assert min(map(bowl, result)) <= 1.03
 
     def test_batches_do_nearly_as_well_and_spread(self):
         searcher = make_searcher("auto", SPACE, 0)
-        found = search(searcher, 48, batch=8)
-        assert min(map(bowl, found)) <= 1.06
+        result = search(searcher, 48, batch=8)
+        assert min(map(bowl, result)) <= 1.06
         rows = Encoder(SPACE).rows(searcher.ask(8))
         assert len({tuple(row) for row in rows.round(6)}) == 8
 
     def test_a_good_priors_first_choice_is_tried_first_and_the_prior_is_told_all_trials(self):
         prior = Says(bowl)
-        found = search(make_searcher("auto", SPACE, 0, [prior]), 5)
-        assert found[0] == min(SPACE, key=bowl)
-        assert [trial.config for trial in prior.told] == found
+        result = search(make_searcher("auto", SPACE, 0, [prior]), 5)
+        assert result[0] == min(SPACE, key=bowl)
+        assert [trial.config for trial in prior.told] == result
 
     def test_a_wrong_prior_delays_the_best_config_only(self):
-        found = search(make_searcher("auto", SPACE, 0, [Says(lambda config: 1 / bowl(config))]), 60)
-        assert min(map(bowl, found)) <= 1.05
+        result = search(make_searcher("auto", SPACE, 0, [Says(lambda config: 1 / bowl(config))]), 60)
+        assert min(map(bowl, result)) <= 1.05
 
     def test_wrong_records_delay_the_best_config_only(self):
         trials = [timed(config, 1 / bowl(config)) for config in SPACE]
-        found = search(make_searcher("auto", SPACE, 0, [], [Transfer(SPACE, trials)]), 60)
-        assert min(map(bowl, found)) <= 1.05
+        result = search(make_searcher("auto", SPACE, 0, [], [Transfer(SPACE, trials)]), 60)
+        assert min(map(bowl, result)) <= 1.05
 
     def test_with_a_model_records_do_not_choose_the_first_configs(self):
         misleading = [timed(config, 1 / bowl(config)) for config in SPACE]
@@ -408,18 +408,18 @@ class TestAuto:
 
     def test_auto_expects_a_small_gain_only_after_it_found_the_best(self):
         searcher = make_searcher("auto", SPACE, 0)
-        found = []
-        while searcher.expected_gain() >= 0.005 and len(found) < 290:
-            found += search(searcher, 1)
-        assert 30 <= len(found) < 200
-        assert min(map(bowl, found)) <= 1.01
+        result = []
+        while searcher.expected_gain() >= 0.005 and len(result) < 290:
+            result += search(searcher, 1)
+        assert 30 <= len(result) < 200
+        assert min(map(bowl, result)) <= 1.01
 
     def test_a_small_space_is_tried_whole_without_a_surrogate(self):
         space = ConfigSpace({"A": range(8), "B": range(8)})
         assert space.size.valid == Search.SMALL
         searcher = make_searcher("auto", space)
-        found = search(searcher, 100, cost=lambda config: 1 + config["A"])
-        assert set(found) == set(space)
+        result = search(searcher, 100, cost=lambda config: 1 + config["A"])
+        assert set(result) == set(space)
         assert math.isinf(searcher.expected_gain())
 
     def test_the_first_configs_have_a_usual_number_of_warps_where_the_space_has_one(self):
@@ -432,9 +432,9 @@ class TestAuto:
 
     def test_another_number_of_warps_is_found_where_it_is_faster(self):
         space = ConfigSpace({"A": [8, 16, 32, 64, 128], "B": [8, 16, 32, 64, 128], "num_warps": [1, 2, 4, 8, 16]})
-        found = search(make_searcher("auto", space, 3), 20, lambda config: config["num_warps"] + 64 / config["A"])
-        assert found[:7] == [config for config in found[:7] if config["num_warps"] in (4, 8)]
-        assert any(config["num_warps"] == 1 and config["A"] == 128 for config in found)
+        result = search(make_searcher("auto", space, 3), 20, lambda config: config["num_warps"] + 64 / config["A"])
+        assert result[:7] == [config for config in result[:7] if config["num_warps"] in (4, 8)]
+        assert any(config["num_warps"] == 1 and config["A"] == 128 for config in result)
 
     def test_a_config_that_compiles_for_long_needs_a_larger_gain(self):
         def compiled(config):
@@ -462,9 +462,9 @@ class TestAuto:
         def cost(config):
             return 1 + sum((config[f"T{n}"] - 4) ** 2 for n in range(9)) / 40
 
-        found = search(make_searcher("auto", space, 1), 80, cost, batch=4)
+        result = search(make_searcher("auto", space, 1), 80, cost, batch=4)
         drawn = search(make_searcher("random", space, 1), 80, cost, batch=4)
-        assert min(map(cost, found)) < min(map(cost, drawn))
+        assert min(map(cost, result)) < min(map(cost, drawn))
 
 
 def test_a_search_with_a_surrogate_begins_its_imports_before_it_is_made():

@@ -272,10 +272,10 @@ def test_ranks_serve_what_the_first_one_has(engines, lock, tmp_path):
         )
         for rank, path in enumerate((lock, other))
     ]  # fmt: skip
-    said = [process.communicate() for process in processes]
-    assert [json.loads(out.splitlines()[-1]) for out, _ in said] == [[1, 16, 64]] * 2
-    assert ["ranks have lockfiles" in err for _, err in said] == [False, True]
-    assert "which serves: it was the first" in said[1][1]
+    message = [process.communicate() for process in processes]
+    assert [json.loads(out.splitlines()[-1]) for out, _ in message] == [[1, 16, 64]] * 2
+    assert ["ranks have lockfiles" in err for _, err in message] == [False, True]
+    assert "which serves: it was the first" in message[1][1]
 
 
 def test_a_choice_that_differs_from_the_first_ranks_is_said(caplog, monkeypatch):

@@ -68,8 +68,8 @@ def test_what_is_written_stands_where_the_engine_looks_and_is_read(format_name, 
     assert str(path.relative_to(tmp_path)) == PLACES[format_name]
     assert {r.config for r in chosen.read(path).best()} == {r.config for r in table.best()}
     for best in table.best():
-        file, found = chosen.look_up(tmp_path, FACTS[format_name], best.at)
-        assert (file, found.at, found.config, found.median_ms) == (path, best.at, best.config, best.median_ms)
+        file, result = chosen.look_up(tmp_path, FACTS[format_name], best.at)
+        assert (file, result.at, result.config, result.median_ms) == (path, best.at, best.config, best.median_ms)
     assert chosen.look_up(tmp_path / "elsewhere", FACTS[format_name], rows_for(format_name)[0].at) is None
 
 
@@ -77,8 +77,8 @@ def test_what_is_written_stands_where_the_engine_looks_and_is_read(format_name, 
 def test_the_nearest_batch_size_by_difference_is_taken(tmp_path_factory, sizes, asked):
     folder = tmp_path_factory.mktemp("tables")
     FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
-    _, found = FORMATS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
-    assert abs(found.at[0] - asked) == min(abs(m - asked) for m in sizes)
+    _, result = FORMATS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
+    assert abs(result.at[0] - asked) == min(abs(m - asked) for m in sizes)
 
 
 def place(format_name, **facts):
@@ -118,8 +118,8 @@ def test_sglang_takes_the_newest_other_version_where_its_own_has_no_table(tmp_pa
         FORMATS["sglang-moe"].write(
             Table({**FACTS["sglang-moe"], "triton_version": version}, (row((1,), block),)), tmp_path
         )
-    path, found = FORMATS["sglang-moe"].look_up(tmp_path, {**FACTS["sglang-moe"], "triton_version": "3.6.0"}, [1])
-    assert found.config["BLOCK_SIZE_M"] == 32
+    path, result = FORMATS["sglang-moe"].look_up(tmp_path, {**FACTS["sglang-moe"], "triton_version": "3.6.0"}, [1])
+    assert result.config["BLOCK_SIZE_M"] == 32
     assert path.parent.name == "triton_3_10_0"
     assert FORMATS["sglang-moe"].read(path).facts["triton_version"] == "3.10.0"
 
@@ -325,9 +325,9 @@ def test_own_rows_go_among_those_of_the_engine_by_importing_them_first(tmp_path,
     for folder in ("mine", "shipped"):
         table = Table(FACTS["vllm-moe"], tuple(row(*each) for each in rows[folder]))
         path = FORMATS["vllm-moe"].write(table, tmp_path / folder)
-        said = exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe")
-    assert "3 rows read, 2 added" in said.out
-    assert "differs: M=16 E=256 N=128 dtype=fp8_w8a8 block_shape=[128,128]: " in said.err
+        message = exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe")
+    assert "3 rows read, 2 added" in message.out
+    assert "differs: M=16 E=256 N=128 dtype=fp8_w8a8 block_shape=[128,128]: " in message.err
     exchanged(capsys, "export", "vllm-moe", "tables", "--kernel", "moe")
     merged = FORMATS["vllm-moe"].read(tmp_path / "tables" / path.name)
     assert [(each.at, each.config["BLOCK_SIZE_M"]) for each in merged.rows] == [((8,), 16), ((16,), 64), ((32,), 16)]
@@ -483,21 +483,21 @@ READERS = [name for name in FORMATS if name not in ("vllm-linear", "sglang-chann
 def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
     chosen, rows = format_named(format_name), rows_for(format_name)
     path = chosen.write(Table(FACTS[format_name], rows), tmp_path)
-    found: list[object] = []
+    result: list[object] = []
     with path.open("r+b") as file:  # to empty it each time waits for the disk
         for content in damaged(path.read_bytes()):
             file.seek(0)
             file.write(content)
             file.truncate()
             file.flush()
-            found += [
+            result += [
                 used(lambda: chosen.read(path)),
                 used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
             ]
-    refused = [str(each) for each in found if isinstance(each, CacheError)]
+    refused = [str(each) for each in result if isinstance(each, CacheError)]
     assert len(refused) > 100
-    assert all(path.name in said for said in refused)
-    assert all(each is None or isinstance(each, (CacheError, tuple, Table)) for each in found)
+    assert all(path.name in message for message in refused)
+    assert all(each is None or isinstance(each, (CacheError, tuple, Table)) for each in result)
 
 
 @pytest.mark.parametrize(

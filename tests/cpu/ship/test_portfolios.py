@@ -41,25 +41,25 @@ def best_of_all(rows, k, value):
 @example(([[0.05, 0.1], [0.1, INF], [0.1, 0.01], [INF, INF]], [3.0, 3.0, 3.0, 0.5], 2))  # sums in two orders differ
 def test_the_choice_is_the_best_of_all_choices(given):
     rows, weights, k = given
-    found = least_worst(rows, weights, k)
-    assert found.value == best_of_all(rows, k, lambda chosen: worst(rows, chosen))
-    assert found.exact
-    found = least_mean(rows, weights, k)
-    assert found.value == pytest.approx(best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)))
-    assert found.exact
-    assert len(found.columns) <= k
-    assert found.value == mean(rows, weights, found.columns)
+    result = least_worst(rows, weights, k)
+    assert result.value == best_of_all(rows, k, lambda chosen: worst(rows, chosen))
+    assert result.exact
+    result = least_mean(rows, weights, k)
+    assert result.value == pytest.approx(best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)))
+    assert result.exact
+    assert len(result.columns) <= k
+    assert result.value == mean(rows, weights, result.columns)
 
 
 @settings(deadline=None)
 @given(matrices(), st.sampled_from([0.0, 0.001, 0.01]))
 def test_a_search_that_is_cut_short_has_a_bound_that_no_choice_is_below(given, seconds):
     rows, weights, k = given
-    found = least_worst(rows, weights, k, seconds=seconds)
-    assert found.bound <= best_of_all(rows, k, lambda chosen: worst(rows, chosen)) <= found.value
-    found = least_mean(rows, weights, k, seconds=seconds)
-    assert found.bound <= best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)) + 1e-9
-    assert found.bound <= found.value
+    result = least_worst(rows, weights, k, seconds=seconds)
+    assert result.bound <= best_of_all(rows, k, lambda chosen: worst(rows, chosen)) <= result.value
+    result = least_mean(rows, weights, k, seconds=seconds)
+    assert result.bound <= best_of_all(rows, k, lambda chosen: mean(rows, weights, chosen)) + 1e-9
+    assert result.bound <= result.value
 
 
 def greedy(rows, k, value):
@@ -110,18 +110,18 @@ def test_among_choices_of_one_worst_regret_the_mean_is_small():
 
 def test_a_problem_that_nothing_serves_leaves_the_others_served():
     rows = [[0.0, INF], [INF, INF], [INF, 0.2]]
-    found = least_worst(rows, [1.0] * 3, 2)
-    assert found.value == INF
-    assert set(found.columns) == {0, 1}
-    assert found.exact, "no two configs serve it"
+    result = least_worst(rows, [1.0] * 3, 2)
+    assert result.value == INF
+    assert set(result.columns) == {0, 1}
+    assert result.exact, "no two configs serve it"
 
 
 def test_many_problems_and_configs_end_in_time_with_a_bound():
     rows = [[abs(math.sin(1 + 37 * at * other)) for other in range(300)] for at in range(1, 41)]
-    found = least_mean(rows, [1.0] * 40, 5, seconds=1.0)
-    assert 0 < found.bound <= found.value < mean(rows, [1.0] * 40, (0,))
-    found = least_worst(rows, [1.0] * 40, 5, seconds=1.0)
-    assert 0 < found.bound <= found.value
+    result = least_mean(rows, [1.0] * 40, 5, seconds=1.0)
+    assert 0 < result.bound <= result.value < mean(rows, [1.0] * 40, (0,))
+    result = least_worst(rows, [1.0] * 40, 5, seconds=1.0)
+    assert 0 < result.bound <= result.value
 
 
 def trials(folder, label, times, failed=(), **more):
@@ -159,13 +159,13 @@ def test_a_portfolio_of_what_was_measured_says_who_is_served_by_what_and_what_no
 def test_a_config_serves_only_where_it_was_tried_and_what_is_not_served_is_said(tmp_path, cli):
     trials(tmp_path, "a", {1: 1.0, 2: 0.5})
     trials(tmp_path, "b", {1: 1.0, 3: 0.5})
-    found = choose_portfolio("wait", 1, cache_dir=tmp_path)
-    assert found.configs == (Config(n=1),), "it is slow, and is known to run on both"
-    assert found.worst == pytest.approx(1.0)
+    result = choose_portfolio("wait", 1, cache_dir=tmp_path)
+    assert result.configs == (Config(n=1),), "it is slow, and is known to run on both"
+    assert result.worst == pytest.approx(1.0)
     trials(tmp_path, "c", {4: 1.0})
-    found = choose_portfolio("wait", 1, objective="mean", cache_dir=tmp_path)
-    assert [each.label for each in found.unserved] == ["c"]
-    assert found.unmeasured == {Config(n=1): ("c",)}
+    result = choose_portfolio("wait", 1, objective="mean", cache_dir=tmp_path)
+    assert [each.label for each in result.unserved] == ["c"]
+    assert result.unmeasured == {Config(n=1): ("c",)}
     ran = cli("portfolio", "wait", "-k", "1", "--cache-dir", tmp_path)
     assert ran.code == 5
     assert "c: none of these configs is known to run there; its best is (n=4)" in ran.err
@@ -179,8 +179,8 @@ def test_a_config_serves_only_where_it_was_tried_and_what_is_not_served_is_said(
 def test_records_of_other_sources_do_not_count_and_devices_are_told_apart(tmp_path, cli):
     trials(tmp_path, "a", {1: 1.0}, created="2026-01-02")
     trials(tmp_path, "b", {1: 1.0}, source="old", created="2026-01-01")
-    found = choose_portfolio("wait", cache_dir=tmp_path)
-    assert (len(found.served), found.left_out) == (1, {"another source or other versions": 1})
+    result = choose_portfolio("wait", cache_dir=tmp_path)
+    assert (len(result.served), result.left_out) == (1, {"another source or other versions": 1})
     trials(tmp_path, "a", {2: 1.0}, device="GPU")
     ran = cli("portfolio", "wait", "--cache-dir", tmp_path)
     assert (ran.code, "on several devices: CPU, GPU" in ran.err) == (2, True)

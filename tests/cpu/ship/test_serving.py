@@ -48,20 +48,20 @@ def waiting(ms, other=1, n=4):
 
 
 def only(lock, *given, here=None, **options):
-    (found,) = verify(lock, Targets(given), here, **QUICK, **options)
-    return found
+    (result,) = verify(lock, Targets(given), here, **QUICK, **options)
+    return result
 
 
 def test_an_entry_that_nothing_beats_passes():
-    found = only(lock_for(waiting(1)), wait, here=probe("cpu"))
-    assert (found.outcome, found.failed) == ("ok", False)
-    assert len(found.result.trials) == 3  # the entry, the default, and one further neighbour
+    result = only(lock_for(waiting(1)), wait, here=probe("cpu"))
+    assert (result.outcome, result.failed) == ("ok", False)
+    assert len(result.result.trials) == 3  # the entry, the default, and one further neighbour
 
 
 def test_an_entry_that_a_neighbour_beats_fails():
-    found = only(lock_for(waiting(30, other=2)), wait, here=probe("cpu"), most_neighbours=1)
-    assert found.outcome == "slower"
-    assert "the default is faster by" in found.reason
+    result = only(lock_for(waiting(30, other=2)), wait, here=probe("cpu"), most_neighbours=1)
+    assert result.outcome == "slower"
+    assert "the default is faster by" in result.reason
 
 
 def test_ctrl_c_ends_a_check_that_has_measured_some_entries():
@@ -82,9 +82,9 @@ def test_ctrl_c_ends_a_check_that_has_measured_some_entries():
 
 
 def test_an_entry_that_no_search_has_reached_is_not_called_invalid():
-    found = only(lock_for(waiting(1)), wait, here=probe("cpu"), most_neighbours=0)
-    missing = replace(found.result, trials=[each for each in found.result.trials if each.config["ms"] != 1])
-    assert judged(found.entry, missing).outcome == "not measured"
+    result = only(lock_for(waiting(1)), wait, here=probe("cpu"), most_neighbours=0)
+    missing = replace(result.result, trials=[each for each in result.result.trials if each.config["ms"] != 1])
+    assert judged(result.entry, missing).outcome == "not measured"
 
 
 @pytest.mark.parametrize("rows", [1 << 40, 1 << 62, (1 << 62) + 1])
@@ -94,11 +94,11 @@ def test_an_entry_that_is_larger_than_the_memory_is_one_row(rows, steady_clock):
         return x * 2
 
     records = [record_of(doubled, doubled.problem((n,)), probe("cpu"), {"step": 1}) for n in (4, rows, 8)]
-    found = list(verify(lock_for(*records), Targets([doubled]), probe("cpu"), **QUICK))
-    (large,) = (each for each in found if each.entry.problem["x"]["shape"][0] == rows)
+    result = list(verify(lock_for(*records), Targets([doubled]), probe("cpu"), **QUICK))
+    (large,) = (each for each in result if each.entry.problem["x"]["shape"][0] == rows)
     assert large.outcome == "not measured"
     assert "cannot be made on cpu" in large.reason
-    assert [each.outcome for each in found].count("not measured") == 1
+    assert [each.outcome for each in result].count("not measured") == 1
 
 
 def test_every_config_that_an_entry_is_measured_against_takes_part_in_the_last_comparison():
@@ -108,9 +108,9 @@ def test_every_config_that_an_entry_is_measured_against_takes_part_in_the_last_c
         return n
 
     middle = record_of(three, Problem(three.name, (("n", 4),)), probe("cpu"), dict.fromkeys("abc", 2))
-    found = only(lock_for(middle), three, here=probe("cpu"))
-    assert len(found.result.trials) > 4  # as many as a quick tune compares
-    assert all(trial.final is not None for trial in found.result.trials if trial.ok)
+    result = only(lock_for(middle), three, here=probe("cpu"))
+    assert len(result.result.trials) > 4  # as many as a quick tune compares
+    assert all(trial.final is not None for trial in result.result.trials if trial.ok)
 
 
 def test_an_entry_whose_config_fails_is_invalid():
@@ -118,10 +118,10 @@ def test_an_entry_whose_config_fails_is_invalid():
     def broken(n, ms, other):
         return n // other
 
-    found = record_of(
+    result = record_of(
         broken, Problem(wait.name, (("n", 4),)), probe("cpu"), {"ms": 1, "other": 0}, {"ms": 1, "other": 1}
     )
-    verdict = only(lock_for(found), broken, here=probe("cpu"))
+    verdict = only(lock_for(result), broken, here=probe("cpu"))
     assert verdict.outcome == "invalid"
     assert "ZeroDivisionError" in verdict.reason
 
@@ -155,9 +155,9 @@ def test_a_problem_that_does_not_fit_its_operation_is_told(problem, said):
     """As after an edit by hand; and the other entries are looked at."""
     entry = record_of(of_two, Problem("of_two", tuple(problem.items())), probe("cpu"), {"step": 7})
     right = record_of(of_two, Problem("of_two", (("m", 4), ("n", 4))), probe("cpu"), {"step": 1})
-    found = {each.entry.config["step"]: each for each in verify(lock_for(entry, right), Targets([of_two]), None)}
-    assert (found[7].outcome, said in found[7].reason) == ("invalid", True)
-    assert found[1].outcome == "not measured"
+    result = {each.entry.config["step"]: each for each in verify(lock_for(entry, right), Targets([of_two]), None)}
+    assert (result[7].outcome, said in result[7].reason) == ("invalid", True)
+    assert result[1].outcome == "not measured"
 
 
 def test_a_range_at_whose_end_the_operation_has_another_space_is_invalid():
@@ -200,9 +200,9 @@ def test_a_config_must_be_valid_at_both_ends_of_a_range():
         return ConfigSpace({"ms": [1], "other": [1]}, [Constraint("small", lambda ms: problem["n"] < 16, "n is large")])
 
     narrow = Operation(wait.name, wait.kernel, space, lambda n=4: {"n": n})
-    found = only(lock_for(waiting(1, n=4), buckets={"n": "near:4@4"}), narrow)
-    assert found.outcome == "invalid"
-    assert "not in the space at n=16" in found.reason
+    result = only(lock_for(waiting(1, n=4), buckets={"n": "near:4@4"}), narrow)
+    assert result.outcome == "invalid"
+    assert "not in the space at n=16" in result.reason
 
 
 def softmax(rows, columns, **config):
@@ -237,13 +237,13 @@ def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
     with launches_that_do_nothing():
         key = kernel.why(*(torch.zeros(1024) for _ in range(3)), 1024).key
     assert key.problem["x_ptr:class"] == "aligned"
-    found = Record(
+    result = Record(
         key=replace(key, device=Key.facts_of(H200)), winner=Config(BLOCK=256, num_warps=4, num_stages=3),
         timing=Timing(1.0, 1.0, 1.0, 3),
     )  # fmt: skip
-    done = prepare(lock_for(found), targets=[kernel], alias="nvidia-h200", jobs=1)
+    done = prepare(lock_for(result), targets=[kernel], alias="nvidia-h200", jobs=1)
     assert (done.compiled, done.failed) == (1, ())
-    outside = replace(found, winner=Config(BLOCK=512, num_warps=4, num_stages=3))
+    outside = replace(result, winner=Config(BLOCK=512, num_warps=4, num_stages=3))
     assert "not in the space" in prepare(lock_for(outside), targets=[kernel], alias="nvidia-h200").failed[0][1]
 
 
@@ -295,12 +295,12 @@ def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     fill.device_caches.clear()
     with launches_that_do_nothing() as launched:
         key = kernel.why(torch.zeros(1024), 1024).key
-        found = Record(
+        result = Record(
             key=replace(key, device=Key.facts_of(H200)), winner=Config(BLOCK=32, num_warps=4, num_stages=3),
             timing=Timing(1.0, 1.0, 1.0, 3),
         )  # fmt: skip
         for name in ("cuda:1", "cuda:2"):
-            done = prepare(lock_for(found), targets=[kernel], device=name, jobs=1)
+            done = prepare(lock_for(result), targets=[kernel], device=name, jobs=1)
             assert (done.compiled, done.loaded, done.failed) == (1, 1, ())
     assert [number for number, cached in fill.device_caches.items() if cached[0]] == [1, 2]
 

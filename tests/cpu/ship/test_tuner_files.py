@@ -136,9 +136,9 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     written(tmp_path / "score.json", {"results": [result(1, 3.0, "", "score")]})
     capsys.readouterr()
     assert main([*words, "score.json"]) == 4
-    said = capsys.readouterr().err
-    assert "score.json: its objective is score" in said
-    assert "score.json has no config that can be called the best" in said
+    message = capsys.readouterr().err
+    assert "score.json: its objective is score" in message
+    assert "score.json has no config that can be called the best" in message
     assert FORMATS["t4"].look_up(tmp_path, {"file": "score.json"}, ()) is None
     for kind, told in (([], "nothing says of what kind A100 is"), (["--set", "kind=gpu"], "there is no kind gpu")):
         assert main([*words[:-2], *kind, "A100_T4.json.gz"]) == 2
@@ -147,12 +147,12 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
 
 def test_a_file_has_the_times_of_one_problem_and_is_not_compressed(tmp_path):
     timed = Row((), Config(b=1), median_ms=1.0)
-    for facts, rows, said in (
+    for facts, rows, message in (
         ({}, [Row((), Config(b=1))], "has no time"),
         ({}, [timed, Row((2,), Config(b=1), median_ms=1.0)], "of one problem"),
         ({"file": "x.json.gz"}, [timed], "would not be compressed"),
     ):
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=message):
             T4.write(Table(facts, tuple(rows)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -219,8 +219,8 @@ def test_fields_that_are_not_known_are_kept_and_tuples_are_not_written(tmp_path)
     assert table.best()[0].config == config
     with pytest.raises(SettingsError, match="SHAPE is a tuple"):
         CACHE.write(table, tmp_path)
-    for at, ms, said in (((), 1.0, "no file without a key"), ((1,), None, "has no time")):
-        with pytest.raises(SettingsError, match=said):
+    for at, ms, message in (((), 1.0, "no file without a key"), ((1,), None, "has no time")):
+        with pytest.raises(SettingsError, match=message):
             CACHE.write(Table(table.facts, (Row(at, Config(B=1), median_ms=ms),)), tmp_path)
 
 
@@ -383,9 +383,9 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     FLA.write(Table(KERNEL, ROWS[:2]), tmp_path / "NVIDIA_H200")
     words = ["exchange", "import", "fla", "NVIDIA_H200/k.json", "--kernel", "k", "--row", "T", "--row", "VARLEN"]
     assert main(words) == 0
-    said = capsys.readouterr().err
-    assert "k.json: left out: the default config, which is for no extents" in said
-    assert "k.json: left out: the dtypes in the keys, torch.bfloat16" in said
+    message = capsys.readouterr().err
+    assert "k.json: left out: the default config, which is for no extents" in message
+    assert "k.json: left out: the dtypes in the keys, torch.bfloat16" in message
     lock = Lockfile.read("triton-ops.lock.json")
     assert [dict(entry.problem) for entry in lock.entries] == [{"T": t, "VARLEN": True} for t in (128, 256)]
     assert lock.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
@@ -404,8 +404,8 @@ def test_a_look_up_in_one_table_takes_its_name_and_a_key_as_json(tmp_path, monke
     words = ["exchange", "look-up", "fla", "k.json", "--set", "mode=strict"]
     for flag in ("true", "True"):
         assert main([*words, "--at", "256", "--at", flag, "--at", "bfloat16"]) == 0
-        said = capsys.readouterr()
-        assert (said.out, said.err) == (
+        message = capsys.readouterr()
+        assert (message.out, message.err) == (
             "BT=32 num_warps=4 num_stages=3\n",
             "the row for 256 True torch.bfloat16 of k.json\n",
         )

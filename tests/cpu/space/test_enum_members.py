@@ -146,9 +146,9 @@ print(found.from_cache, found.best_config["mode"].name)
 
 @pytest.mark.usefixtures("steady_clock")
 def test_another_process_recalls_the_member(tmp_path):
-    found = tune(work, space={"mode": [Mode.SLOW, Mode.FAST]}, cache_dir=tmp_path, device="cpu")
+    result = tune(work, space={"mode": [Mode.SLOW, Mode.FAST]}, cache_dir=tmp_path, device="cpu")
     ran = subprocess.run([sys.executable, "-c", RECALLS, tmp_path], capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.returncode) == (f"True {found.best_config['mode'].name}\n", 0), ran.stderr
+    assert (ran.stdout, ran.returncode) == (f"True {result.best_config['mode'].name}\n", 0), ran.stderr
 
 
 def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
@@ -165,9 +165,9 @@ def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
         stopped = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
         assert stopped.stopped == "interrupted"
         called.append("go on")
-        found = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
-    assert found.notes[0] == "1 trial was taken over from an earlier run"
-    assert found.totals == {"ok": 2}
+        result = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
+    assert result.notes[0] == "1 trial was taken over from an earlier run"
+    assert result.totals == {"ok": 2}
     assert set(called) == {Mode.SLOW, Mode.FAST, "go on"}
 
 
@@ -176,9 +176,9 @@ def test_compare_and_the_documented_tuner_call_with_members(tmp_path):
     assert compare((work, {"mode": Mode.FAST}), (work, {"mode": Mode.SLOW}), rounds=6).rounds == 6
     tuner = TritonAutoTuner(work, {"mode": [Mode.SLOW, Mode.FAST]}, cache_dir=str(tmp_path))
     for from_cache in (False, True):
-        found = tuner.tune(problem_size=1, device="cpu")
-        assert (found.from_cache, type(found.best_config["mode"])) == (from_cache, Mode)
-    assert tuner.get_cached_config(1, "cpu") == found.best_config
+        result = tuner.tune(problem_size=1, device="cpu")
+        assert (result.from_cache, type(result.best_config["mode"])) == (from_cache, Mode)
+    assert tuner.get_cached_config(1, "cpu") == result.best_config
 
 
 @pytest.mark.triton
@@ -191,10 +191,10 @@ def test_launchers_are_compiled_with_members(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made, space = ahead()
     loaded = made.pack().load()
-    found = [loaded.compile(config) for config in space]
-    assert [compiled.status for compiled in found] == ["ok", "ok"], [compiled.reason for compiled in found]
-    assert found[0].resources.binary != found[1].resources.binary
-    assert [type(compiled.config["mode"]) for compiled in found] == [str, str]
+    result = [loaded.compile(config) for config in space]
+    assert [compiled.status for compiled in result] == ["ok", "ok"], [compiled.reason for compiled in result]
+    assert result[0].resources.binary != result[1].resources.binary
+    assert [type(compiled.config["mode"]) for compiled in result] == [str, str]
 
 
 TARGET = """

@@ -71,8 +71,8 @@ def test_contrasts_are_logarithms_of_shares_round_by_round():
 @pytest.mark.parametrize("rounds", [4, 6, 8, 16, 64])
 def test_an_interval_of_a_median_misses_in_one_case_of_twenty_however_few_the_rounds(rounds):
     ones = [1.0] * rounds
-    found = [gap(noisy(1.0, 0.01, rounds, seed), ones) for seed in range(1500)]
-    missed = sum(not interval.low <= 0 <= interval.high for interval in found) / len(found)
+    result = [gap(noisy(1.0, 0.01, rounds, seed), ones) for seed in range(1500)]
+    missed = sum(not interval.low <= 0 <= interval.high for interval in result) / len(result)
     assert 0.025 < missed < 0.07
 
 
@@ -94,8 +94,8 @@ def test_a_row_counts_with_its_own_or_the_median_sigma_whichever_is_larger():
 
 
 def test_the_interval_of_a_median_has_the_ranks_of_the_binomial_table():
-    found = median_interval([float(value) for value in range(101, 0, -1)])
-    assert found == Interval(51.0, 41.0, 61.0)
+    result = median_interval([float(value) for value in range(101, 0, -1)])
+    assert result == Interval(51.0, 41.0, 61.0)
     assert median_interval([3.0, 1.0, 2.0]) == Interval(2.0, 1.0, 3.0)  # too few values: the whole range
     assert median_interval([4.0]) == Interval(4.0, 4.0, 4.0)
     wide = median_interval([float(value) for value in range(1, 102)], 0.001)
@@ -109,14 +109,14 @@ def test_the_interval_of_a_median_has_the_ranks_of_the_binomial_table():
 def test_an_interval_of_a_median_holds_it_under_heavy_tails(rounds):
     rng = random.Random(rounds)
     rows = [[rng.gauss(0, 0.01) * (20 if rng.random() < 0.3 else 1) for _ in range(rounds)] for _ in range(1500)]
-    missed = sum(not found.low <= 0 <= found.high for found in map(median_interval, rows)) / len(rows)
+    missed = sum(not result.low <= 0 <= result.high for result in map(median_interval, rows)) / len(rows)
     assert 0.005 < missed < 0.06
 
 
 def test_a_gain_is_a_share_with_its_interval():
-    found = gain(noisy(1.1, 0.01, 40, 1), noisy(1.0, 0.01, 40, 2))
-    assert found.low < math.log(1.1) < found.high
-    assert found.margin < 0.01
+    result = gain(noisy(1.1, 0.01, 40, 1), noisy(1.0, 0.01, 40, 2))
+    assert result.low < math.log(1.1) < result.high
+    assert result.margin < 0.01
 
 
 def test_levels_are_relative_to_their_rounds():
@@ -128,20 +128,20 @@ def test_levels_are_relative_to_their_rounds():
 
 
 def test_the_clearly_fastest_wins():
-    found = decide(steady(1.2, 1.0, 1.1), [(0,), (1,), (2,)])
-    assert (found.winner, found.fastest, found.ties, found.noise) == (1, 1, (1,), 0.0)
+    result = decide(steady(1.2, 1.0, 1.1), [(0,), (1,), (2,)])
+    assert (result.winner, result.fastest, result.ties, result.noise) == (1, 1, (1,), 0.0)
 
 
 def test_within_the_zone_preference_decides():
-    found = decide(steady(1.0, 1.003, 1.02, 1.004), [(3,), (2,), (0,), (1,)])
-    assert (found.winner, found.fastest, found.ties) == (3, 0, (3, 1, 0))
+    result = decide(steady(1.0, 1.003, 1.02, 1.004), [(3,), (2,), (0,), (1,)])
+    assert (result.winner, result.fastest, result.ties) == (3, 0, (3, 1, 0))
 
 
 @pytest.mark.parametrize(("slower", "ties"), [(0.9 * INDIFFERENCE, 2), (1.1 * INDIFFERENCE, 1)])
 def test_a_difference_just_beyond_the_zone_is_no_tie(slower, ties):
-    found = decide(steady(1.0, math.exp(slower)), [(1,), (0,)])
-    assert len(found.ties) == ties
-    assert found.winner == ties - 1
+    result = decide(steady(1.0, math.exp(slower)), [(1,), (0,)])
+    assert len(result.ties) == ties
+    assert result.winner == ties - 1
 
 
 def test_a_wider_zone_ties_more():
@@ -156,17 +156,17 @@ def test_a_dropped_candidate_cannot_tie():
 
 def test_noise_wider_than_the_zone_is_a_tie_but_no_reason_to_prefer():
     rows = [noisy(1.02, 0.08, 12, 1), [1.0] * 12]
-    found = decide(rows, [(0,), (1,)])
-    assert found.noise > 0.02 > INDIFFERENCE
-    assert set(found.ties) == {0, 1}
-    assert found.winner == found.fastest
+    result = decide(rows, [(0,), (1,)])
+    assert result.noise > 0.02 > INDIFFERENCE
+    assert set(result.ties) == {0, 1}
+    assert result.winner == result.fastest
 
 
 def test_a_config_in_use_wins_a_tie_and_other_configs_only_if_proven_equal():
     swinging = [math.exp(0.003 + swing) for swing in (0.01, -0.01) * 8]  # 0.3 % slower, and 1 % up and down
     rows, preference = [[1.0] * 16, swinging, swinging[::-1]], [(2,), (0,), (1,)]
-    found = decide(rows, preference)
-    assert (found.winner, found.fastest, found.ties) == (0, 0, (1, 2, 0))  # preferred, but not proven to be equal
+    result = decide(rows, preference)
+    assert (result.winner, result.fastest, result.ties) == (0, 0, (1, 2, 0))  # preferred, but not proven to be equal
     for kept in (0, 1, 2):
         assert decide(rows, preference, incumbents=[kept]).winner == kept
     assert decide(rows, preference, incumbents=[0, 2]).winner == 2
@@ -181,14 +181,14 @@ def test_the_default_stays_when_nothing_beats_it_by_more_than_the_zone():
 
 def test_a_winner_beats_the_default_itself_and_not_through_a_tie():
     # 1.004 ties with 1.0 and is preferred to it, but is only 0.2 % better than the default.
-    found = decide(steady(1.0, 1.004, 1.006), [(2,), (1,), (0,)], default=2)
-    assert (found.winner, found.ties) == (0, (1, 0))
+    result = decide(steady(1.0, 1.004, 1.006), [(2,), (1,), (0,)], default=2)
+    assert (result.winner, result.ties) == (0, (1, 0))
 
 
 def test_a_winner_needs_an_interval_that_lies_beyond_the_zone():
     default = [1.012 * math.exp(swing) for swing in (0.01, -0.01, 0.002, -0.002) * 4]  # 1.2 % slower, give or take 1 %
-    found = decide([[1.0] * 16, default], [(0,), (1,)], default=1)
-    assert (found.winner, found.fastest, set(found.ties)) == (1, 0, {0, 1})
+    result = decide([[1.0] * 16, default], [(0,), (1,)], default=1)
+    assert (result.winner, result.fastest, set(result.ties)) == (1, 0, {0, 1})
     assert gap(default, [1.0] * 16).centre > INDIFFERENCE
     assert decide([[1.0] * 64, default * 4], [(0,), (1,)], default=1).winner == 0  # more rounds prove it
 
@@ -240,9 +240,9 @@ def test_four_rounds_that_scatter_leave_a_doubt_however_large_a_gain_each_shows(
 
 
 def test_a_race_in_which_one_is_left_tells_the_noise_of_the_others_until_they_were_dropped():
-    found = decide([[1.0, 1.01, 0.99, 1.02, 1.0], [2.0, 2.2, 2.1, 2.0]], [(0,), (1,)], default=1)
-    assert found.winner == 0
-    assert 0.01 < found.noise < 0.2
+    result = decide([[1.0, 1.01, 0.99, 1.02, 1.0], [2.0, 2.2, 2.1, 2.0]], [(0,), (1,)], default=1)
+    assert result.winner == 0
+    assert 0.01 < result.noise < 0.2
 
 
 def test_a_default_without_rounds_does_not_stop_a_winner():
@@ -250,13 +250,13 @@ def test_a_default_without_rounds_does_not_stop_a_winner():
 
 
 def test_one_round_tells_nothing_of_the_noise():
-    found = decide([[1.0], [1.02], [1.003]], [(2,), (1,), (0,)])
-    assert (found.winner, found.fastest, found.noise) == (2, 0, 0.0)
+    result = decide([[1.0], [1.02], [1.003]], [(2,), (1,), (0,)])
+    assert (result.winner, result.fastest, result.noise) == (2, 0, 0.0)
 
 
 def test_a_candidate_alone_wins():
-    found = decide([[3.0, 4.0]], [("only",)], default=0)
-    assert (found.winner, found.ties, found.noise) == (0, (0,), 0.0)
+    result = decide([[3.0, 4.0]], [("only",)], default=0)
+    assert (result.winner, result.ties, result.noise) == (0, (0,), 0.0)
 
 
 def test_times_of_zero_can_be_compared():
@@ -288,9 +288,9 @@ def test_a_disturbance_of_a_whole_round_changes_nothing(disturbance):
     for seed in range(20):
         quiet = [noisy(base, 0.004, 16, 10 * seed + n) for n, base in enumerate((1.03, 1.0, 1.01, 1.004))]
         disturbed = [[block * disturbance(turn) for turn, block in enumerate(row)] for row in quiet]
-        expected, found = decide(quiet, preference, default=0), decide(disturbed, preference, default=0)
-        assert (found.winner, found.fastest, found.ties) == (expected.winner, expected.fastest, expected.ties)
-        assert found.noise == pytest.approx(expected.noise)
+        expected, result = decide(quiet, preference, default=0), decide(disturbed, preference, default=0)
+        assert (result.winner, result.fastest, result.ties) == (expected.winner, expected.fastest, expected.ties)
+        assert result.noise == pytest.approx(expected.noise)
 
 
 @dataclass(frozen=True)
@@ -328,18 +328,18 @@ comparisons = st.builds(
 @given(given=comparisons, default=st.integers(0, 7))
 def test_the_parts_of_a_decision_agree_with_each_other(given, default):
     default %= given.count
-    found = decide(given.rows, given.preference, incumbents=[default], default=default)
-    assert found.winner in found.ties
-    assert found.fastest in found.ties
-    assert len(set(found.ties)) == len(found.ties)
-    assert [given.preference[i] for i in found.ties] == sorted(given.preference[i] for i in found.ties)
-    assert found.noise >= 0
-    if default not in found.ties:  # never worse than the default
-        assert gap(given.rows[default], given.rows[found.winner]).centre > INDIFFERENCE
-    if found.winner != default:
-        assert beats(given.rows[found.winner], given.rows[default])
-        if beats(given.rows[found.fastest], given.rows[default]):
-            assert gap(given.rows[found.winner], given.rows[found.fastest]).centre <= INDIFFERENCE
+    result = decide(given.rows, given.preference, incumbents=[default], default=default)
+    assert result.winner in result.ties
+    assert result.fastest in result.ties
+    assert len(set(result.ties)) == len(result.ties)
+    assert [given.preference[i] for i in result.ties] == sorted(given.preference[i] for i in result.ties)
+    assert result.noise >= 0
+    if default not in result.ties:  # never worse than the default
+        assert gap(given.rows[default], given.rows[result.winner]).centre > INDIFFERENCE
+    if result.winner != default:
+        assert beats(given.rows[result.winner], given.rows[default])
+        if beats(given.rows[result.fastest], given.rows[default]):
+            assert gap(given.rows[result.winner], given.rows[result.fastest]).centre <= INDIFFERENCE
 
 
 @given(given=comparisons, default=st.integers(0, 7), rng=st.randoms(use_true_random=False))
@@ -349,18 +349,18 @@ def test_the_order_of_the_candidates_is_no_matter(given, default, rng):
     reverse = list(range(given.count))[::-1]
     for order in (reverse, rng.sample(range(given.count), given.count)):
         rows, preference = [given.rows[i] for i in order], [given.preference[i] for i in order]
-        found = decide(rows, preference, default=order.index(default))
-        assert order[found.winner] == expected.winner
-        assert tuple(order[i] for i in found.ties) == expected.ties
-        assert found.noise == expected.noise
+        result = decide(rows, preference, default=order.index(default))
+        assert order[result.winner] == expected.winner
+        assert tuple(order[i] for i in result.ties) == expected.ties
+        assert result.noise == expected.noise
 
 
 @given(given=comparisons, factor=st.floats(1e-3, 1e3))
 def test_the_unit_of_time_is_no_matter(given, factor):
     expected = decide(given.rows, given.preference)
-    found = decide([[value * factor for value in row] for row in given.rows], given.preference)
-    assert (found.winner, found.fastest, found.ties) == (expected.winner, expected.fastest, expected.ties)
-    assert found.noise == pytest.approx(expected.noise, abs=1e-12)
+    result = decide([[value * factor for value in row] for row in given.rows], given.preference)
+    assert (result.winner, result.fastest, result.ties) == (expected.winner, expected.fastest, expected.ties)
+    assert result.noise == pytest.approx(expected.noise, abs=1e-12)
 
 
 @pytest.mark.parametrize(

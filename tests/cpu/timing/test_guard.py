@@ -180,11 +180,11 @@ def test_a_race_ends_whatever_the_gpu_does(masks):
 
 
 def test_a_cpu_is_not_watched_and_the_summary_says_so():
-    found = guard_for("cpu")
-    assert not isinstance(found, SensorGuard)
-    assert all(found.round_ok() for _ in range(3))
-    assert found.readings == ()
-    summary = found.summary()
+    result = guard_for("cpu")
+    assert not isinstance(result, SensorGuard)
+    assert all(result.round_ok() for _ in range(3))
+    assert result.readings == ()
+    summary = result.summary()
     assert (summary.guarded, summary.rounds, summary.discarded, summary.confidence) == (False, 3, 0, "ok")
     assert "the clocks of cpu are not watched" in summary.reason
     assert summary.confidence_reason == f"not watched: {summary.reason}"

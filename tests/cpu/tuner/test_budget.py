@@ -88,8 +88,8 @@ def compared(times_ms, seconds, effort="full", seed=1, **asked):
     trials = tuple(Trial(c, Status.OK, Measurement((ms,), "host"), relative=ms) for c, ms in times_ms.items())
     start = device.now.now
     final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds, **asked)
-    found = compare_finalists(device, final, Effort.named(effort), clock=device.now.seconds)
-    return found, (device.now.now - start) / 1e9
+    result = compare_finalists(device, final, Effort.named(effort), clock=device.now.seconds)
+    return result, (device.now.now - start) / 1e9
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.5, 2.0, 8.0])
@@ -97,9 +97,9 @@ def compared(times_ms, seconds, effort="full", seed=1, **asked):
 def test_the_last_comparison_ends_in_time(seconds, slowest_ms):
     rng = random.Random(3)
     times = {Config(k=k): slowest_ms * rng.uniform(0.9, 1.0) for k in range(30)}
-    found, took_s = compared(times, seconds)
+    result, took_s = compared(times, seconds)
     assert took_s <= 1.1 * seconds + 8 * slowest_ms / 1e3  # calls that calibrate, and a round that has begun
-    assert found.winner is not None
+    assert result.winner is not None
 
 
 def test_fewer_finalists_race_where_time_is_short_and_the_default_is_one_of_them():
@@ -111,27 +111,27 @@ def test_fewer_finalists_race_where_time_is_short_and_the_default_is_one_of_them
 
 
 def test_the_default_wins_where_there_is_no_time_to_compare_anything():
-    found, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 0.3)
-    assert found.winner.config == DEFAULT
-    assert found.ties == (DEFAULT,)
-    assert found.confidence == "the budget left no time to compare the fastest with the default"
+    result, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 0.3)
+    assert result.winner.config == DEFAULT
+    assert result.ties == (DEFAULT,)
+    assert result.confidence == "the budget left no time to compare the fastest with the default"
     assert took_s == 0.0
 
 
 def test_the_default_and_the_fastest_race_for_a_few_rounds_all_the_same_where_a_tune_goes_on():
     times = {DEFAULT: 500.0, RIVAL: 10.0, Config(k=2): 200.0}
-    found = [compared(times, 0.3, seed=seed, anyway=True) for seed in range(20)]
-    assert all({config for config, _ in each.dropped_at} == {DEFAULT, RIVAL} for each, _ in found)
-    assert all(took_s < 6.0 for _, took_s in found)
-    assert sum(each.winner.config == RIVAL for each, _ in found) > 10  # a call of three takes three times as long here
-    assert all(each.confidence != "ok" for each, _ in found if each.winner.config == DEFAULT)
+    result = [compared(times, 0.3, seed=seed, anyway=True) for seed in range(20)]
+    assert all({config for config, _ in each.dropped_at} == {DEFAULT, RIVAL} for each, _ in result)
+    assert all(took_s < 6.0 for _, took_s in result)
+    assert sum(each.winner.config == RIVAL for each, _ in result) > 10  # a call of three takes three times as long here
+    assert all(each.confidence != "ok" for each, _ in result if each.winner.config == DEFAULT)
 
 
 def test_slow_configs_are_compared_where_only_the_race_of_the_effort_is_short():
     assert PRESETS["quick"].race.seconds < 2.0
     outcomes = [compared({DEFAULT: 500.0, RIVAL: 100.0}, 60.0, "quick", seed=seed) for seed in range(6)]
-    assert all(found.compared and took_s < 20.0 for found, took_s in outcomes)
-    assert (RIVAL,) in [found.ties for found, _ in outcomes if found.winner.config == RIVAL]
+    assert all(result.compared and took_s < 20.0 for result, took_s in outcomes)
+    assert (RIVAL,) in [result.ties for result, _ in outcomes if result.winner.config == RIVAL]
 
 
 def test_every_effort_reserves_what_its_race_may_take():
@@ -143,12 +143,12 @@ def test_a_result_says_what_the_budget_cut(tmp_path):
     def spin(*, n):
         return sum(range(3000 + 0 * n))
 
-    found = tune(
+    result = tune(
         spin, space={"n": list(range(2000))}, budget_s=0.5, effort="full", search="random", cache_dir=tmp_path,
         listener=Silent(),
     )  # fmt: skip
-    assert found.stopped == "seconds"
-    (note,) = [note for note in found.notes if "budget" in note]
+    assert result.stopped == "seconds"
+    (note,) = [note for note in result.notes if "budget" in note]
     assert note.startswith("the budget of 0.5 s ")  # how it goes on depends on when the first trial began
 
 
@@ -172,17 +172,17 @@ def test_a_note_tells_a_search_that_was_cut_off_from_one_that_began_too_late(sta
     ("configs", "race_s", "doubt_s"), [(2, 0.13, 0.13), (4, 0.21, 0.21), (8, 0.37, 0.37), (9, 1.0, 1.5)]
 )
 def test_a_launch_that_waits_has_few_configs_compared_for_a_shorter_time(configs, race_s, doubt_s):
-    found = PRESETS["quick"].for_a_launch(configs)
-    assert (found.race.seconds, found.doubt_s) == (pytest.approx(race_s), pytest.approx(doubt_s))
-    assert (found.name, found.race.checkpoints) == ("quick", PRESETS["quick"].race.checkpoints)
-    assert (found.screen.least, found.finalists) == ((1, 2) if configs < 9 else (3, 4))
+    result = PRESETS["quick"].for_a_launch(configs)
+    assert (result.race.seconds, result.doubt_s) == (pytest.approx(race_s), pytest.approx(doubt_s))
+    assert (result.name, result.race.checkpoints) == ("quick", PRESETS["quick"].race.checkpoints)
+    assert (result.screen.least, result.finalists) == ((1, 2) if configs < 9 else (3, 4))
 
 
 def test_a_budget_that_is_used_up_before_the_first_trial_is_told_in_a_warning_and_a_note(tmp_path, caplog):
-    found = tune(
+    result = tune(
         lambda *, n: n, space={"n": [1, 2, 3]}, device="cpu", budget_s=1e-6, cache_dir=tmp_path, listener=Silent()
     )
-    (note,) = [note for note in found.notes if "budget" in note]
+    (note,) = [note for note in result.notes if "budget" in note]
     assert note.startswith("the budget of 1e-06 s left no time to search: the first trial began after ")
     assert note in caplog.text
-    assert len(found.trials) == 1
+    assert len(result.trials) == 1

@@ -43,11 +43,11 @@ def compared(target, args=(), processes=1, **kwargs):
 def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_has_their_rounds(tmp_path):
     outcome, assignment, final, mode = compared(sleep, processes=2)
     doubtful = replace(outcome, ties=(Config(delay_us=600), Config(delay_us=300)))
-    found = Stations(problem=assignment).confirm(doubtful, assignment, final, mode)
-    assert found.winner.config == Config(delay_us=300)
-    assert found.ties == (Config(delay_us=300),)
+    result = Stations(problem=assignment).confirm(doubtful, assignment, final, mode)
+    assert result.winner.config == Config(delay_us=300)
+    assert result.ties == (Config(delay_us=300),)
     log = begun(tmp_path)
-    log_comparison(log, found)
+    log_comparison(log, result)
     run = Run.read(tmp_path / f"{log.id}.jsonl")
     rounds = {
         (event.process, event.trial.config["delay_us"]): event.trial.final.rounds
@@ -56,7 +56,7 @@ def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_
     }
     assert rounds == {(0, 300): 8, (0, 600): 8, (0, 601): 8, **dict.fromkeys(product((1, 2), (300, 600)), 32)}
     assert [event.process for event in run.events if isinstance(event, Twins)] == [0, 1, 2]
-    assert run.trials == {trial.config: trial for trial in found.trials}
+    assert run.trials == {trial.config: trial for trial in result.trials}
 
 
 def test_a_single_leader_is_not_compared_again():
@@ -76,9 +76,9 @@ def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_rest
 
     outcome, assignment, final, mode = compared(FunctionKernel(adds), (torch.ones(64),), space={"chunk": [64, 63, 62]})
     tied = replace(outcome, ties=tuple(trial.config for trial in final.trials))
-    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
-    assert found.winner is not None
-    assert all(trial.ok for trial in found.trials), [trial.error for trial in found.trials]
+    result = Stations(problem=assignment).confirm(tied, assignment, final, mode)
+    assert result.winner is not None
+    assert all(trial.ok for trial in result.trials), [trial.error for trial in result.trials]
 
 
 def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
@@ -92,9 +92,9 @@ def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
         FunctionKernel(doubles), (64.0,), space={"n": [1, 2, 3]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
-    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
-    assert found.winner.config == Config(n=1)
-    assert {trial.config: trial.status for trial in found.trials}[Config(n=2)] is Status.WRONG
+    result = Stations(problem=assignment).confirm(tied, assignment, final, mode)
+    assert result.winner.config == Config(n=1)
+    assert {trial.config: trial.status for trial in result.trials}[Config(n=2)] is Status.WRONG
 
 
 def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
@@ -108,9 +108,9 @@ def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
         FunctionKernel(doubles), (64.0,), space={"n": [1, 2]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
-    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
-    assert {trial.config: trial.status for trial in found.trials}[Config(n=1)] is Status.WRONG
-    assert found.ties == (Config(n=2),)
+    result = Stations(problem=assignment).confirm(tied, assignment, final, mode)
+    assert {trial.config: trial.status for trial in result.trials}[Config(n=1)] is Status.WRONG
+    assert result.ties == (Config(n=2),)
 
 
 def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
@@ -124,8 +124,8 @@ def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
     outcome, assignment, final, mode = compared(dies, space={"n": [1, 2]})
     tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
-    assert found.winner is None or found.winner.config in tied.ties
+        result = Stations(problem=assignment).confirm(tied, assignment, final, mode)
+    assert result.winner is None or result.winner.config in tied.ties
     assert caplog.text
 
 

@@ -81,10 +81,10 @@ def test_a_matmul_that_declares_nothing_has_the_forecasts_of_one_that_does(shape
     problem = operation.problem(shape, "bfloat16")
     declared, arguments = Model(operation.work(problem), H200), Arguments(keyword=dict(problem.arguments))
     for tile in ({"BM": 128, "BN": 256, "BK": 64}, {"BM": 64, "BN": 64, "BK": 32}, {"BM": 16, "BN": 128, "BK": 128}):
-        found = model_of(work_of(operation.kernel, {**tile, "GROUP_M": 8}, arguments))
+        result = model_of(work_of(operation.kernel, {**tile, "GROUP_M": 8}, arguments))
         for options in ({"num_warps": 4, "num_stages": 3}, {"num_warps": 8, "num_stages": 5}):
             config = {**tile, "GROUP_M": 8, **options}
-            assert found.expected_ms(config) == pytest.approx(declared.expected_ms(config), rel=0.02)
+            assert result.expected_ms(config) == pytest.approx(declared.expected_ms(config), rel=0.02)
 
 
 A, B, C = (
@@ -119,9 +119,9 @@ KINDS = {
 def test_kernels_of_every_structure_have_a_forecast(kind):
     function, arguments, config, grid = KINDS[kind]
     work = work_of(TritonKernel(function, grid), config, Arguments(arguments))
-    found = model_of(work).explain({**config, **OPTIONS})
-    assert 0 < found.expected_ms < 10
-    assert found.terms
+    result = model_of(work).explain({**config, **OPTIONS})
+    assert 0 < result.expected_ms < 10
+    assert result.terms
 
 
 def test_a_transpose_that_reads_element_by_element_is_expected_to_be_slower_than_a_copy():
@@ -152,10 +152,10 @@ def test_attention_that_declares_nothing_is_near_one_that_does_in_one_loop_and_i
     tiles = AttentionTiles(
         heads, length, length, width, dtype="bfloat16", tile_queries="BM", tile_keys="BN", causal=causal
     )
-    found = model_of(work_of(kernel, config, Arguments((x, x, x, x, length))))
+    result = model_of(work_of(kernel, config, Arguments((x, x, x, x, length))))
     options = {"num_warps": warps, "num_stages": 3}
     declared = Model(Work(tiles=tiles), H200).explain({**config, **options})
-    read = found.explain({**config, **options})
+    read = result.explain({**config, **options})
     assert read.expected_ms == pytest.approx(declared.expected_ms, rel=0.12)
     assert read.shared_bytes == declared.shared_bytes
     assert read.registers == pytest.approx(declared.registers, abs=16)
@@ -202,8 +202,8 @@ def test_whatever_was_read_a_forecast_is_a_number_or_none(kind, factor, warps, s
         ),
         products=tuple(replace(p, executions=p.executions * factor) for p in launch.products),
     )  # fmt: skip
-    found = model_of(KernelWork((scaled,))).expected_ms({"num_warps": warps, "num_stages": stages})
-    assert math.isnan(found) or found > 0
+    result = model_of(KernelWork((scaled,))).expected_ms({"num_warps": warps, "num_stages": stages})
+    assert math.isnan(result) or result > 0
 
 
 WORKS: dict[str, KernelWork] = {}
@@ -243,11 +243,11 @@ class Reading:
 
 def test_configs_that_differ_in_launch_options_are_read_once():
     reading = Reading()
-    found = Survey().read(list(SPACE), H200, reading)
-    assert found.names == ("BLOCK",)
-    assert len(found.works) == 5
+    result = Survey().read(list(SPACE), H200, reading)
+    assert result.names == ("BLOCK",)
+    assert len(result.works) == 5
     assert len(reading.asked) <= 5 + 6  # and a few with other options, to see that they change nothing
-    assert all(not found.work_of(config).silent for config in SPACE)
+    assert all(not result.work_of(config).silent for config in SPACE)
 
 
 def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
@@ -259,15 +259,15 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
         future.set_result(KernelWork((replace(work.launches[0], loops=loops),)))
 
     reading._answer = answer
-    found = Survey().read(list(SPACE), H200, reading)
-    assert found.names == ("BLOCK", "num_stages")
-    assert len(found.works) == 15
+    result = Survey().read(list(SPACE), H200, reading)
+    assert result.names == ("BLOCK", "num_stages")
+    assert len(result.works) == 15
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
     monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 0.05)
-    found = Survey().read(list(SPACE), H200, Reading(lambda future, config: None))
-    assert found.silent == "no config was read"
+    result = Survey().read(list(SPACE), H200, Reading(lambda future, config: None))
+    assert result.silent == "no config was read"
 
 
 def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
@@ -279,9 +279,9 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
             future.set_result(reading.work(config))
 
     reading._answer = answer
-    found = Survey(seconds=0.05).read(configs, H200, reading)
-    assert len(found.works) == 4
-    prior = found.prior(H200, configs)
+    result = Survey(seconds=0.05).read(configs, H200, reading)
+    assert len(result.works) == 4
+    prior = result.prior(H200, configs)
     assert not prior.silent
     missing = Config(BLOCK=512, num_warps=4, num_stages=1)
     exact = model_of(reading.work(missing)).expected_ms(missing)
@@ -295,8 +295,8 @@ def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_b
     assert 1000 < len(configs) <= 2000  # of 10,000
     fit = SimpleNamespace(score=lambda left: [config["A"] for config in left])
     monkeypatch.setattr(Readings, "prior", lambda *_: fit)
-    found = Survey(texts=40, promising=10).read(configs, H200, reading)
-    assert len(found.works) == 51
+    result = Survey(texts=40, promising=10).read(configs, H200, reading)
+    assert len(result.works) == 51
     assert all(config["A"] <= 2 for config, _ in reading.asked[-10:])
 
 
@@ -313,8 +313,8 @@ def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data(
 
 def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
     silent = Reading(lambda future, config: future.set_result(KernelWork(silent="no grid")))
-    found = Survey().read(list(SPACE), H200, silent)
-    prior = found.prior(H200, list(SPACE))
+    result = Survey().read(list(SPACE), H200, silent)
+    prior = result.prior(H200, list(SPACE))
     assert prior.silent == "no grid"
     assert all(map(math.isnan, prior.score(list(SPACE))))
 
@@ -342,8 +342,8 @@ def test_the_least_work_is_that_of_the_config_with_the_least():
 def test_a_fit_stays_within_the_times_that_it_knows(rows):
     configs = [Config(tile=tile, word=word, flag=flag) for tile, word, flag in rows]
     times = [tile * (2.0 if word == "a" else 1.0) for tile, word, _ in rows]
-    found = Fit(configs, times).times([Config(tile=16, word="c", flag=True), Config(tile=10**9, word="a", flag=False)])
-    assert all(min(times) * 0.999 <= ms <= max(times) * 1.001 for ms in found)
+    result = Fit(configs, times).times([Config(tile=16, word="c", flag=True), Config(tile=10**9, word="a", flag=False)])
+    assert all(min(times) * 0.999 <= ms <= max(times) * 1.001 for ms in result)
 
 
 def leaving_grid(meta):

@@ -78,9 +78,9 @@ class FailsWhenRepeated(ChangesItsMode):
     """Config 1 fails, and so does the incumbent when it is measured again."""
 
     def attempt(self, config, best):
-        found = super().attempt(config, best)
+        result = super().attempt(config, best)
         fails = config["n"] == 1 or (config["n"] == 5 and self.tried.count(config) > 1)
-        return Trial(config, Status.RUNTIME, error="no") if fails else found
+        return Trial(config, Status.RUNTIME, error="no") if fails else result
 
 
 class Counts(Silent):

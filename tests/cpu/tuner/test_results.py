@@ -99,8 +99,8 @@ def test_a_recalled_result_says_all_that_the_first_one_said(outcome, facts):
     assert (first.winner, first.default) == (outcome.winner, outcome.trials[0])
     for before, after in ((first.winner, again.winner), (first.default, again.default)):
         assert (after.config, after.median_ms) == (before.config, before.median_ms)
-        found, kept = after.best_measurement, before.best_measurement
-        assert (found.mode, found.samples_ms) == (kept.mode, (kept.p20_ms, kept.median_ms, kept.p80_ms))
+        result, kept = after.best_measurement, before.best_measurement
+        assert (result.mode, result.samples_ms) == (kept.mode, (kept.p20_ms, kept.median_ms, kept.p80_ms))
     assert again.winner.resources == first.winner.resources
 
 

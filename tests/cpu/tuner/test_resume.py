@@ -122,6 +122,6 @@ def test_a_disk_that_fills_up_costs_the_memory_and_not_the_tune(tune, blocks):
     assert path.read_bytes().count(b"\n") < 20, "all trials are in the log"
 
     out, err = start().communicate(timeout=120)
-    found = json.loads(out)
-    assert found["totals"] == {"ok": CONFIGS}, err.decode()
-    assert not found["from_cache"]
+    result = json.loads(out)
+    assert result["totals"] == {"ok": CONFIGS}, err.decode()
+    assert not result["from_cache"]

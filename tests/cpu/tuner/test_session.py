@@ -256,10 +256,10 @@ def test_a_callable_that_works_in_place_on_an_array_or_list_gets_the_same_data_e
 @pytest.mark.usefixtures("steady_clock")
 def test_a_candidate_that_resizes_an_argument_harms_no_other(change):
     def total(x, *, n):
-        found = x.sum()
+        outcome = x.sum()
         if n == 2:
             change(x)
-        return found
+        return outcome
 
     result = tune(total, (torch.arange(100.0),), space={"n": [1, 2, 3]}, trials=3)
     assert {trial.config["n"]: str(trial.status) for trial in result.trials} == {1: "ok", 2: "wrong", 3: "ok"}
@@ -455,9 +455,9 @@ def test_a_config_that_joins_a_list_is_the_only_one_that_is_tried(steady_clock):
     configs = [{"block": block} for block in (1, 2, 3)]
     assert len(tune(work, ([1, 2],), space=configs).trials) == 3
     tried.clear()
-    found = tune(work, ([1, 2],), space=[*configs, {"block": 4}])
-    assert "3 trials were taken over from an earlier run" in found.notes
-    assert sorted(trial.config["block"] for trial in found.trials) == [1, 2, 3, 4]
+    result = tune(work, ([1, 2],), space=[*configs, {"block": 4}])
+    assert "3 trials were taken over from an earlier run" in result.notes
+    assert sorted(trial.config["block"] for trial in result.trials) == [1, 2, 3, 4]
     again = tune(work, ([1, 2],), space=[*configs, {"block": 4}, {"block": 5}])
     assert "4 trials were taken over from an earlier run" in again.notes
     other = tune(

@@ -56,7 +56,7 @@ def test_a_wrong_config_of_a_kernel_is_explained_by_the_line_that_the_linter_fin
 
     kernel = TritonKernel(elementwise.inclusive_bad, lambda meta: (16,), outputs=("dst",))
     operation = Operation("inclusive", kernel, {"B": [64]}, arguments)
-    found = hints(operation)
-    assert len(found) == 2
-    assert all("elementwise.py" in line and "wrong-mask in inclusive_bad may be why" in line for line in found)
+    result = hints(operation)
+    assert len(result) == 2
+    assert all("elementwise.py" in line and "wrong-mask in inclusive_bad may be why" in line for line in result)
     assert hints(Operation("plain", lambda src, dst, total, B: src, {"B": [1]}, arguments)) == []

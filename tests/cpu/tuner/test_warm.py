@@ -34,10 +34,10 @@ def _cold(steady_clock):
 @pytest.fixture
 def asked(monkeypatch):
     """How often the whole way was taken."""
-    found = []
+    result = []
     real = warm.remember
-    monkeypatch.setattr(warm, "remember", lambda *given: (found.append(1), real(*given))[1])
-    return found
+    monkeypatch.setattr(warm, "remember", lambda *given: (result.append(1), real(*given))[1])
+    return result
 
 
 def test_the_third_call_takes_no_way_at_all(asked):
@@ -77,8 +77,8 @@ def test_another_call_is_no_hit_of_this_one(other):
 def test_what_changes_meanwhile_is_seen(monkeypatch):
     call = {"args": (1, 1), "space": SPACE, "trials": 2}
     for _ in range(3):
-        found = tune(work, **call)
-    assert found.from_cache
+        result = tune(work, **call)
+    assert result.from_cache
     monkeypatch.setitem(globals(), "FACTOR", 2)
     assert not tune(work, **call).from_cache
 
@@ -115,8 +115,8 @@ def test_force_and_a_greater_effort_search_again():
 def test_operations_follow_what_makes_their_problems(monkeypatch):
     operation = Operation("warm", lambda x, block=1: x, ConfigSpace(SPACE), arguments, device="cpu")
     for _ in range(3):
-        found = tune(operation, shape=(8,), trials=2)
-    assert found.from_cache
+        result = tune(operation, shape=(8,), trials=2)
+    assert result.from_cache
     assert tune(operation, shape=(8,), trials=2).from_cache
     monkeypatch.setitem(globals(), "FACTOR", 3)
     assert not tune(operation, shape=(8,), trials=2).from_cache

@@ -240,8 +240,8 @@ def test_files_of_several_tensors_have_them_by_name(tmp_path):
     numpy.savez(tmp_path / "all.npz", pages=pages.numpy(), scales=scales.float().numpy())
     torch.save({"pages": pages, "scales": scales}, tmp_path / "all.pt")
     for name in ("all.safetensors", "all.npz", "all.pt"):
-        found = TensorSpec.from_values(tmp_path / f"{name}#pages")
-        assert (found, found.create_tensor().tolist()) == (TensorSpec((2, 2), "int32"), pages.tolist())
+        result = TensorSpec.from_values(tmp_path / f"{name}#pages")
+        assert (result, result.create_tensor().tolist()) == (TensorSpec((2, 2), "int32"), pages.tolist())
         with pytest.raises(SettingsError, match=r"it holds pages, .*name one after a #, such as FILE#pages"):
             TensorSpec.from_values(tmp_path / name)
         with pytest.raises(SettingsError, match="it holds pages, "):

@@ -57,8 +57,8 @@ def test_what_changes_a_problems_fingerprint():
         ("matmul", -math.inf),
         ("matmul", math.nan),
     ]
-    found = {Problem(kernel, (("x", given),)).fingerprint for kernel, given in made}
-    assert len(found) == len(made)
+    result = {Problem(kernel, (("x", given),)).fingerprint for kernel, given in made}
+    assert len(result) == len(made)
 
 
 def test_label_and_fill_are_no_part_of_a_problem():
@@ -90,8 +90,8 @@ def test_a_measurement_without_honest_numbers_is_refused(samples):
 def test_statistics_of_a_measurement(measurement):
     samples = measurement.samples_ms
     assert measurement.median_ms == statistics.median(samples)
-    found = [min(samples), measurement.p20_ms, measurement.median_ms, measurement.p80_ms]
-    for low, high in pairwise([*found, max(samples)]):
+    result = [min(samples), measurement.p20_ms, measurement.median_ms, measurement.p80_ms]
+    for low, high in pairwise([*result, max(samples)]):
         assert low <= high * (1 + 1e-12)  # interpolation rounds
     assert measurement.spread >= -1e-12
 
@@ -155,10 +155,10 @@ def test_work_per_time():
 
 def test_metrics_read_as_documented():
     metrics = KernelMetrics(0.45, 156.2, 890.5, 43.7)
-    said = "Latency: 0.450 ms, Throughput: 156.20 TFLOPS, Bandwidth: 890.5 GB/s (43.7%)"
-    assert str(metrics) == said
+    message = "Latency: 0.450 ms, Throughput: 156.20 TFLOPS, Bandwidth: 890.5 GB/s (43.7%)"
+    assert str(metrics) == message
     result = TuningResult({"BLOCK_SIZE": 128, "num_warps": 4}, metrics)
-    assert str(result) == f"Best config: {{BLOCK_SIZE=128, num_warps=4}}\n{said}"
+    assert str(result) == f"Best config: {{BLOCK_SIZE=128, num_warps=4}}\n{message}"
 
 
 def test_a_printed_result_says_all_that_is_known_and_nothing_that_is_not():
@@ -223,8 +223,8 @@ def test_failures_are_the_trials_that_are_not_ok():
 
 def test_quantiles_of_equal_samples_are_in_order():
     same = 104858.39903919982  # whose interpolated quantile is larger by a rounding error
-    found = Measurement((same, same), "host")
-    assert found.p20_ms <= found.median_ms <= found.p80_ms
+    result = Measurement((same, same), "host")
+    assert result.p20_ms <= result.median_ms <= result.p80_ms
 
 
 def test_every_status_says_what_it_means_to_those_who_ask():

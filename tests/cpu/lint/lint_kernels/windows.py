@@ -40,19 +40,19 @@ def run_shifted_cache(x, cache, weight, y):
 def switched_store_good(x, y, total, N, V, B: tl.constexpr, SPLIT: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)
     at = part * B + tl.arange(0, B)
-    found = tl.sum(tl.load(x + row * V + at, mask=at < V, other=0.0).to(tl.float32))
-    tl.store(y + part * N + row, found)
+    result = tl.sum(tl.load(x + row * V + at, mask=at < V, other=0.0).to(tl.float32))
+    tl.store(y + part * N + row, result)
     if not SPLIT:  # there is one part
-        tl.store(total + row, found)
+        tl.store(total + row, result)
 
 
 @triton.jit
 def unswitched_store_bad(x, y, total, N, V, B: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)
     at = part * B + tl.arange(0, B)
-    found = tl.sum(tl.load(x + row * V + at, mask=at < V, other=0.0).to(tl.float32))
-    tl.store(y + part * N + row, found)
-    tl.store(total + row, found)  # finds: overlapping-writes
+    result = tl.sum(tl.load(x + row * V + at, mask=at < V, other=0.0).to(tl.float32))
+    tl.store(y + part * N + row, result)
+    tl.store(total + row, result)  # finds: overlapping-writes
 
 
 @triton.jit
@@ -101,9 +101,9 @@ def powers_good(a, y, T, B: tl.constexpr):
     second = tl.dot(lower, lower).to(lower.dtype)
     fourth = tl.dot(second, second).to(lower.dtype)
     eighth = tl.dot(fourth, fourth).to(lower.dtype)
-    found = tl.dot(one + lower, one + second).to(lower.dtype)
-    found = tl.dot(tl.dot(found, one + fourth).to(lower.dtype), one + eighth)
-    tl.store(y + t[:, None] * B + i[None, :], found, mask=(t < T)[:, None])
+    result = tl.dot(one + lower, one + second).to(lower.dtype)
+    result = tl.dot(tl.dot(result, one + fourth).to(lower.dtype), one + eighth)
+    tl.store(y + t[:, None] * B + i[None, :], result, mask=(t < T)[:, None])
 
 
 @triton.jit
