@@ -226,7 +226,8 @@ def recorded(values: Sequence[Any]) -> bool:
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check the two options that every public function with a config has; raises SettingsError."""
     config, tune = options.get("config"), options.get("tune", False)
-    if config is not None and not isinstance(TritonKernel.values_of(config), Mapping):
+    values = {} if config is None else TritonKernel.values_of(config)
+    if not isinstance(values, Mapping):
         raise SettingsError(
             f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
         )
