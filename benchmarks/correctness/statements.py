@@ -232,13 +232,16 @@ def main() -> int:
     chosen = [row for row in table if not names or names & {row.name, row.name.partition(".")[0]}]
     if unknown := names - {row.name for row in table} - {row.name.partition(".")[0] for row in table}:
         parser.error(f"no row or document is named {', '.join(sorted(unknown))}")
+    earlier = _read(out) if out and out.is_file() else {"statements": {}}
+    if "statements" not in earlier:
+        parser.error(f"{out} is no result of this script")
     gpu = not options.without_gpu and gpu_missing() is None
     ends = ends_of(chosen, gpu, options.jobs)
     rows = {row.name: row_of(row, ends) for row in chosen}
     for name, row in rows.items():
         print(f"{name}: {'holds' if row['holds'] else 'does not hold'}, {row['seconds']:.1f} s, {row['last_line']}")
     if out:
-        known = {**(_read(out)["statements"] if out.is_file() else {}), **rows}
+        known = {**earlier["statements"], **rows}
         rows = {row.name: known[row.name] for row in table if row.name in known}
         counts = {"rows": len(rows), "hold": sum(row["holds"] is True for row in rows.values())}
         head = {"device": probe("cuda" if gpu else "cpu").name, **counts, "statements": rows}

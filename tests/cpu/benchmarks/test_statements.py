@@ -128,3 +128,14 @@ def test_each_part_is_run_once_on_a_gpu_in_the_order_of_its_file(monkeypatch):
     offline = [test.rpartition("::")[2] for test in anywhere if "test_offline" in test]
     assert offline[0] == "test_shared_memory_before_llvm_is_that_of_the_full_compile"
     assert set(ends) == {*anywhere, *apart, *names, *(check for row in chosen for check in row.figures)}
+
+
+def test_a_file_of_something_else_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
+    other = tmp_path / "other.json"
+    other.write_text('{"rows": 3}')
+    monkeypatch.setattr("sys.argv", ["statements", "--only", "blog.5", "--out", str(other)])
+    monkeypatch.setattr(statements, "ends_of", lambda *_: pytest.fail("something ran"))
+    with pytest.raises(SystemExit):
+        statements.main()
+    assert f"{other} is no result of this script" in capsys.readouterr().err
+    assert other.read_text() == '{"rows": 3}'
