@@ -276,9 +276,9 @@ CASES: dict[str, Case] = {
                               lambda m: m._triton_one_pass_rms_norm_cuda(rows(65536, 128), rows(128)),
                               ("BLOCK_SIZE_SEQ",)),
     "inplace_add": Case(LINGHE, f"{_LINGHE}/add.py", "inplace_add_kernel",
-                        lambda m: m.triton_inplace_add(rows(8192, 4096), rows(8192, 4096)), ("H", "W")),
+                        lambda m: m.triton_inplace_add(rows(8192, 4096), rows(8192, 4096)), ()),
     "row_dot": Case(LINGHE, f"{_LINGHE}/mul.py", "dot_kernel",
-                    lambda m: m.triton_dot(rows(8192, 4096), rows(8192, 4096)), ("H", "W")),
+                    lambda m: m.triton_dot(rows(8192, 4096), rows(8192, 4096)), ("H",)),  # its grid is numbers
     "linghe_loss": Case(LINGHE, f"{_LINGHE}/loss.py", "softmax_cross_entropy_forward_kernel",
                         lambda m: m.triton_softmax_cross_entropy_forward(
                             rows(4096, 32768), whole(32768, 4096, dtype=torch.int64)), ("B",)),

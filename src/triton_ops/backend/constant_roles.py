@@ -365,7 +365,8 @@ class _Frame:
     def _note_step(self, constants: Names, begin: ast.expr | None, step: ast.expr) -> None:
         """Note a step; one that begins at the number of the program itself is that of all programs."""
         begins = self.terms(begin) if begin is not None and self.constants(step) is not None else []
-        is_programs = any(len(term) == 1 and "program" in term[0].made_of for term in begins)
+        itself = f"{id(self)}.{begin.id}" if isinstance(begin, ast.Name) else ""  # goes on from where it is
+        is_programs = any(len(term) == 1 and "program" in term[0].made_of and term[0].key != itself for term in begins)
         self.uses.note("programs" if is_programs else "stepped", constants)
         self.uses.note("divided", constants if len(constants) > 1 else None)
 

@@ -86,6 +86,16 @@ def heads(x, y, rows, HEADS: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr,
 
 
 @triton.jit
+def row_sums(x, y, columns, STEP: tl.constexpr, ROWS: tl.constexpr):
+    at = tl.program_id(0) * ROWS * columns + tl.arange(0, ROWS)[:, None] * columns + tl.arange(0, STEP)[None, :]
+    sums = tl.zeros((ROWS,), tl.float32)
+    for _ in range(tl.cdiv(columns, STEP)):
+        sums += tl.sum(tl.load(x + at), axis=1)
+        at += STEP
+    tl.store(y + tl.program_id(0) * ROWS + tl.arange(0, ROWS), sums)
+
+
+@triton.jit
 def widths(x, y, WIDTH: tl.constexpr):
     at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     tl.store(y + at, tl.load(x + at))
@@ -370,6 +380,16 @@ def test_a_grid_that_follows_a_tile_is_asked_with_its_values():
     read = ReadSpace.of(listed, {"n": 4096}, grid=lambda values: (triton.cdiv(values["n"], values["B"]),))
     assert set(read.tunables) == {"B"}
     assert read.grid == ()
+
+
+def test_a_place_that_a_loop_moves_on_is_no_number_of_the_program():
+    read = ReadSpace.of(row_sums, {"columns": 4096}, grid=(512,))
+    assert set(read.tunables) == {"STEP"}
+    assert (
+        read.meaning["ROWS"]
+        == read.grid[0]
+        == ("ROWS decides how many programs there must be, and the grid is fixed numbers")
+    )
 
 
 def test_a_tile_without_a_mask_reads_no_further_than_the_grid_covers():
