@@ -153,7 +153,7 @@ def _read(text: bytes) -> Found | str:
         return f"what another process decided cannot be read: {error}"
 
 
-_UNLISTED_S = 15.0  # for a tune of a kernel without a list that a launch waits for
+_UNLISTED_S = 14.0  # for a tune of a kernel without a list that a launch waits for, of 15 with its last steps
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
 
