@@ -107,8 +107,8 @@ def load(folder: Path, file: str) -> ModuleType:
 class Case:
     """A kernel, and a call that launches it.
 
-    `tunables` are its tiles where the package has no list: what the launcher chooses by itself, and what other values
-    leave right.
+    `tunables` are its tiles where the package has no list: what the launcher chooses by itself, what other values leave
+    right, and what the grid of the launch follows, which no grid of numbers does.
     """
 
     package: str
@@ -258,8 +258,7 @@ CASES: dict[str, Case] = {
                                torch.rand(2, 16, 32, 1, device="cuda") / 4096,
                                torch.rand(2, 16, 64, 1, device="cuda")), ()),
     "rotary": Case(FLASH, "flash-attention/flash_attn/ops/triton/rotary.py", "rotary_kernel",
-                   lambda m: m.apply_rotary(rows(4, 4096, 32, 128), rows(4096, 64), rows(4096, 64)),
-                   ("BLOCK_M", "BLOCK_H")),
+                   lambda m: m.apply_rotary(rows(4, 4096, 32, 128), rows(4096, 64), rows(4096, 64)), ()),
     "flash_layer_norm": Case(FLASH, "flash-attention/flash_attn/ops/triton/layer_norm.py",
                              "_layer_norm_fwd_1pass_kernel",
                              lambda m: m._layer_norm_fwd(rows(8192, 4096), rows(4096), rows(4096), 1e-5)),
@@ -273,12 +272,11 @@ CASES: dict[str, Case] = {
                               ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")),
     "one_pass_rms_norm": Case(SGLANG, "sglang/sglang/kernels/ops/diffusion/norm/rmsnorm_onepass_triton.py",
                               "_rms_norm_tiled_onepass",
-                              lambda m: m._triton_one_pass_rms_norm_cuda(rows(65536, 128), rows(128)),
-                              ("BLOCK_SIZE_SEQ",)),
+                              lambda m: m._triton_one_pass_rms_norm_cuda(rows(65536, 128), rows(128)), ()),
     "inplace_add": Case(LINGHE, f"{_LINGHE}/add.py", "inplace_add_kernel",
                         lambda m: m.triton_inplace_add(rows(8192, 4096), rows(8192, 4096)), ()),
     "row_dot": Case(LINGHE, f"{_LINGHE}/mul.py", "dot_kernel",
-                    lambda m: m.triton_dot(rows(8192, 4096), rows(8192, 4096)), ("H",)),  # its grid is numbers
+                    lambda m: m.triton_dot(rows(8192, 4096), rows(8192, 4096)), ("H",)),
     "linghe_loss": Case(LINGHE, f"{_LINGHE}/loss.py", "softmax_cross_entropy_forward_kernel",
                         lambda m: m.triton_softmax_cross_entropy_forward(
                             rows(4096, 32768), whole(32768, 4096, dtype=torch.int64)), ("B",)),
