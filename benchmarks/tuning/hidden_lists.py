@@ -5,9 +5,10 @@
 
 FOLDER has the packages' files, which are no part of this repository. For each case the first launch of a kernel is
 taken up on its way. The constants of its list, or those that its launcher chooses, are left out of the call, and the
-kernel is tuned as one without a list. Then its own list, all of it, and the leaders of that tune are compared. Results
-are compared with those of the package's own first config. Cases that the file holds of other runs stay in it; a process
-that dies costs one case.
+kernel is tuned as one without a list. Then its own list, all of it, and the leaders of that tune are compared. Configs
+that compile to the same machine code are one program there, with one time: `num_stages`, say, changes nothing where no
+loop loads. Results are compared with those of the package's own first config. Cases that the file holds of other runs
+stay in it; a process that dies costs one case.
 
 With `--expected` each kernel is launched under the policies `expected` and `default` instead, over its own list where
 it has one of several configs, else over what is read from it; what both run is compared where it differs.
@@ -40,6 +41,7 @@ from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.request import TuneOptions
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent
+from triton_ops.values import Trial
 
 USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}
 SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong", "rung", "speed", "interval", "first_s")
@@ -141,7 +143,7 @@ class Launch:
         listed, function = own_configs(kernel, case, grid, values), bare(kernel)
         tuner = next((layer for layer in Layers.of(kernel) if hasattr(layer, "configs")), None)
         arguments = {name: value for name, value in values.items() if name in kernel.arg_names}
-        expected = {name for config in listed for name in config if name not in OPTIONS}
+        expected = {name for config in listed for name in config if name not in OPTIONS or name in kernel.arg_names}
         open_arguments = {name: value for name, value in arguments.items() if name not in expected}
         start = time.monotonic()
         read = ReadSpace.of(function, open_arguments, grid=grid)
@@ -243,7 +245,7 @@ def beside(
     space = ConfigSpace.from_configs(list(dict.fromkeys(whole)))
     options = TuneOptions(search="exhaustive", trials=1000, budget_s=LIST_S + 0.15 * len(whole), keep=False, force=True)
     raced = call_over(space).tuned(options, listener=Silent())
-    times = {trial.config: trial.median_ms for trial in raced.trials if trial.ok}
+    times = times_ms(raced.trials)
     of_list = [times[one] for one in whole[1 : 1 + min(len(listed), MOST_LISTED)] if one in times]
     mine = times.get(whole[0])
     if mine is None or not times:
@@ -253,6 +255,12 @@ def beside(
         "best": dict(min(times, key=lambda one: times[one])), "share": min(times.values()) / mine,
         "over_list": min(of_list) / mine if of_list else None, "over_first": times.get(whole[1], 0.0) / mine or None,
     }  # fmt: skip
+
+
+def times_ms(trials: Sequence[Trial]) -> dict[Config, float]:
+    """The time of each config that ran; one program's configs have one, since the last rounds time one of them only."""
+    programs = {trial.config: trial for trial in trials}
+    return {one.config: programs.get(one.same_code_as or one.config, one).median_ms for one in trials if one.ok}
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
