@@ -5,10 +5,11 @@
 
 FOLDER has the packages' files, which are no part of this repository. For each case the first launch of a kernel is
 taken up on its way. The constants of its list, or those that its launcher chooses, are left out of the call, and the
-kernel is tuned as one without a list. Then its own list, all of it, and the leaders of that tune are compared. Configs
-that compile to the same machine code are one program there, with one time: `num_stages`, say, changes nothing where no
-loop loads. Results are compared with those of the package's own first config. Cases that the file holds of other runs
-stay in it; a process that dies costs one case.
+kernel is tuned as one without a list. A constant of a list that changes results is given, as its first config has it,
+and configs of the list that have another value are left out. Then its own list, all of it, and the leaders of that tune
+are compared. Configs that compile to the same machine code are one program there, with one time: `num_stages`, say,
+changes nothing where no loop loads. Results are compared with those of the package's own first config. Cases that the
+file holds of other runs stay in it; a process that dies costs one case.
 
 With `--expected` each kernel is launched under the policies `expected` and `default` instead, over its own list where
 it has one of several configs, else over what is read from it; what both run is compared where it differs.
@@ -148,7 +149,7 @@ class Launch:
         start = time.monotonic()
         read = ReadSpace.of(function, open_arguments, grid=grid)
         read_s = time.monotonic() - start
-        hidden = expected & {*read.tunables}
+        hidden = expected & {*read.tunables} - {*case.given}
         fixed = {name: value for name, value in {**listed[0], **arguments}.items()
                  if name in kernel.arg_names and name not in hidden}  # fmt: skip
         resets = {} if tuner is None else {"reset_to_zero": list(tuner.reset_to_zero)}
@@ -209,7 +210,8 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = {
         "package": case.package, "kernel": case.kernel, "listed": len(listed), "expected": sorted(expected),
         "read": sorted(read.tunables), "derived": dict(read.derived), "left": dict(read.meaning),
-        "named_right": {*read.tunables} - {*fixed} == expected, "read_s": round(launch.read_s, 3),
+        "named_right": {*read.tunables} - ({*fixed} - {*case.given}) == expected, "given": list(case.given),
+        "read_s": round(launch.read_s, 3),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder_of_cache:
         os.environ["TRITON_CACHE_DIR"] = f"{folder_of_cache}/triton"
@@ -224,7 +226,8 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
             n: v for n, v in listed[0].items() if n not in fixed})  # fmt: skip
         row["difference"] = difference(right, ran(function, grid, fixed, result.best_config))
         row["wrong"] = row["difference"] > TOLERANCE
-        own = [{n: v for n, v in one.items() if n not in fixed} for one in listed]
+        like_first = [one for one in listed if all(one[name] == listed[0][name] for name in case.given)]
+        own = [{n: v for n, v in one.items() if n not in fixed} for one in like_first]
         row |= beside(
             lambda space: triton_ops.autotune(space, key=[], **resets)(function).launches.call_of(grid, (), fixed),
             call.space.default_config, result, own,
