@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import operator
+import os
 import re
 import subprocess
 import sys
@@ -127,8 +128,8 @@ def together(ends: Sequence[Shown], otherwise: str) -> Shown:
     return Shown(decides.holds, sum(end.seconds for end in ends), last_line)
 
 
-def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
-    """How each test ended, all of them run by one pytest."""
+def tested(tests: Sequence[str], jobs: int, *, gpu: bool) -> dict[str, Shown]:
+    """How each test ended, all of them run by one pytest; those that need no GPU see none."""
     if not tests:
         return {}
     beside = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 and importlib.util.find_spec("xdist") else []
@@ -136,7 +137,7 @@ def tested(tests: Sequence[str], jobs: int) -> dict[str, Shown]:
         report = Path(folder) / "report.xml"
         plugins = ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # pytest-benchmark warns of xdist, which is an error
         options = ["-q", *plugins, "-o", "junit_family=xunit1", f"--junitxml={report}"]
-        last_line = _ran("pytest", *options, "-o", "timeout=600", *beside, *tests)[1]
+        last_line = _ran("pytest", *options, "-o", "timeout=600", *beside, *tests, gpu=gpu)[1]
         ended = list(cases(report)) if report.is_file() else []
     return {
         test: together([end for name, end in ended if name == test or name.startswith(f"{test}[")], last_line)
@@ -151,9 +152,10 @@ def stated(name: str) -> Shown:
     return Shown(code == 0, time.monotonic() - start, last_line)
 
 
-def _ran(module: str, *words: str) -> tuple[int, str]:
+def _ran(module: str, *words: str, gpu: bool = True) -> tuple[int, str]:
     command = [sys.executable, "-m", module, *words]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ} if gpu else {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return process.returncode, _last_line(process.stderr + process.stdout)
 
 
@@ -205,9 +207,9 @@ def ends_of(chosen: Sequence[Statement], gpu: bool, jobs: int) -> dict[str, Show
     apart = [test for test in tests if test.startswith(_ON_GPU)]
     names = sorted({name for row in chosen for name in row.gpu})
     ends = {check: figure(check) for row in chosen for check in row.figures}
-    ends.update(tested([test for test in tests if not test.startswith(_ON_GPU)], jobs))
+    ends.update(tested([test for test in tests if not test.startswith(_ON_GPU)], jobs, gpu=False))
     if gpu:
-        return {**ends, **tested(apart, 1), **{name: stated(name) for name in names}}
+        return {**ends, **tested(apart, 1, gpu=True), **{name: stated(name) for name in names}}
     known = recorded()
     return {**ends, **{part: known.get(part, Shown(None, 0.0, "needs a GPU")) for part in (*apart, *names)}}
 

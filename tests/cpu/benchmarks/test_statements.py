@@ -106,7 +106,7 @@ def test_a_row_fails_with_any_part_and_says_what_was_not_run_here():
 
 def test_a_row_without_a_gpu_has_what_was_recorded(monkeypatch):
     monkeypatch.setattr(
-        statements, "tested", lambda tests, jobs: {test: Shown(True, 1.0, "1 passed") for test in tests}
+        statements, "tested", lambda tests, jobs, gpu: {test: Shown(True, 1.0, "1 passed") for test in tests}
     )
     ends = statements.ends_of([row for row in ROWS if row.name in ("blog.5", "api.4")], gpu=False, jobs=1)
     assert ends["epilogue_fusion"].holds
@@ -114,16 +114,29 @@ def test_a_row_without_a_gpu_has_what_was_recorded(monkeypatch):
     assert "tests/gpu/test_measure_on_gpu.py::test_calls_are_exact_on_a_gpu_too" in ends
 
 
+def test_what_needs_no_gpu_sees_none(monkeypatch, tmp_path):
+    (tmp_path / "visible.py").write_text("import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))\n")
+    monkeypatch.setattr(statements, "ROOT", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert statements._ran("visible", gpu=False) == (0, "''")
+    assert statements._ran("visible") == (0, "'1'")
+
+
 def test_each_part_is_run_once_on_a_gpu_in_the_order_of_its_file(monkeypatch):
     runs = []
-    monkeypatch.setattr(statements, "tested", lambda tests, jobs: runs.append((jobs, tests)) or dict.fromkeys(tests))
+
+    def tested(tests, jobs, *, gpu):
+        runs.append((jobs, gpu, tests))
+        return dict.fromkeys(tests)
+
+    monkeypatch.setattr(statements, "tested", tested)
     monkeypatch.setattr(statements, "stated", lambda name: runs.append(name))
     chosen = [
         row for row in ROWS if row.name in ("blog.25", "blog.28", "blog.31", "blog.34", "overview.6", "lesson.14")
     ]
     ends = statements.ends_of(chosen, gpu=True, jobs=3)
-    (jobs, anywhere), (one, apart), *names = runs
-    assert (jobs, one, names) == (3, 1, ["drawn_graphs"])
+    (jobs, visible, anywhere), (one, needed, apart), *names = runs
+    assert (jobs, visible, one, needed, names) == (3, False, 1, True, ["drawn_graphs"])
     assert {*anywhere, *apart, *names} == {part for row in chosen for part in (*row.tests, *row.gpu)}
     offline = [test.rpartition("::")[2] for test in anywhere if "test_offline" in test]
     assert offline[0] == "test_shared_memory_before_llvm_is_that_of_the_full_compile"
