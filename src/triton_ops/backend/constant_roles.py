@@ -364,11 +364,17 @@ class _Frame:
 
     def _note_step(self, constants: Names, begin: ast.expr | None, step: ast.expr) -> None:
         """Note a step; one that begins at the number of the program itself is that of all programs."""
-        begins = self.terms(begin) if begin is not None and self.constants(step) is not None else []
-        itself = f"{id(self)}.{begin.id}" if isinstance(begin, ast.Name) else ""  # goes on from where it is
-        is_programs = any(len(term) == 1 and "program" in term[0].made_of and term[0].key != itself for term in begins)
+        is_programs = begin is not None and self.constants(step) is not None and self._is_program_number(begin)
         self.uses.note("programs" if is_programs else "stepped", constants)
         self.uses.note("divided", constants if len(constants) > 1 else None)
+
+    def _is_program_number(self, node: ast.expr) -> bool:
+        """Tell whether steps go on from a number of the program, rather than from a place that is made of it."""
+        values = self._values_of(node) if isinstance(node, ast.Name) else []
+        is_number = any("program" in frame._marks(value) for value, frame in values if not _is_index(value))
+        itself = f"{id(self)}.{node.id}" if isinstance(node, ast.Name) and not is_number else ""
+        alone = [term[0] for term in self.terms(node) if len(term) == 1]
+        return any("program" in atom.made_of and atom.key != itself for atom in alone)
 
     def _visit_comparison(self, node: ast.Compare) -> None:
         sides = [node.left, node.comparators[0]]

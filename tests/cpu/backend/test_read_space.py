@@ -86,6 +86,23 @@ def heads(x, y, rows, HEADS: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr,
 
 
 @triton.jit
+def in_turn(x, y, n, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
+    tile = tl.program_id(0)
+    while tile < tl.cdiv(n, BLOCK):
+        at = tile * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+        tile += PROGRAMS
+
+
+@triton.jit
+def from_number(x, y, n, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
+    first = tl.program_id(0)
+    for tile in range(first, tl.cdiv(n, BLOCK), PROGRAMS):
+        at = tile * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
 def row_sums(x, y, columns, STEP: tl.constexpr, ROWS: tl.constexpr):
     at = tl.program_id(0) * ROWS * columns + tl.arange(0, ROWS)[:, None] * columns + tl.arange(0, STEP)[None, :]
     sums = tl.zeros((ROWS,), tl.float32)
@@ -273,6 +290,13 @@ def test_a_split_takes_other_numbers_than_powers_of_two():
     assert set(read.tunables) == {"B", "BK", "SPLIT"}
     assert 3 in read.tunables["SPLIT"]
     assert "among programs" in read.reasons["SPLIT"]
+
+
+@pytest.mark.parametrize("kernel", [in_turn, from_number])
+def test_tiles_that_programs_take_in_turn_are_no_matter_of_the_grid(kernel):
+    read = ReadSpace.of(kernel, {"n": 10**6}, grid=(132,))
+    assert (set(read.tunables), read.grid) == ({"BLOCK", "PROGRAMS"}, ())
+    assert "number of programs" in read.reasons["PROGRAMS"]
 
 
 def test_the_number_of_programs_is_told_from_a_tile():
