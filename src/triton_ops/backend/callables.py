@@ -254,8 +254,7 @@ class FunctionKernel:
         """
         names = list(tunables)
         argument_names = set(arguments.keyword)
-        parameters = _parameters(self.function)
-        if parameters is not None:
+        if (parameters := _parameters(self.function)) is not None:
             order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
             argument_names.update(order[: len(arguments.positional)])
         if clash := [name for name in names if name in argument_names]:

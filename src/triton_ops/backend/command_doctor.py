@@ -54,8 +54,7 @@ def _system() -> list[CheckedPart]:
 
 
 def _torch() -> CheckedPart:
-    version = _version("torch")
-    if version is None:
+    if (version := _version("torch")) is None:
         return CheckedPart("torch", "not installed", False, "callables without tensors can be tuned, kernels cannot")
     if (fault := _fault("torch", "cuda")) is not None:
         why, cure = fault
@@ -64,8 +63,7 @@ def _torch() -> CheckedPart:
 
 
 def _triton() -> CheckedPart:
-    version = _version("triton")
-    if version is None:
+    if (version := _version("triton")) is None:
         why = "" if sys.platform == "linux" else ": its wheels are for Linux"
         return CheckedPart("Triton", f"not installed{why}", False, "callables can be tuned, Triton kernels cannot")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -81,8 +79,7 @@ def _triton() -> CheckedPart:
 
 
 def _ptxas() -> CheckedPart:
-    ptxas = assembler_in_use()
-    if ptxas is None:
+    if (ptxas := assembler_in_use()) is None:
         return CheckedPart("ptxas", "none", False, "kernels for NVIDIA's GPUs cannot be assembled")
     if not ptxas.faulty:
         note = "" if ptxas.path == settings.torchs_ptxas() else "; its version is part of every record's key"
@@ -94,8 +91,7 @@ def _ptxas() -> CheckedPart:
 
 
 def _gpu() -> list[CheckedPart]:
-    missing = gpu_missing()
-    if missing is not None:
+    if (missing := gpu_missing()) is not None:
         cpu = probe("cpu")
         gpu = CheckedPart("GPU", f"none: {missing}", False, f"callables are tuned on {cpu.name}, {cpu.units} cores")
         return [gpu, CheckedPart("driver", "none looked for", False, "there is no GPU")]

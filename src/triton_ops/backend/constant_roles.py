@@ -241,8 +241,7 @@ class _Frame:
 
     def terms(self, node: ast.expr) -> _Terms:
         """An index as a sum of products; what is neither a sum nor a product is one factor."""
-        constants = self.constants(node)
-        if constants is not None:
+        if (constants := self.constants(node)) is not None:
             return [(_Atom("constant", ast.unparse(node), constants),)]
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             return (self.terms(node.left) + self.terms(node.right))[:_MOST_TERMS]

@@ -62,8 +62,7 @@ class KernelSource:
     @classmethod
     def of(cls, function: Any) -> KernelSource | None:
         """The source of a function, parsed once; None where there is none, as of one that was built at run time."""
-        entry = _sources.get(id(function))
-        if entry is None:
+        if (entry := _sources.get(id(function))) is None:
             if len(_sources) >= _MOST_KEPT:
                 _sources.clear()
             source = None
@@ -423,8 +422,7 @@ class Blocks:
 
 def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
-    source = KernelSource.of(function)
-    if source is None:
+    if (source := KernelSource.of(function)) is None:
         return Blocks()
     sizes: dict[str, dict[Any, None]] = {"extent": {}, "accumulator": {}, "tile": {}, "specialized": {}}
     _Scope(source, {**source.defaults, **values}).measure(sizes)

@@ -206,8 +206,7 @@ class LaunchedKernel:
         launches: list[LaunchedKernel] = []
 
         def stop(stages: dict[str, Any]) -> None:
-            lower = stages.get("ttir")
-            if lower is not None:
+            if (lower := stages.get("ttir")) is not None:
                 stages["ttir"] = lambda source, metadata: _stop(lower(source, metadata))
 
         with (

@@ -60,8 +60,7 @@ _texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may sta
 
 def text_of(code: CodeType) -> Text:
     """The content of the source of a function with this code, parsed once in a process: 1 ms for 50 lines."""
-    entry = _texts.get(id(code))
-    if entry is None:
+    if (entry := _texts.get(id(code))) is None:
         if len(_texts) >= _MOST_KEPT:
             _texts.clear()
         entry = _texts[id(code)] = (code, _parse(code))
@@ -312,8 +311,7 @@ class Origin:
         package = sys.modules.get(module)
         if package is None or module == "__main__":
             return False
-        file = getattr(package, "__file__", None)
-        if file is None:
+        if (file := getattr(package, "__file__", None)) is None:
             return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
         return not is_users_path(file)
 

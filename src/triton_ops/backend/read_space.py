@@ -99,8 +99,7 @@ class ReadSpace:
             KernelTypeError: The kernel's source cannot be read.
         """
         inner = Layers.of(kernel)[-1]
-        source = KernelSource.of(inner)
-        if source is None:
+        if (source := KernelSource.of(inner)) is None:
             raise KernelTypeError(
                 f"the source of {getattr(inner, '__name__', inner)} cannot be read, so that its space is not known",
                 hint='give the space: a list of configs, or {"BLOCK": [64, 128]}',

@@ -82,8 +82,7 @@ def _request(context: Any) -> dict[str, Any]:
 
 def _changed_settings() -> dict[str, Any]:
     """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported."""
-    settings = sys.modules.get(_INDUCTOR_SETTINGS)
-    if settings is None:
+    if (settings := sys.modules.get(_INDUCTOR_SETTINGS)) is None:
         return {}
     entries, snapshot = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
     if snapshot is None:

@@ -330,8 +330,7 @@ class TritonCompiler(Compiler):
         Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
         Triton raises, as where there is no driver.
         """
-        vendor = VENDORS.get(self.target.kind)
-        if vendor is None:
+        if (vendor := VENDORS.get(self.target.kind)) is None:
             return False
         with pretending(self.target):
             kernels = self._lower(config)

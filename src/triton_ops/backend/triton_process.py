@@ -138,8 +138,7 @@ def installed_assemblers() -> list[Assembler]:
     """The ptxas of installed packages, of the CUDA toolkit and of the search path, the newest first."""
     assemblers: dict[Path, Assembler] = {}
     for path, origin in _candidates():
-        version = ptxas_version(path)
-        if version is not None:
+        if (version := ptxas_version(path)) is not None:
             assemblers.setdefault(path.resolve(), Assembler(str(path), version, origin))
     return sorted(assemblers.values(), key=lambda one: one.numbers, reverse=True)
 
@@ -158,12 +157,10 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         SettingsError: There is none, or the program does not tell its version.
     """
     if path is None:
-        assembler = next(iter(installed_assemblers()), None)
-        if assembler is None:
+        if (assembler := next(iter(installed_assemblers()), None)) is None:
             raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
     else:
-        version = ptxas_version(expanded(path))
-        if version is None:
+        if (version := ptxas_version(expanded(path))) is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
         assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
     for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
@@ -263,8 +260,7 @@ class TritonProcess:
         asked for them. The hook is given back by the last thread that leaves, unless somebody has set another one
         meanwhile.
         """
-        knobs = sys.modules.get("triton.knobs")
-        if knobs is None:
+        if (knobs := sys.modules.get("triton.knobs")) is None:
             yield
             return
         with _Refusal.lock:
@@ -318,8 +314,7 @@ def ready_key() -> None:
     cache: Any = import_in_order("triton.runtime.cache")
     files = package_state(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
-    key = _stored_key(path, files)
-    if key is None:
+    if (key := _stored_key(path, files)) is None:
         keep(path, files, cache.triton_key())
     else:
         cache.triton_key = lambda: key

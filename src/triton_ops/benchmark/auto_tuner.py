@@ -201,8 +201,7 @@ class TritonAutoTuner:
         return {"best_config": config, "metrics": metrics, "mode": times.mode, "winner": trial}
 
     def _cached(self, label: tuple[str, Any, str]) -> Config | None:
-        entry = self.cache.get(*label)
-        if not entry:
+        if not (entry := self.cache.get(*label)):
             return None
         try:
             config = Config.from_json(entry)

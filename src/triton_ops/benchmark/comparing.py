@@ -26,8 +26,7 @@ Follow = Callable[[int, float], None]
 @contextmanager
 def rounds_bar(names: tuple[str, str], seconds: float, console: Any = None) -> Iterator[Follow]:
     """A bar that a comparison moves; nothing is drawn if stderr, or the console given, is no terminal."""
-    console = bar_console(console)
-    if console is None:
+    if (console := bar_console(console)) is None:
         yield lambda _rounds, _elapsed_s: None
         return
     bars = require("rich.progress", "a progress bar")

@@ -370,8 +370,7 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
             f"parameter {name!r} has {listed!r} instead of a list of values",
             hint=f"write [{listed!r}] for a single value",
         )
-    values = list(listed)
-    if not values:
+    if not (values := list(listed)):
         raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
     return values
 
@@ -393,8 +392,7 @@ def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:
     if not isinstance(config, Mapping):
         raise ConfigValueError(f"{config!r} is not a config", hint="give a list of dicts, as from generate_configs")
     for name, limit in limits:
-        block = config.get(name)
-        if block is None:
+        if (block := config.get(name)) is None:
             continue
         if isinstance(block, bool) or not isinstance(block, (int, float)):
             raise ConfigValueError(f"{name} is {block!r}; it must be a number to be compared with {limit}")

@@ -396,8 +396,7 @@ class BenchmarkSuite:
                 raise SettingsError(f"{function!r} is not callable")
         with TorchDevice(TuneProblem.device_of(arguments, None)).current():
             own = Protection.private_copy(arguments)
-            actual = kernel_fn(*own.positional, **own.keyword)
-            if actual is None:
+            if (actual := kernel_fn(*own.positional, **own.keyword)) is None:
                 raise WrongResultError(
                     f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
                 )

@@ -370,8 +370,7 @@ def launches() -> list[LaunchedConfig]:
 
 def report_text() -> str:
     """The launches of this process as text, one line each."""
-    rows = launches()
-    if not rows:
+    if not (rows := launches()):
         return "triton-ops: nothing was launched through it"
     by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
     counts = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)

@@ -515,8 +515,7 @@ class KnownGrids:
         if plan is None:
             return grid(meta)
         numbers = plan.numbers(meta, grid)
-        result = plan.known.get(numbers)
-        if result is None:
+        if (result := plan.known.get(numbers)) is None:
             result = grid(meta)
             if numbers is not None:
                 _keep(plan.known, numbers, result)

@@ -179,8 +179,7 @@ class Ladder:
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in [*rungs, self._expected] if question.expected else rungs:
             for answer in rung(question, passed):
-                refused = question.why_not(answer.config)
-                if refused is None:
+                if (refused := question.why_not(answer.config)) is None:
                     return answer, tuple(passed)
                 passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
         return question.fallback("no winner is known for this problem"), tuple(passed)
@@ -215,8 +214,7 @@ class Ladder:
         if key.unknown is not None:
             passed.append(f"record: the kernel or its arguments cannot be told from others: {key.unknown}")
             return
-        record = self.store.get(key.id)
-        if record is not None:
+        if (record := self.store.get(key.id)) is not None:
             lacking = None if question.enough is None else question.enough(record)
             if lacking is None:
                 yield Found(config=record.winner, rung=RECORD, why=_measured(record), record=record.id)
@@ -247,8 +245,7 @@ class Ladder:
                 yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
         for entry in FollowedLockfile.shared_entries(question.asked) if question.near else ():
             other = _key_of(entry, question.asked)
-            away = _distance(question.asked, other, question.loose, near=True)
-            if away is not None:
+            if (away := _distance(question.asked, other, question.loose, near=True)) is not None:
                 how = f"shipped, {_shipped_measured(entry)}"
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)

@@ -56,8 +56,7 @@ class NotedOperation(Operation):
 
         None where no call is noted in the folder, and for what is no decorated kernel.
         """
-        whole = operation_of(decorated)
-        if whole is None:
+        if (whole := operation_of(decorated)) is None:
             return None
         folder = cache_folder(cache_dir)
         misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
@@ -237,8 +236,7 @@ def _decorated_at(
 
 def launches_of(decorated: Any) -> Launches:
     """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
-    kernel = decorated_in(decorated)
-    if kernel is None:
+    if (kernel := decorated_in(decorated)) is None:
         raise TargetError(
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",

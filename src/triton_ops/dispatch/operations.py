@@ -156,8 +156,7 @@ class _Calls:
         self.shipped.begin_anew()
 
     def _of(self, operation: Operation) -> KnownCalls[KnownCall]:
-        entry = self._of_operations.get(id(operation))
-        if entry is None:
+        if (entry := self._of_operations.get(id(operation))) is None:
             if len(self._of_operations) >= _MOST:
                 self._of_operations.clear()
             own = (operation, KnownCalls[KnownCall](partial(self._known, operation)))
@@ -242,8 +241,7 @@ def _of_other_space(
     checked: Callable[[Config, str], Config],
 ) -> Decision:  # fmt: skip
     """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
-    record = recall(operation, kwargs=values, cache_dir=folder)
-    if record is None:
+    if (record := recall(operation, kwargs=values, cache_dir=folder)) is None:
         return miss
     try:
         config = checked(record.winner, operation.name)

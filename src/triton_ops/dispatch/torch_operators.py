@@ -165,8 +165,7 @@ class Operator:
         return tuple(grads[name] if name in grads and needs else None for name, needs in needs_by_name.items())
 
     def _run_backward(self, tensors: Any, grad: Any, needed: Any, *values: Any) -> list[Any]:
-        gradient = self.gradient
-        if gradient is None:
+        if (gradient := self.gradient) is None:
             return []
         by_name = dict(zip(gradient.names, values, strict=True))
         gradients = gradient.function(tensors, grad, needed, **by_name)

@@ -230,8 +230,7 @@ class Lifted:
     def _of(self, tensor: Any, *, made_here: bool = False) -> Any:
         if self._open and _place(tensor) in self._open:
             return self._widen(tensor)
-        wide = self._beside.get(tensor)
-        if wide is None:
+        if (wide := self._beside.get(tensor)) is None:
             with self._recording():
                 wide = self._widen(tensor, noisy=False) if made_here else self._of_given(tensor)
             self._beside[tensor] = wide
@@ -295,8 +294,7 @@ class Lifted:
     def _disturb(self, wide: Any, dtype: Any) -> Any:
         if wide.is_complex():
             return wide
-        generator = self._generators.get(wide.device)
-        if generator is None:
+        if (generator := self._generators.get(wide.device)) is None:
             generator = self._torch.Generator(wide.device).manual_seed(self._seed)
             self._generators[wide.device] = generator
         error = self._torch.empty_like(wide, requires_grad=False).uniform_(-1, 1, generator=generator)

@@ -101,8 +101,7 @@ class Subject:
         call = executable.bind(self.arguments)
         if outputs is None:
             outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
-        reset = self._reset(call)
-        if reset is not None:
+        if (reset := self._reset(call)) is not None:
             self._with_reset.add(executable.config)
             launch = Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
         else:
@@ -495,8 +494,7 @@ _ODD = 1031  # a prime
 
 def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[int, ...] | None:
     """`shape` with as many odd extents as the operation takes, one after another; None if it takes none."""
-    kinds = _kinds(operation, shape, dtype)
-    if kinds is None:
+    if (kinds := _kinds(operation, shape, dtype)) is None:
         return None
     ragged = shape
     for axis, extent in enumerate(shape):
@@ -539,8 +537,7 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     An error that shows without outliers may fade beside them, and the other way round. Without a second draw, as for
     the caller's own arguments, the first data serves again, with outputs that hold another poison.
     """
-    source = problem.generated
-    if source is None:
+    if (source := problem.generated) is None:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * sum(tensor.untyped_storage().nbytes() for tensor in first.arguments.tensors())
@@ -571,12 +568,10 @@ def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | Non
 
 def odd_case(tuned: KernelProblem) -> Case | None:
     """The case of odd extents, for configs that the operation's space holds there; None if it has none."""
-    source = tuned.generated
-    if source is None:
+    if (source := tuned.generated) is None:
         return None
     operation: Operation = source.operation
-    odd = ragged_shape(operation, source.full_shape, source.dtype)
-    if odd is None:
+    if (odd := ragged_shape(operation, source.full_shape, source.dtype)) is None:
         return None
     try:
         problem = operation.problem(odd, source.dtype)

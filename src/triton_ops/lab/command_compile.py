@@ -304,8 +304,7 @@ def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
 
 
 def _local(step: SpillEvidence) -> str:
-    traffic = step.local
-    if traffic is None:
+    if (traffic := step.local) is None:
         return "not known: no nvdisasm can be run for this architecture"
     return (
         f"{traffic.loads:,} loads of {traffic.load_bytes:,} bytes and {traffic.stores:,} stores of "

@@ -335,8 +335,7 @@ def cliffs_command(
 
 
 def _series(text: str) -> tuple[str, list[int]]:
-    match = _SERIES.fullmatch(text)
-    if match is None:
+    if (match := _SERIES.fullmatch(text)) is None:
         raise SettingsError(f"--vary is {text!r}", hint="write NAME=LOW:HIGH:STEP, such as M=1024:8192:256")
     low, high = int(match[2]), int(match[3])
     step = int(match[4]) if match[4] else max(1, (high - low) // _POINTS)

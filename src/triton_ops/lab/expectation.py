@@ -329,8 +329,7 @@ def _resources(explained: Expectation) -> tuple[Resources | None, bool]:
     resources = explained.compiled.resources if explained.compiled is not None else None
     if resources is not None and resources.registers is not None:
         return resources, True
-    guess = explained.forecast
-    if guess is None:
+    if (guess := explained.forecast) is None:
         return resources, False
     return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
 

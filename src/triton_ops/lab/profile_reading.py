@@ -79,8 +79,7 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
 def _decimal_mark(number: str) -> str:
     """The decimal mark that a number shows by itself; empty if it has none, or one that may also group thousands."""
     digits, exponent, _ = _GROUPS.sub("", number.lstrip("+-")).lower().partition("e")
-    marks = re.findall("[.,\u066b]", digits)
-    if not marks:
+    if not (marks := re.findall("[.,\u066b]", digits)):
         return ""
     head, last, tail = digits.rpartition(marks[-1])
     if marks.count(last) > 1:  # a mark that stands twice groups; a version number such as 570.86.10 is no number

@@ -220,8 +220,7 @@ class Expecter:
         if self.model is None:
             return replace(answer, silent=Machine.why_unknown(spec))
         resources = compiled.resources if compiled is not None and compiled.launchable else None
-        forecast = self.model.explain(answer.as_run, resources)
-        if forecast is None:
+        if (forecast := self.model.explain(answer.as_run, resources)) is None:
             return replace(answer, silent=self.model.why_silent(config))
         least = answer.lower_bound_ms
         forecast = replace(forecast, lower_bound_ms=least, expected_ms=max(forecast.expected_ms, least))

@@ -354,8 +354,7 @@ def work_json(work: Work) -> dict[str, Any]:
 def work_of(plain: Mapping[str, Any]) -> Work:
     """The work that `work_json` wrote; `SpaceError` for an unknown family, or one that lacks a field."""
     tiles = dict(plain.get("tiles") or {})
-    family = tiles.pop("family", None)
-    if family is None:
+    if (family := tiles.pop("family", None)) is None:
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
     if family not in _FAMILIES:
         raise SpaceError(

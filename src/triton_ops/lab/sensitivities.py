@@ -122,8 +122,7 @@ def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequ
 
 
 def _by_model(extent: int, expectation: Expectation, spec: DeviceSpec, at_once: int) -> ShapePoint:
-    forecast = expectation.forecast
-    if forecast is None:
+    if (forecast := expectation.forecast) is None:
         raise TargetError(f"the model makes no forecast at {extent}", hint="triton-ops explain says more")
     blocks = max(1, round(forecast.waves * forecast.blocks_per_unit * spec.units))
     of_limit = expectation.lower_bound_ms / forecast.expected_ms

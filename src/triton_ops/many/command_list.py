@@ -64,8 +64,7 @@ class ListedTune:
 def _named_problems(targets: Sequence[str], load: Loader) -> list[ProblemLine]:
     lines: list[ProblemLine] = []
     for target in dict.fromkeys(targets):
-        names = _names(load(target))
-        if not names:
+        if not (names := _names(load(target))):
             raise SettingsError(f"{target} has no named problems", hint="list its shapes in a file: --problems FILE")
         lines += [ProblemLine(where=target, target=target, problem=name) for name in names]
     return lines
@@ -121,8 +120,7 @@ def _facts(result: ManyResult) -> Facts:
 
 
 def _row(outcome: ProblemOutcome) -> list[str]:
-    result = outcome.result
-    if result is None:
+    if (result := outcome.result) is None:
         reason = "" if outcome.error is None else f"{outcome.error}".partition("\n")[0]
         return [outcome.status, outcome.label, "-", "-", reason]
     gain = gain_text(result.gain, result.gain_interval, result.unproven)

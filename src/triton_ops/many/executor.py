@@ -224,8 +224,7 @@ class ChildExecutor:
         return SimpleNamespace(**{event: partial(self._send, "follow", job.name, event) for event in events})
 
     def _ended(self, name: str, future: Future[TuningResult]) -> None:
-        error = future.exception()
-        if error is not None:
+        if (error := future.exception()) is not None:
             try:
                 Packed.loaded(Packed.of(error).content)
             except TritonKernelError:  # another process could not make it again

@@ -232,8 +232,7 @@ class ManyRun:
 @contextmanager
 def display(problems: int) -> Iterator[Follows]:
     """A display of a run, on a terminal only: a line for each problem that has ended, and below them a bar."""
-    console = bar_console()
-    if console is None:
+    if (console := bar_console()) is None:
         yield Follows()
         return
     bars = require("rich.progress", "a progress bar")
@@ -296,8 +295,7 @@ class _ProblemRow:
 def _text_of(outcome: ProblemOutcome) -> str:
     if outcome.error is not None:
         return f"failed       {outcome.label}: {str(outcome.error).splitlines()[0] if str(outcome.error) else 'error'}"
-    result = outcome.result
-    if result is None:
+    if (result := outcome.result) is None:
         return f"{outcome.status:12} {outcome.label}"
     gain = "" if result.gain is None else f", {gain_text(result.gain, result.gain_interval)}"
     gain = ", unproven" if result.unproven else gain
@@ -471,8 +469,7 @@ def _executors(
 
     Of several GPUs each has a process of its own, with its share of the CPUs and what others leave of theirs.
     """
-    devices = options.devices
-    if not devices:
+    if not (devices := options.devices):
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
     cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)

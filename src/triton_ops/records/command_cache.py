@@ -118,8 +118,7 @@ def _default(record: Record) -> str:
 
 
 def _resources(record: Record) -> str:
-    resources = record.resources
-    if resources is None:
+    if (resources := record.resources) is None:
         return "not known"
     return (
         f"{resources.registers} registers, {resources.spill_bytes} bytes spilled, {resources.shared_bytes} bytes shared"

@@ -147,8 +147,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     sources = _sources(newest)
     for record in newest:
         entry = _entry(record, devices, plan)
-        reason = _why_left(record, entry, sources, by_place, plan)
-        if reason is None:
+        if (reason := _why_left(record, entry, sources, by_place, plan)) is None:
             by_place[entry.place] = entry
         else:
             left_out.append(LeftOut(record, reason))

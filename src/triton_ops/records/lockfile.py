@@ -216,8 +216,7 @@ class Lockfile:
 
     def why_not(self, key: Key) -> str:
         """The reason why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
-        entries = self._of_kernel.get(key.kernel)
-        if not entries:
+        if not (entries := self._of_kernel.get(key.kernel)):
             return f"the lockfile has no entry of {key.kernel}"
         if not (here := self._here(key)):
             device = self._device[entries[0].device]
@@ -347,8 +346,7 @@ def loads(text: str | bytes) -> Lockfile:
         names = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
         more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
         raise LockfileError(f"entries were damaged or edited by hand: {names}{more}", hint=_REFRESH)
-    damage = _damage(content)
-    if damage is not None:
+    if (damage := _damage(content)) is not None:
         raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
     return _build(content)
 
@@ -438,8 +436,7 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
 
 
 def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
-    unknown = sorted(map(str, set(content) - names))
-    if unknown:
+    if unknown := sorted(map(str, set(content) - names)):
         raise LockfileError(
             f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(names))}",
             hint="remove them, or upgrade triton-ops",

@@ -121,8 +121,7 @@ class Misses:
 
     def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
         """Note that nothing answered `key`, and never wait or raise; `expected_ms` of a launch is None if unknown."""
-        harvest = _harvests.get(self._folder)
-        if harvest is None:
+        if (harvest := _harvests.get(self._folder)) is None:
             harvest = _harvests.setdefault(self._folder, Harvest(self._folder))
         harvest.note(key, expected_ms, call)
 
@@ -163,8 +162,7 @@ class Misses:
     def clear(self) -> list[Miss]:
         """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
         with Folder(self._folder).locked("misses.lock"):
-            misses = self.read()
-            if misses:
+            if misses := self.read():
                 _rewrite(self._folder / FILE, [])
         return misses
 

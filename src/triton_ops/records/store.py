@@ -291,8 +291,7 @@ class DirectoryStore(Generic[T]):
         known, file = self._known.get(name), StoredFile(self._prefix + name)  # a path object would take too long
         if known is not None and self.codec.reader is not None and file.holds(known[0]):
             return self.codec.reader()(known[0])
-        entry = self._read(self.folder / name)
-        if entry is not None:
+        if (entry := self._read(self.folder / name)) is not None:
             self._known[name] = entry[0], None
         elif known is not None and self.reachable:  # it was removed, or has become unreadable
             self._known.pop(name, None)
@@ -318,8 +317,7 @@ class DirectoryStore(Generic[T]):
                 if not self._swept:
                     Folder(self.folder).sweep()
                     self._swept = True
-                objection = self._why_kept(path)
-                if objection is None:
+                if (objection := self._why_kept(path)) is None:
                     StoredFile(path).replace(text)
         except OSError as error:
             self._report("(write)", f"{self.folder} takes no new entries: {_reason(error)}")

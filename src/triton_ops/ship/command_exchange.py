@@ -55,8 +55,7 @@ def export_command(
         table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
     else:
         table = Table.of_run(run or Path(), names, values)
-    best = table.best()
-    if not best:
+    if not (best := table.best()):
         raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
     place = form.places(folder, table.facts)[0]
     before = form.read(place).best() if place.is_file() else ()
@@ -133,8 +132,7 @@ def look_up_command(
 ) -> Facts:
     """Print the config that the engine would take, by its own rule."""
     form, key = format_named(format_name), [_key_value(text) for text in at or []]
-    answer = form.look_up(folder, _facts(form, facts), key)
-    if answer is None:
+    if (answer := form.look_up(folder, _facts(form, facts), key)) is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     path, row = answer
     data = {"config": dict(row.config), "row": list(row.at), "file": str(path)}

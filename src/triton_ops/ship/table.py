@@ -321,8 +321,7 @@ def _row(entry: LockEntry, names: Names) -> TableRow:
 
 
 def _device(table: Table) -> LockedDevice:
-    name = table.facts.get("device_name")
-    if not name:
+    if not (name := table.facts.get("device_name")):
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
     kind = table.facts.get("kind") or kind_called(words)

@@ -304,8 +304,7 @@ class BoundEntry:
         parts = [name for name, text in self.entry.source.items() if source.get(name) != text]
         if parts:
             return f"{UNREACHABLE}: the kernel's {' and '.join(parts)} changed since"
-        pinned = lock.find(self.key_on())
-        if pinned is None:
+        if (pinned := lock.find(self.key_on())) is None:
             return f"{UNREACHABLE}: {lock.why_not(self.key_on())}"
         if pinned.entry != self.entry:
             return f"{UNREACHABLE}: the entry of {pinned.entry.label or pinned.entry.problem} comes first"

@@ -250,8 +250,7 @@ def trial_of(result: TuningResult, config: Config) -> Trial | None:
 
 def judged(entry: LockEntry, result: TuningResult, most_loss: float = 0.0) -> Verdict:
     """The verdict of an entry by a tune that should have tried its config."""
-    own = trial_of(result, entry.config)
-    if own is None:
+    if (own := trial_of(result, entry.config)) is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
         return Verdict(entry=entry, outcome="not measured", reason=why, result=result)
     if not own.ok:

@@ -251,8 +251,7 @@ class Standing(Generic[Name]):
         wins unless another candidate beats it.
         """
         preference = self.preference
-        longest = max(map(len, self.rows_ms.values()), default=0)
-        if not longest:
+        if not (longest := max(map(len, self.rows_ms.values()), default=0)):
             raise ValueError("a decision needs candidates with at least one round")
         full = [name for name, row in self.rows_ms.items() if len(row) == longest]
         alive = [name for name in full if name not in self.dropped] or full

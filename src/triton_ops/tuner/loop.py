@@ -65,8 +65,7 @@ class Doubts:
         return tuple(filter(None, (self._of_default(), self._of_many())))
 
     def _of_default(self) -> str:
-        trial = self._little.get(self._default)
-        if trial is None:
+        if (trial := self._little.get(self._default)) is None:
             return ""
         return f"the default config is wrong by little, {_numbers(trial)}; {_advice(trial.excess)}"
 
@@ -514,8 +513,7 @@ class TuningLoop:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]
         self._proposed.update(dict.fromkeys(new, origin))
         for config in new:
-            refused = self._refused(config)
-            if refused is None:
+            if (refused := self._refused(config)) is None:
                 self.feed.add([config], anyway)
             else:
                 self._end(refused, origin)

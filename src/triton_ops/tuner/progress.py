@@ -45,8 +45,7 @@ def record_of(
     of the station; `call` is the call of a decorated kernel or why it cannot be made again; `tunes` counts the tunes of
     which each went on with the one before.
     """
-    winner = outcome.winner
-    if winner is None:
+    if (winner := outcome.winner) is None:
         raise failed(request, outcome.trials)
     guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
     untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)

@@ -256,8 +256,7 @@ class CompiledFeed(DirectFeed):
             self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
         while self._waiting or self._last or self._deferred:
             if self._waiting:
-                ready = self._ready_of(*self._first_done())
-                if ready is not None:
+                if (ready := self._ready_of(*self._first_done())) is not None:
                     return ready
             elif self._last:
                 return self._last.popleft()

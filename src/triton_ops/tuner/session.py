@@ -47,8 +47,7 @@ def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
 
 def hit(call: Any, start: float) -> TuningResult | None:
     """The result of an equal call before; None if there is none that holds."""
-    entry = _hits.get(call)
-    if entry is None:
+    if (entry := _hits.get(call)) is None:
         return None
     if not entry.holds:
         _hits.pop(call, None)
