@@ -258,10 +258,8 @@ class FunctionKernel:
             order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
             argument_names.update(order[: len(arguments.positional)])
         if clash := [name for name in names if name in argument_names]:
-            raise ConfigCollisionError(
-                f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call",
-                hint="rename the tunable, or leave the argument to the tuner",
-            )
+            message = f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call"
+            raise ConfigCollisionError(message, hint="rename the tunable, or leave the argument to the tuner")
         if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return
         keywords = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -307,10 +305,8 @@ class FunctionKernel:
             return kernel, space
         if not configs or not hasattr(kernel, "with_configs"):
             if any(getattr(one, "pre_hook", None) for one in configs):
-                raise KernelTypeError(
-                    f"the configs have a pre_hook, and {kernel.name} is no Triton kernel",
-                    hint="call it in the function",
-                )
+                message = f"the configs have a pre_hook, and {kernel.name} is no Triton kernel"
+                raise KernelTypeError(message, hint="call it in the function")
             return kernel, plain
         return kernel.with_configs(configs), plain
 

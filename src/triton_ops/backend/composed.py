@@ -264,14 +264,11 @@ class FormsKernel(ComposedKernel):
             *(each for form in self.forms.values() for each in _names(form)),
         }
         if self.tunable not in names and self.default is None:
-            raise UnknownTunableError(
-                f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
-                hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
-            )
+            message = f"{self.name} has several forms, and the space has no {self.tunable} to choose one"
+            raise UnknownTunableError(message, hint=f"add {self.tunable}, one of {', '.join(self.forms)}")
         if strange := [name for name in names if name not in known_names and name != self.tunable]:
-            raise UnknownTunableError(
-                f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
-            )
+            message = f"no form of {self.name} has a parameter {', '.join(strange)}"
+            raise UnknownTunableError(message, hint="correct the tunable's name")
         if self.tunable not in names:
             forms = [self.forms[str(self.default)]]
         elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
@@ -311,9 +308,8 @@ class FormsKernel(ComposedKernel):
         """
         form = self.forms.get(str(config.get(self.tunable, self.default)))
         if form is None:
-            raise ConfigValueError(
-                f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
-            )
+            message = f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
+            raise ConfigValueError(message)
         if self.interpreted and not form.interpreted:
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
         return form, _part(tuple(form.parameter_names), config)

@@ -256,8 +256,17 @@ class KernelSource:
 
     @cached_property
     def accumulators(self) -> frozenset[ast.Call]:
-        """The calls that make a block to which a `dot` adds."""
-        return frozenset(_accumulator_calls(self))
+        """The calls of `zeros` or `full` that make a block to which a `dot` adds.
+
+        A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
+        """
+        made: set[ast.Call] = set()
+        for name, values in self.assignments.items():
+            calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
+            blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
+            if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(_adds(self, name, v) for v in values):
+                made.update(blocks)
+        return frozenset(made)
 
     def compiled(self, node: ast.expr) -> CodeType:
         """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""
@@ -360,18 +369,6 @@ def _items_of_call(source: KernelSource, call: ast.Call, conditions: _Conditions
     for keyword in call.keywords:
         if keyword.arg == "warp_specialize":
             yield Item("specialized", conditions, (keyword.value,))
-
-
-def _accumulator_calls(source: KernelSource) -> Iterator[ast.Call]:
-    """Calls of `zeros` or `full` under a name that also gets the result of a `dot`.
-
-    A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
-    """
-    for name, values in source.assignments.items():
-        calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
-        blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
-        if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(_adds(source, name, v) for v in values):
-            yield from blocks
 
 
 def _adds(source: KernelSource, name: str, value: ast.expr) -> bool:

@@ -399,10 +399,8 @@ class LauncherKernel(CompiledByTriton):
 
     def __post_init__(self) -> None:
         if is_triton(self.launch):
-            raise KernelTypeError(
-                f"{self.launch!r} is a Triton kernel, and no function that launches one",
-                hint="give TritonKernel(kernel, grid)",
-            )
+            message = f"{self.launch!r} is a Triton kernel, and no function that launches one"
+            raise KernelTypeError(message, hint="give TritonKernel(kernel, grid)")
         names = self._function.parameter_names  # checks that it is callable
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(self.launch).parameters.values())
         if strange := [name for name in self.outputs if name not in names and not takes_any]:

@@ -325,20 +325,12 @@ def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -
 def _descriptor(name: str, value: Any) -> Iterator[kernel_ir.Operand]:
     """A descriptor, then its extents and strides, as they follow it among the operands."""
     extents, strides = (tuple(int(n) for n in getattr(value, what)) for what in ("shape", "strides"))
-    span = _described_span(value.base, extents, strides)
+    item = ITEM_BYTES.get(str(value.base.dtype).removeprefix("torch."), 0)
+    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
+    span = max(_span(value.base), min(prod(extents), reach) * item)  # one may show two tensors, at a stride apart
     yield kernel_ir.Operand(name=name, bytes=span, strides=strides, extents=extents)
     for number in (*extents, *strides):
         yield kernel_ir.Operand(name=name, number=number)
-
-
-def _described_span(base: Any, extents: Sequence[int], strides: Sequence[int]) -> int:
-    """Bytes that a descriptor shows, or that its tensor spans where that is more.
-
-    One descriptor may show two tensors of the same layout, where it is told how far apart they are.
-    """
-    item = ITEM_BYTES.get(str(base.dtype).removeprefix("torch."), 0)
-    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
-    return max(_span(base), min(prod(extents), reach) * item)
 
 
 def _span(tensor: Any) -> int:

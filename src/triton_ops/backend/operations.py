@@ -75,9 +75,8 @@ class Operation:
         try:
             Layers.parameters_of(self.arguments)
         except ValueError as error:  # such as `dict`
-            raise KernelTypeError(
-                f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
-            ) from error
+            message = f"arguments is {self.arguments!r}, whose parameters cannot be seen"
+            raise KernelTypeError(message, hint="wrap it in a function") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel with the winner of these arguments' problem, or with the default config if none is known.
@@ -110,10 +109,8 @@ class Operation:
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
         if real := [name for name, value in specs.items() if Arguments.is_tensor(value) or Arguments.is_array(value)]:
-            raise KernelTypeError(
-                f"the arguments of {self.name} have values in place of specs: {', '.join(real)}",
-                hint='write TensorSpec((1024,), "float32") for a tensor',
-            )
+            message = f"the arguments of {self.name} have values in place of specs: {', '.join(real)}"
+            raise KernelTypeError(message, hint='write TensorSpec((1024,), "float32") for a tensor')
         tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
         more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
         listed = ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")
@@ -127,19 +124,14 @@ class Operation:
         minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
             if minimum:
-                raise ShapeMismatchError(
-                    f"{self.name} needs a shape: {'x'.join(names)}", names, None, hint=f"add --shape {'x'.join(names)}"
-                )
+                message = f"{self.name} needs a shape: {'x'.join(names)}"
+                raise ShapeMismatchError(message, names, None, hint=f"add --shape {'x'.join(names)}")
             return tuple(parameters[name].default for name in names)
         text = "x".join(map(str, shape))
         if not minimum <= len(shape) <= len(names):
             count = str(len(names)) if minimum == len(names) else f"{minimum} to {len(names)}"
-            raise ShapeMismatchError(
-                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {text} has {len(shape)}",
-                names,
-                shape,
-                hint=f"write --shape as {'x'.join(names)}",
-            )
+            message = f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {text} has {len(shape)}"
+            raise ShapeMismatchError(message, names, shape, hint=f"write --shape as {'x'.join(names)}")
         if any(extent < 1 for extent in shape):
             raise ShapeMismatchError(f"shape {text} of {self.name} has an extent below 1", "1 or more", shape)
         rest = tuple(parameters[name].default for name in names[len(shape) :])
@@ -160,12 +152,8 @@ class Operation:
             return {}
         name = dtype_name(dtype) if dtype is not None else self.dtypes[0]
         if name not in self.dtypes:
-            raise UnsupportedDtypeError(
-                f"{self.name} does not take {name}; it takes {', '.join(self.dtypes)}",
-                name,
-                list(self.dtypes),
-                hint="use one of these",
-            )
+            message = f"{self.name} does not take {name}; it takes {', '.join(self.dtypes)}"
+            raise UnsupportedDtypeError(message, name, list(self.dtypes), hint="use one of these")
         return {"dtype": name}
 
 

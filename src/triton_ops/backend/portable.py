@@ -184,8 +184,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         scope = dict(slots["__globals__"])
         names = set(names_in(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
-            variables, attributes = _names_for_triton(kernel.src)
-            names |= variables | attributes
+            nodes = list(ast.walk(ast.parse(kernel.src)))  # with annotations and defaults, which Triton looks up too
+            variables = {node.id for node in nodes if isinstance(node, ast.Name)}
+            names |= variables | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
             scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         slots["__globals__"] = {
             name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in scope.items()
@@ -239,17 +240,6 @@ def module_of(value: Any) -> str:
     return str(getattr(value, "__module__", None) or owner.__module__)
 
 
-def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
-    """The names of variables in the text of a JIT function, and those of attributes.
-
-    Triton also looks up annotations and defaults, which Python's code of the function does not name. An attribute may
-    have the name of a global that the function does not use, such as the `sigmoid` of `tl.sigmoid`.
-    """
-    nodes = list(ast.walk(ast.parse(text)))
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return {node.id for node in nodes if isinstance(node, ast.Name)}, attributes
-
-
 _LARGE_BYTES = 1 << 20  # below it a copy through the host takes no longer than a mapping
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
 
@@ -293,9 +283,8 @@ class Packed:
         except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
             hint = "let the kernel use no object that only exists in this process" if by_value else (
                 "define it in a module, or run it inline")  # fmt: skip
-            raise KernelTypeError(
-                f"it cannot be sent to another process: {CandidateError.one_line(error)}", hint=hint
-            ) from error
+            message = f"it cannot be sent to another process: {CandidateError.one_line(error)}"
+            raise KernelTypeError(message, hint=hint) from error
         return cls(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports), pickler.holds_handles)
 
     @staticmethod
@@ -304,9 +293,8 @@ class Packed:
         try:
             return pickle.loads(content)
         except Exception as error:
-            raise KernelTypeError(
-                f"it cannot be loaded in another process: {CandidateError.one_line(error)}"
-            ) from error
+            message = f"it cannot be loaded in another process: {CandidateError.one_line(error)}"
+            raise KernelTypeError(message) from error
 
     @staticmethod
     def not_for_another_process(holder: str) -> TargetError:

@@ -180,14 +180,11 @@ class Arguments:
         it.
         """
         if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
-            raise KernelTypeError(
-                f"args is a {type(args).__name__}; it must be a tuple or a list of arguments", hint="write args=(x,)"
-            )
+            message = f"args is a {type(args).__name__}; it must be a tuple or a list of arguments"
+            raise KernelTypeError(message, hint="write args=(x,)")
         if kwargs is not None and not isinstance(kwargs, Mapping):
-            raise KernelTypeError(
-                f"kwargs is a {type(kwargs).__name__}; it must be a mapping from names to arguments",
-                hint='write kwargs={"x": x}',
-            )
+            message = f"kwargs is a {type(kwargs).__name__}; it must be a mapping from names to arguments"
+            raise KernelTypeError(message, hint='write kwargs={"x": x}')
         return cls(tuple(args), dict(kwargs or {}))
 
     @staticmethod

@@ -218,9 +218,8 @@ class TritonCompiler(Compiler):
         """The kernel and its arguments, by value."""
         kernel, target = self.kernel, self.target
         if kernel.interpreted:
-            raise KernelTypeError(
-                f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
-            )
+            message = f"{kernel.name} is interpreted, so there is nothing to compile"
+            raise KernelTypeError(message, hint="unset TRITON_INTERPRET")
         content, packages = _packed(kernel)
         with TargetError.when(f"the arguments of {kernel.name}", "", KernelTypeError):
             arguments = Packed.of((self.arguments, self.members), by_value=True)

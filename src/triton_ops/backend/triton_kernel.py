@@ -177,10 +177,8 @@ class TritonKernel(CompiledByTriton):
         """Take an `autotune` out of the function, and keep what it says of arguments and configs."""
         tuners = [layer for layer in Layers.of(self.function) if hasattr(layer, "configs")]
         if len(tuners) > 1:
-            raise KernelTypeError(
-                f"{self.name} has {len(tuners)} decorators that tune, one around the other",
-                hint="leave one of them, with the configs of both",
-            )
+            message = f"{self.name} has {len(tuners)} decorators that tune, one around the other"
+            raise KernelTypeError(message, hint="leave one of them, with the configs of both")
         for tuner in tuners:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
                 raise KernelTypeError(
@@ -268,10 +266,8 @@ class TritonKernel(CompiledByTriton):
     def _check_names(self, names: list[str], arguments: set[str]) -> None:
         order = self.parameter_names
         if clash := [name for name in names if name in arguments]:
-            raise ConfigCollisionError(
-                f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
-                hint="leave it out of the arguments, or out of the space",
-            )
+            message = f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}"
+            raise ConfigCollisionError(message, hint="leave it out of the arguments, or out of the space")
         if unknown := [name for name in names if name not in order and name not in self.LAUNCH_OPTIONS]:
             raise UnknownTunableError(
                 f"{self.name} has no parameter {', '.join(map(repr, unknown))}; tunable are "

@@ -155,10 +155,8 @@ class TritonAutoTuner:
             TensorSpec.check_layout(tensor, "an argument")
         self._kernel.check(self._space.tunables, arguments)
         if performance is not None and not callable(getattr(performance, "metrics", None)):
-            raise SettingsError(
-                f"performance is {performance!r}; it must be a PerformanceProfile",
-                hint="PerformanceProfile.gemm(M, N, K)",
-            )
+            message = f"performance is {performance!r}; it must be a PerformanceProfile"
+            raise SettingsError(message, hint="PerformanceProfile.gemm(M, N, K)")
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
         subject = Subject.on(arguments, shared_timer.sets)

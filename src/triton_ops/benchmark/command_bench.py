@@ -187,9 +187,8 @@ def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Proble
     try:
         parameters = inspect.signature(kernel.function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise TargetError(
-            f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and compare that"
-        ) from error
+        message = f"{kernel.name} does not tell its parameters"
+        raise TargetError(message, hint="write a Python function around it, and compare that") from error
     names = [name for name, _ in problem.arguments]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return names

@@ -185,10 +185,8 @@ def check_tensors(**results: Any) -> None:
             raise KernelTypeError(f"{name} is a {type(result).__name__}, not a torch.Tensor")
         if result.device.type == "meta" or result.is_nested or not str(result.layout).endswith("strided"):
             kind = "nested" if result.is_nested else str(result.layout).removeprefix("torch.")
-            raise KernelTypeError(
-                f"{name} is a {kind} tensor on {result.device}; its elements cannot be compared",
-                hint="pass a dense tensor that has memory",
-            )
+            message = f"{name} is a {kind} tensor on {result.device}; its elements cannot be compared"
+            raise KernelTypeError(message, hint="pass a dense tensor that has memory")
 
 
 def _widened(actual: Any, expected: Any) -> tuple[Any, Any]:

@@ -198,9 +198,8 @@ class ConfigCache:
 
     def _key(self, kernel_type: Any, problem_size: Any, device: Any) -> _Key:
         if not isinstance(kernel_type, str):
-            raise ConfigValueError(
-                f"kernel_type is {kernel_type!r}; it must be a string", hint="name the kernel family"
-            )
+            message = f"kernel_type is {kernel_type!r}; it must be a string"
+            raise ConfigValueError(message, hint="name the kernel family")
         label = str(device)
         if self.by_model and _OF_A_DEVICE.fullmatch(label):
             label = probe(label).name
@@ -345,10 +344,8 @@ def filter_valid_configs(
         if bound is not None
     ]
     if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
-        raise ConfigValueError(
-            f"configs is a {type(configs).__name__}; it must be a list of configs",
-            hint="a space becomes one by generate_configs",
-        )
+        message = f"configs is a {type(configs).__name__}; it must be a list of configs"
+        raise ConfigValueError(message, hint="a space becomes one by generate_configs")
     return [copy.deepcopy(dict(config)) for config in configs if _fits(config, limits)]
 
 
@@ -366,10 +363,8 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
         raise ConfigValueError(f"a parameter's name must be a string, not {name!r}", hint="use the keyword's name")
     # Sets have no order of their own that is the same in every process.
     if isinstance(listed, (str, bytes, Mapping, set, frozenset)) or not isinstance(listed, Iterable):
-        raise ConfigValueError(
-            f"parameter {name!r} has {listed!r} instead of a list of values",
-            hint=f"write [{listed!r}] for a single value",
-        )
+        message = f"parameter {name!r} has {listed!r} instead of a list of values"
+        raise ConfigValueError(message, hint=f"write [{listed!r}] for a single value")
     if not (values := list(listed)):
         raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
     return values

@@ -397,9 +397,8 @@ class BenchmarkSuite:
         with TorchDevice(TuneProblem.device_of(arguments, None)).current():
             own = Protection.private_copy(arguments)
             if (actual := kernel_fn(*own.positional, **own.keyword)) is None:
-                raise WrongResultError(
-                    f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
-                )
+                message = f"{name} returns None: there is no result to compare"
+                raise WrongResultError(message, hint="return the tensor that it writes")
             right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
             if right:
                 return

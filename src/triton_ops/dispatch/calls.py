@@ -226,10 +226,8 @@ def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
     if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
         return grid
     if _of_extents(grid):
-        raise KernelTypeError(
-            f"the grid of {name} {verb} {grid!r}; its extents must be integers",
-            hint="divide with triton.cdiv(n, block), which rounds up",
-        )
+        message = f"the grid of {name} {verb} {grid!r}; its extents must be integers"
+        raise KernelTypeError(message, hint="divide with triton.cdiv(n, block), which rounds up")
     raise KernelTypeError(
         f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them",
         hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",

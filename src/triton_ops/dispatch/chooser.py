@@ -19,7 +19,7 @@ import importlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -169,10 +169,8 @@ class Chooser:
             KernelTypeError: There is none of this name, or it is the only one.
         """
         if name not in self.implementations or len(self.implementations) == 1:
-            raise KernelTypeError(
-                f"{name!r} cannot be removed from {self.name}, which has {', '.join(self.implementations)}",
-                hint="keep one of them",
-            )
+            message = f"{name!r} cannot be removed from {self.name}, which has {', '.join(self.implementations)}"
+            raise KernelTypeError(message, hint="keep one of them")
         implementation = self.implementations[name]
         self._take({label: each for label, each in self.implementations.items() if label != name})
         return implementation
@@ -314,7 +312,9 @@ class Chooser:
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
-        parameters = tuple(self._parameters or _parameters_of(implementations.values()))
+        functions = filter(None, (each.function for each in implementations.values()))
+        own_names = (FunctionKernel(function).parameter_names for function in functions)
+        parameters = tuple(self._parameters or next(filter(None, own_names), ()))
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
         if before is not None:
             self.forget()
@@ -338,23 +338,13 @@ class Chooser:
 def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
     has_names = isinstance(implementations, Mapping) and all(isinstance(name, str) and name for name in implementations)
     if not has_names or not implementations:
-        raise KernelTypeError(
-            f"implementations are {implementations!r}; they are given by name, at least one",
-            hint='write {"aten": torch.mm, "mine": my_mm}',
-        )
+        message = f"implementations are {implementations!r}; they are given by name, at least one"
+        raise KernelTypeError(message, hint='write {"aten": torch.mm, "mine": my_mm}')
     for what, names in (("outputs", outputs), ("parameters", parameters or ())):
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise SettingsError(f"{what} are {names!r}; they are a list of names", hint=f'write {what}=("x",)')
     if strange := [name for name in outputs if parameters and name not in parameters]:
         raise SettingsError(f"outputs name {', '.join(strange)}, and the parameters are {', '.join(parameters)}")
-
-
-def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:
-    """The parameters with a place of the first implementation that tells them; none if no one does."""
-    for each in implementations:
-        if each.function is not None and (names := FunctionKernel(each.function).parameter_names):
-            return tuple(names)
-    return ()
 
 
 def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
@@ -483,10 +473,8 @@ def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> ExitSt
     try:
         original = library.get_kernel(operator, dispatch_key)
     except (RuntimeError, AttributeError, ValueError) as error:
-        raise SettingsError(
-            f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
-            hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
-        ) from error
+        message = f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}"
+        raise SettingsError(message, hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")') from error
     inside, no_grad = threading.local(), require("torch", "serving an operator").no_grad
 
     def called(keys: Any, *args: Any, **kwargs: Any) -> Any:

@@ -191,10 +191,8 @@ class Options:
         if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
-            raise KernelTypeError(
-                "a reference is given, and no outputs: the kernel's results would have no names",
-                hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
-            )
+            message = "a reference is given, and no outputs: the kernel's results would have no names"
+            raise KernelTypeError(message, hint='name the arguments that the kernel writes: outputs=("out_ptr",)')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,10 +228,8 @@ class KernelCall:
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:
         """The kernel as the tuner takes it, and the space; raises KernelTypeError for a decorator inside of another."""
         if any(hasattr(layer, "configs") for layer in Layers.of(self.function)):
-            raise KernelTypeError(
-                f"{self.name} has two decorators that tune, one around the other",
-                hint="leave one of them, with the configs of both",
-            )
+            message = f"{self.name} has two decorators that tune, one around the other"
+            raise KernelTypeError(message, hint="leave one of them, with the configs of both")
         plain = TritonKernel(
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,

@@ -175,9 +175,8 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
         """Refuse a call without a grid: raises KernelTypeError."""
         name = self.base_fn.__name__
-        raise KernelTypeError(
-            f"{self.base_fn.__module__}:{name} is called without a grid", hint=f"write {name}[grid](...)"
-        )
+        message = f"{self.base_fn.__module__}:{name} is called without a grid"
+        raise KernelTypeError(message, hint=f"write {name}[grid](...)")
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch with the config of the call; returns Triton's compiled kernel. With `warmup` only compile it."""
@@ -288,10 +287,8 @@ def autotune(
     reads one file; a tune costs what `effort` allows.
     """
     if hasattr(configs, "arg_names"):
-        raise SpaceError(
-            f"{Layers.unwrap(configs).__name__} stands in the place of the configs",
-            hint="write @triton_ops.autotune(configs, key=[...]) above @triton.jit",
-        )
+        message = f"{Layers.unwrap(configs).__name__} stands in the place of the configs"
+        raise SpaceError(message, hint="write @triton_ops.autotune(configs, key=[...]) above @triton.jit")
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else ConfigSpace.from_user(configs)
     if widen and not configs:
@@ -326,14 +323,11 @@ def autotune(
 
 def _check_pruning(prune_configs_by: Any) -> None:
     if not isinstance(prune_configs_by, (Mapping, type(None))):
-        raise SettingsError(
-            f"prune_configs_by is {prune_configs_by!r}, no mapping", hint='write {"early_config_prune": function}'
-        )
+        message = f"prune_configs_by is {prune_configs_by!r}, no mapping"
+        raise SettingsError(message, hint='write {"early_config_prune": function}')
     if strange := [name for name in prune_configs_by or () if name not in _PRUNING]:
-        raise SettingsError(
-            f"prune_configs_by has {', '.join(map(repr, strange))}; it takes {', '.join(_PRUNING)}",
-            hint="correct the name, or leave it out",
-        )
+        message = f"prune_configs_by has {', '.join(map(repr, strange))}; it takes {', '.join(_PRUNING)}"
+        raise SettingsError(message, hint="correct the name, or leave it out")
 
 
 def _offered(configs: Sequence[Any] | None) -> list[Any]:
@@ -348,9 +342,8 @@ def _offered(configs: Sequence[Any] | None) -> list[Any]:
 
 def _parameters(kernel: Any) -> list[str]:
     if not (hasattr(kernel, "arg_names") and hasattr(kernel, "run")):
-        raise KernelTypeError(
-            f"{kernel!r} is no Triton kernel", hint="write @triton_ops.autotune(...) above @triton.jit"
-        )
+        message = f"{kernel!r} is no Triton kernel"
+        raise KernelTypeError(message, hint="write @triton_ops.autotune(...) above @triton.jit")
     return list(kernel.arg_names)
 
 
@@ -397,8 +390,6 @@ def _mapper_of(
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)
     if idle := [name for bucket, _ in mapper.buckets for name in bucket if name not in key]:
-        raise SettingsError(
-            f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}",
-            hint="add the argument to the key, or leave its bucket out",
-        )
+        message = f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}"
+        raise SettingsError(message, hint="add the argument to the key, or leave its bucket out")
     return mapper

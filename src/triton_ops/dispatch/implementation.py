@@ -64,9 +64,8 @@ class Implementation:
             FunctionKernel(self.function)  # checks that a call does the work
         for name in ("applies", "values"):
             if not callable(getattr(self, name) or len):
-                raise KernelTypeError(
-                    f"{name} is {getattr(self, name)!r}, which is not callable", hint="give a function"
-                )
+                message = f"{name} is {getattr(self, name)!r}, which is not callable"
+                raise KernelTypeError(message, hint="give a function")
 
     @property
     def identity(self) -> Mapping[str, str]:

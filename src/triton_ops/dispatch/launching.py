@@ -406,10 +406,8 @@ class Launches:
             with self._with_nargs(args):
                 configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
         if not configs:
-            raise SpaceError(
-                f"no config of {self._name} is left after pruning: top_k is {self.autotuner.configs_top_k}",
-                hint="let prune_configs_by leave one or more",
-            )
+            message = f"no config of {self._name} is left after pruning: top_k is {self.autotuner.configs_top_k}"
+            raise SpaceError(message, hint="let prune_configs_by leave one or more")
         return configs
 
     @property

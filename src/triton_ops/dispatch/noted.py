@@ -73,10 +73,8 @@ class NotedOperation(Operation):
         """
         kernel = launches_of(decorated)
         if strange := [name for name in call.arguments if name not in kernel.autotuner.arg_names]:
-            raise KernelTypeError(
-                f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
-                hint="call the kernel as it is now, so that its call is noted anew",
-            )
+            message = f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more"
+            raise KernelTypeError(message, hint="call the kernel as it is now, so that its call is noted anew")
         return cls._at(kernel.operation, _grid(call), call.values, decorated)
 
     @classmethod
@@ -222,10 +220,8 @@ def _decorated_at(
     options = {name: value for name, value in kwargs.items() if name in TritonKernel.LAUNCH_OPTIONS - {*names}}
     brings: dict[str, Any] = {**numbers, "num_warps": 4, **options}
     if strange := [name for name in space if name not in {*names, *TritonKernel.LAUNCH_OPTIONS} - computed.keys()]:
-        raise UnknownTunableError(
-            f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}",
-            hint="correct the name in --space",
-        )
+        message = f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}"
+        raise UnknownTunableError(message, hint="correct the name in --space")
     tunables = {**{name: [value] for name, value in brings.items() if value is not None}, **space}
     rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}
     configs = ConfigSpace(tunables)

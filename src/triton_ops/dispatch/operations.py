@@ -207,15 +207,12 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
     """The arguments of a call by name; raises KernelTypeError if there are too many, or one is given twice."""
     names = list(getattr(operation.kernel, "parameter_names", ()))
     if len(args) > len(names):
-        raise KernelTypeError(
-            f"{operation.name} takes {len(names)} positional arguments, and the call gives {len(args)}",
-            hint=f"its parameters are {', '.join(names)}" if names else "give them by name",
-        )
+        message = f"{operation.name} takes {len(names)} positional arguments, and the call gives {len(args)}"
+        raise KernelTypeError(message, hint=f"its parameters are {', '.join(names)}" if names else "give them by name")
     values = dict(zip(names, args, strict=False))
     if twice := [name for name in values if name in kwargs]:
-        raise KernelTypeError(
-            f"the call of {operation.name} gives {', '.join(twice)} twice, by place and by name", hint="give it once"
-        )
+        message = f"the call of {operation.name} gives {', '.join(twice)} twice, by place and by name"
+        raise KernelTypeError(message, hint="give it once")
     return {**values, **kwargs}
 
 

@@ -535,18 +535,12 @@ def _check_output(name: str, result: Any, output: Any) -> None:
     if not Arguments.is_tensor(result):
         raise KernelTypeError(f"the reference returns a {type(result).__name__} for {name}, not a tensor", hint=hint)
     if tuple(result.shape) != tuple(output.shape):
-        raise ShapeMismatchError(
-            f"the reference returns shape {tuple(result.shape)} for {name}, which is {tuple(output.shape)}",
-            tuple(output.shape), tuple(result.shape), name, hint=hint,
-        )  # fmt: skip
+        message = f"the reference returns shape {tuple(result.shape)} for {name}, which is {tuple(output.shape)}"
+        raise ShapeMismatchError(message, tuple(output.shape), tuple(result.shape), name, hint=hint)
     wider = output.dtype.is_floating_point and result.dtype.is_floating_point
     if result.dtype != output.dtype and not (wider and result.dtype.itemsize > output.dtype.itemsize):
-        raise UnsupportedDtypeError(
-            f"the reference returns {result.dtype} for {name}, which is {output.dtype}",
-            str(result.dtype), [str(output.dtype)], name, hint=hint,
-        )  # fmt: skip
+        message = f"the reference returns {result.dtype} for {name}, which is {output.dtype}"
+        raise UnsupportedDtypeError(message, str(result.dtype), [str(output.dtype)], name, hint=hint)
     if result.device != output.device:
-        raise DeviceError(
-            f"the reference returns a tensor on {result.device} for {name}, which is on {output.device}",
-            str(output.device), str(result.device), name, hint=hint,
-        )  # fmt: skip
+        message = f"the reference returns a tensor on {result.device} for {name}, which is on {output.device}"
+        raise DeviceError(message, str(output.device), str(result.device), name, hint=hint)

@@ -451,10 +451,8 @@ class Referee:
     def _ask(self, argument_set: ArgumentSet) -> list[Any]:
         answer = self._reference(*argument_set.arguments.positional, **argument_set.arguments.keyword)
         if isinstance(answer, (Iterator, Awaitable)):
-            raise TargetError(
-                f"the reference returns a {type(answer).__name__}, which has computed nothing yet",
-                hint="let it return its results: tensors, arrays or numbers",
-            )
+            message = f"the reference returns a {type(answer).__name__}, which has computed nothing yet"
+            raise TargetError(message, hint="let it return its results: tensors, arrays or numbers")
         if (changes := argument_set.changed()) and answer is None:  # what it writes is its result
             self._written, answer = tuple(changes), tuple(changes.values())
         results = [kept(item) for item in as_list(answer)]

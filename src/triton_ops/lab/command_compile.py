@@ -40,9 +40,8 @@ def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
             config = Config({**default, name: space.tunables[name].values[0]})
             if set(config) == set(space.tunables) and (rules := space.broken(config)):
                 reason = rules[0].explain(config)
-                raise EmptySpaceError(
-                    f"no config is valid; {name}={config[name]}: {reason}", hint=error.hint
-                ) from error
+                message = f"no config is valid; {name}={config[name]}: {reason}"
+                raise EmptySpaceError(message, hint=error.hint) from error
         raise
 
 
@@ -167,9 +166,8 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
     if jobs is not None and jobs < 1:
         raise SettingsError(f"--jobs is {jobs}; it must be 1 or more", hint="leave it out for one per CPU")
     if not timeout_s > 0:
-        raise SettingsError(
-            f"--timeout is {timeout_s:g}; it must be over 0", hint=f"for example --timeout {_TIMEOUT_S}"
-        )
+        message = f"--timeout is {timeout_s:g}; it must be over 0"
+        raise SettingsError(message, hint=f"for example --timeout {_TIMEOUT_S}")
     if dtype is not None:
         dtype_name(dtype)
 
@@ -177,10 +175,8 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
 def _operation(typed_target: TypedTarget, goal: Target) -> Operation:
     target = typed_target.load()
     if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
-        raise TargetError(
-            f"{typed_target.text} is no operation with a Triton kernel, so there is nothing to compile",
-            hint="name an Operation that holds a TritonKernel",
-        )
+        message = f"{typed_target.text} is no operation with a Triton kernel, so there is nothing to compile"
+        raise TargetError(message, hint="name an Operation that holds a TritonKernel")
     return target
 
 

@@ -219,9 +219,8 @@ def _space_facts(spec: DeviceSpec, target: TypedTarget) -> Facts:
         kernel = getattr(operation, "decorated", None) or getattr(operation.kernel, "function", None)
         grid = getattr(operation, "author_grid", None) or getattr(operation.kernel, "grid", None)
     if not hasattr(kernel, "arg_names"):
-        raise TargetError(
-            f"{target.text} is no Triton kernel, whose source says what may be tuned", hint=TargetError.FORMS
-        )
+        message = f"{target.text} is no Triton kernel, whose source says what may be tuned"
+        raise TargetError(message, hint=TargetError.FORMS)
     reading = ReadSpace.of(kernel, values, spec, grid=grid)
     size, tuned = reading.space.size, {**reading.tunables, **reading.options}
     derived = {name: value or "not known without its extent" for name, value in reading.derived.items()}
@@ -256,9 +255,8 @@ def _asked(
     own = operation.space_for(operation.problem(extents, element))
     whole = Config({**own.default_config, **own.with_names(values)})
     if (reason := (space or own).why_not(whole)) is not None:
-        raise ConfigValueError(
-            f"config ({whole}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
-        )
+        message = f"config ({whole}) is not in the space of {operation.name}: {reason}"
+        raise ConfigValueError(message, hint="take a config of the space")
     return operation, extents, element, whole
 
 
@@ -340,9 +338,8 @@ def _series(text: str) -> tuple[str, list[int]]:
     low, high = int(match[2]), int(match[3])
     step = int(match[4]) if match[4] else max(1, (high - low) // _POINTS)
     if step < 1 or low < 1 or high <= low or (high - low) // step >= MOST_POINTS:
-        raise SettingsError(
-            f"--vary is {text!r}, which is no series of 2 to {MOST_POINTS} values", hint="such as M=1024:8192:256"
-        )
+        message = f"--vary is {text!r}, which is no series of 2 to {MOST_POINTS} values"
+        raise SettingsError(message, hint="such as M=1024:8192:256")
     return match[1], list(range(low, high + 1, step))
 
 

@@ -104,9 +104,8 @@ class NcuRequest:
         if self.metrics not in SETS:
             raise SettingsError(f"there is no set {self.metrics!r}", hint=f"one of {', '.join(SETS)}")
         if self.skip < 0 or (self.launches is not None and self.launches < 1):
-            raise SettingsError(
-                f"{self.launches} launches after {self.skip} are none to profile", hint="such as --launches 3 --skip 10"
-            )
+            message = f"{self.launches} launches after {self.skip} are none to profile"
+            raise SettingsError(message, hint="such as --launches 3 --skip 10")
 
     def command(self, ncu: str = "ncu") -> list[str]:
         """The command line that profiles the program with its child processes."""

@@ -141,9 +141,8 @@ def _count(text: str) -> int:
 def _previews(text: str) -> PreviewAllowance:
     first, comma, each = text.partition(",")
     if not comma or not first.strip().isdecimal() or not each.strip().isdecimal():
-        raise SettingsError(
-            f"--previews is {text!r}", hint="write two whole numbers: --previews 128,8, or 0,0 for none"
-        )
+        message = f"--previews is {text!r}"
+        raise SettingsError(message, hint="write two whole numbers: --previews 128,8, or 0,0 for none")
     return PreviewAllowance(int(first), int(each))
 
 
@@ -226,14 +225,12 @@ def _add_space(facts: Facts, space: Sensitivity, jumps: list[Cliff]) -> None:
         slower = (f"{one.value}: {'none ran' if one.slower is None else f'+{one.slower:.0%}'}" for one in knob.effects)
         rows.append([knob.name, *figures, str(knob.best.value), ", ".join(slower)])
     facts.listing(listed).table(_KNOBS, rows, _KNOBS[1:4])
-    facts.table(_JUMPS, [_jump_row(one) for one in jumps[:_SHOWN]], _JUMPS[1:])
-
-
-def _jump_row(one: Cliff) -> list[str]:
-    return [
-        f"{one.name} {one.before} -> {one.after}", str(one.pairs), Facts.cell(one.slower, ".2f", "x"), str(one.steep),
-        str(one.spills), Facts.cell(one.slower_if_spilled, ".2f", "x"), str(one.fails),
+    jump_rows = [
+        [f"{one.name} {one.before} -> {one.after}", str(one.pairs), Facts.cell(one.slower, ".2f", "x"), str(one.steep),
+         str(one.spills), Facts.cell(one.slower_if_spilled, ".2f", "x"), str(one.fails)]
+        for one in jumps[:_SHOWN]
     ]  # fmt: skip
+    facts.table(_JUMPS, jump_rows, _JUMPS[1:])
 
 
 def _sensitivity_json(file: str, space: Sensitivity, jumps: list[Cliff]) -> dict[str, Any]:

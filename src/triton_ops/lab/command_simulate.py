@@ -405,7 +405,5 @@ def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has
 def _textbook(name: str) -> Workload:
     if name in WORKLOADS:
         return WORKLOADS[name]
-    raise TargetError(
-        f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
-        hint=f"name one, or a TARGET: {TargetError.FORMS}",
-    )
+    message = f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}"
+    raise TargetError(message, hint=f"name one, or a TARGET: {TargetError.FORMS}")

@@ -83,13 +83,11 @@ class ModelQuestion:
             name, work = target.name, None if target.work is None else target.work(problem)
         else:
             if shape is not None or dtype is not None:
-                raise KernelTypeError(
-                    "shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args"
-                )
+                message = "shape and dtype belong to an Operation"
+                raise KernelTypeError(message, hint="pass the kernel's own arguments in args")
             if space is None:
-                raise SpaceError(
-                    "there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}"
-                )
+                message = "there is no space: the configs of a kernel are not known"
+                raise SpaceError(message, hint="space={'BLOCK': [64, 128]}")
             kernel, arguments = FunctionKernel.as_kernel(target), Arguments(tuple(args), dict(kwargs or {}))
             name, work, configs = kernel.name, None, ConfigSpace.from_user(space)
         kernel.check(configs.tunables, arguments.described(light=True))

@@ -357,10 +357,8 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     if (family := tiles.pop("family", None)) is None:
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
     if family not in _FAMILIES:
-        raise SpaceError(
-            f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
-            hint="leave the tiles out; the model then makes no forecast",
-        )
+        message = f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}"
+        raise SpaceError(message, hint="leave the tiles out; the model then makes no forecast")
     with SpaceError.when(f"tiles of family {family} cannot be read", "", msgspec.ValidationError):
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), Sealed.typed(tiles, _FAMILIES[family]))
 

@@ -86,17 +86,15 @@ def sweep(
     explained = explain(first, config, spec, calibration)
     figures = portrait(explained, spec)
     if explained.refused:
-        raise TargetError(
-            f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
-        )
+        message = f"config ({config}) cannot run on {spec.name}: {explained.refused}"
+        raise TargetError(message, hint="take another config")
     if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
     is_declared = first.declared and Machine.of(spec, calibration) is not None
     if not is_declared and len(shapes) > MOST_READ:
-        raise SettingsError(
-            f"{len(shapes)} shapes are too many for a kernel whose grid must be read", hint=f"at most {MOST_READ}"
-        )
+        message = f"{len(shapes)} shapes are too many for a kernel whose grid must be read"
+        raise SettingsError(message, hint=f"at most {MOST_READ}")
     at_once = figures.residents.blocks * spec.units
     points = []
     for extent, one in zip(extents, shapes, strict=True):

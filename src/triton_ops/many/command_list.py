@@ -88,10 +88,8 @@ def _problem(line: ProblemLine, run: ListedTune, load: Loader) -> TuneProblem:
         problems = _names(target)
         if line.problem not in problems:
             names = ", ".join(problems) or "none with a name"
-            raise SettingsError(
-                f"{line.target} has no problem called {line.problem}; it has {names}",
-                hint="name one of these, or give a shape",
-            )
+            message = f"{line.target} has no problem called {line.problem}; it has {names}"
+            raise SettingsError(message, hint="name one of these, or give a shape")
         shape, dtype = problems[line.problem]
     typed = TypedProblem([] if shape is None else [shape], dtype, line.space)
     operation, space, extents, element = typed.operation(target)

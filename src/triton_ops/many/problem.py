@@ -116,9 +116,8 @@ def _words(text: str, where: str) -> dict[str, Any]:
 
 def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
     if unknown := [name for name in fields if name not in _FIELDS]:
-        raise SettingsError(
-            f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}", hint=_FORM
-        )
+        message = f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}"
+        raise SettingsError(message, hint=_FORM)
     if "target" not in fields:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
     if "problem" in fields and ({"shape", "dtype"} & fields.keys()):
@@ -193,9 +192,8 @@ class RunOptions:
         if cluster is not None and gpus is not None:
             raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
         if budget_s is not None and not is_positive(budget_s):
-            raise SettingsError(
-                f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit"
-            )
+            message = f"budget_s is {budget_s!r}; it must be a positive number"
+            raise SettingsError(message, hint="leave it out for no limit")
         limit_s = None if budget_s is None else float(budget_s)
         return cls(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)
 
@@ -226,9 +224,8 @@ def as_problem(item: Any) -> TuneProblem:
         if "target" not in item:
             raise KernelTypeError("a problem has no target", hint=hint)
         return TuneProblem(**item)
-    raise KernelTypeError(
-        f"a problem is {item!r}", hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}"
-    )
+    message = f"a problem is {item!r}"
+    raise KernelTypeError(message, hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}")
 
 
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:

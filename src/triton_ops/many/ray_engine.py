@@ -327,9 +327,8 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
         reason = " ".join(str(error).split()) if "ersion" in _line(error) else _line(error)
-        raise SettingsError(
-            f"Ray does not connect to {place or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
-        ) from error
+        message = f"Ray does not connect to {place or 'a cluster'}: {reason}"
+        raise SettingsError(message, hint="`ray status` there says how it is") from error
 
 
 def check_answer(address: str) -> None:
@@ -344,14 +343,11 @@ def check_answer(address: str) -> None:
     except OSError as error:
         late = isinstance(error, TimeoutError)
         how = f" within {_ANSWERS_S:g} s" if late else f": {error.strerror or error}"
-        raise SettingsError(
-            f"{address} does not answer{how}", hint="is Ray's head running there? `ray status`"
-        ) from error
+        message = f"{address} does not answer{how}"
+        raise SettingsError(message, hint="is Ray's head running there? `ray status`") from error
     if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS_FRAME:
-        raise SettingsError(
-            f"what answers at {address} is no head of a Ray cluster",
-            hint="name the port of `ray start --head`, 6379 unless it was given another",
-        )
+        message = f"what answers at {address} is no head of a Ray cluster"
+        raise SettingsError(message, hint="name the port of `ray start --head`, 6379 unless it was given another")
 
 
 def _modules_in(packed: Iterable[bytes]) -> list[Path]:
@@ -382,10 +378,8 @@ def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[Ho
         facts: list[HostFacts] = ray.get([actor.facts.remote(model) for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        raise SettingsError(
-            f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}",
-            hint="`ray status` says what is asked for and what is there",
-        ) from error
+        message = f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}"
+        raise SettingsError(message, hint="`ray status` says what is asked for and what is there") from error
     check_alike(facts, facts_here(model))
     return facts
 
@@ -395,15 +389,11 @@ def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
     for facts in hosts:
         for what, there, own in (("Python", facts.python, here.python), ("Triton", facts.triton, here.triton)):
             if there != own:
-                raise SettingsError(
-                    f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}",
-                    hint="install the same versions on all hosts: a record holds for one",
-                )
+                message = f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}"
+                raise SettingsError(message, hint="install the same versions on all hosts: a record holds for one")
         if facts.model != here.model:
-            raise DeviceError(
-                f"one run is for GPUs of one model: {facts.host} has {facts.model}, and this host {here.model}",
-                hint="start a run for each model, with the same cache folder",
-            )
+            message = f"one run is for GPUs of one model: {facts.host} has {facts.model}, and this host {here.model}"
+            raise DeviceError(message, hint="start a run for each model, with the same cache folder")
 
 
 def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:

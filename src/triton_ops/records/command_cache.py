@@ -308,9 +308,8 @@ def import_command(
 
 def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
     if (which is None) != everything:
-        raise SettingsError(
-            "cache rm takes either KERNEL|ID or --all", hint="`triton-ops cache show` lists the records"
-        )
+        message = "cache rm takes either KERNEL|ID or --all"
+        raise SettingsError(message, hint="`triton-ops cache show` lists the records")
     records = matching(which, cache_dir)
     by_id = which is not None and all(record.key.kernel != which for record in records)
     if by_id and len(records) > 1:

@@ -273,10 +273,8 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
     ):
         if entries and strange:
             words = ", ".join(map(repr, sorted(strange)))
-            raise SettingsError(
-                f"no entry has the {what} {words}; they have {', '.join(sorted(there))}",
-                hint="correct the name, or leave it out",
-            )
+            message = f"no entry has the {what} {words}; they have {', '.join(sorted(there))}"
+            raise SettingsError(message, hint="correct the name, or leave it out")
 
 
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
@@ -411,9 +409,8 @@ def _from_records(
         records = [record for record in records if DeviceSpec.is_meant(device_name, record.key.device)]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
-        raise CacheError(
-            f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops cache show` lists what there is"
-        )
+        message = f"{nothing_found(which, cache_dir)}{of_device}"
+        raise CacheError(message, hint="`triton-ops cache show` lists what there is")
     lock, rest = lock_of(records, plan)
     _tell_rest(rest, {entry.origin.tune for entry in before.entries})
     if not lock.entries and all(each.record.unproven for each in rest):
@@ -437,10 +434,8 @@ def _with_expected(
     selection = [entry for entry in problems if which is None or entry.kernel in kernel_names(which)]
     entries = REGISTERED["expect winners"](device, spec, selection, before, kernels)
     if not (entries or selection or kernels):
-        raise CacheError(
-            f"no problem{f' of {which}' if which else ''} is known: none is in the lockfile, in records or missed",
-            hint="name kernels whose operations have named problems: --kernels matmul",
-        )
+        message = f"no problem{f' of {which}' if which else ''} is known: none is in the lockfile, in records or missed"
+        raise CacheError(message, hint="name kernels whose operations have named problems: --kernels matmul")
     aliases = {one.alias for one in before.devices if _facts(one) == facts}
     stays = before.without(lambda entry: entry.origin.expected and entry.device in aliases)
     return updated(stays, Lockfile((device,), tuple(entries)), all_sources=plan.all_sources)

@@ -209,9 +209,8 @@ def keys_command(
 def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
     fields = dict.fromkeys(field for record in records for field in fields_of(record.key.problem))
     if fields and (unknown := [name for name in names if name not in fields]):
-        raise SettingsError(
-            f"--key names {', '.join(unknown)}, which no recorded problem has", hint=f"fields are {', '.join(fields)}"
-        )
+        message = f"--key names {', '.join(unknown)}, which no recorded problem has"
+        raise SettingsError(message, hint=f"fields are {', '.join(fields)}")
 
 
 def _row(part: PartAdvice) -> list[str]:

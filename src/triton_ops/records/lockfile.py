@@ -70,10 +70,8 @@ def without_conflicts(text: str) -> str:
 def _settle(conflict: str) -> str:
     sides = _BETWEEN.split(conflict)
     if not all(_SEAL.fullmatch(side) for side in sides):
-        raise LockfileError(
-            "a merge left a conflict between entries",
-            hint="keep the entries that you want, remove the marks, then run this again",
-        )
+        message = "a merge left a conflict between entries"
+        raise LockfileError(message, hint="keep the entries that you want, remove the marks, then run this again")
     return sides[0]
 
 
@@ -152,10 +150,8 @@ class Lockfile:
             raise LockfileError(f"entries name the devices {', '.join(sorted(unknown))}, which are not listed")
         for one, other in zip(self.entries, self.entries[1:], strict=False):
             if one.place == other.place:
-                raise LockfileError(
-                    f"two entries of {one.kernel} on {one.device} are for one problem: {one.label or one.problem}",
-                    hint="keep one of the two, and run `triton-ops lock --refresh`",
-                )
+                message = f"two entries of {one.kernel} on {one.device} are for one problem: {one.label or one.problem}"
+                raise LockfileError(message, hint="keep one of the two, and run `triton-ops lock --refresh`")
 
     @staticmethod
     def read(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
@@ -437,10 +433,8 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
 
 def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
     if unknown := sorted(map(str, set(content) - names)):
-        raise LockfileError(
-            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(names))}",
-            hint="remove them, or upgrade triton-ops",
-        )
+        message = f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(names))}"
+        raise LockfileError(message, hint="remove them, or upgrade triton-ops")
 
 
 _FIRST_LOOK_S = 0.1

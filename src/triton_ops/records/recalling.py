@@ -113,9 +113,8 @@ def cache_folder(cache_dir: str | Path | None) -> str:
     try:
         return os.path.abspath(folder)  # noqa: PTH100 - as above
     except OSError as error:
-        raise CacheError(
-            f"the current folder is gone, in which {folder} would be", hint="name an absolute folder, or go elsewhere"
-        ) from error
+        message = f"the current folder is gone, in which {folder} would be"
+        raise CacheError(message, hint="name an absolute folder, or go elsewhere") from error
 
 
 def may_have_records(folder: str) -> bool:

@@ -426,10 +426,8 @@ def _head(path: Path, line: bytes) -> Head:
     if entry.get("type") != "run":
         raise RunLogError(f"{path} is no run log: its first line is not that of a run", hint="name another file")
     if entry.get("schema_version") != SCHEMA_VERSION:
-        raise RunLogError(
-            f"{path} has schema version {entry.get('schema_version')}; this version reads {SCHEMA_VERSION}",
-            hint="read it with the version that wrote it, or tune again",
-        )
+        message = f"{path} has schema version {entry.get('schema_version')}; this version reads {SCHEMA_VERSION}"
+        raise RunLogError(message, hint="read it with the version that wrote it, or tune again")
     with RunLogError.when(f"{path} cannot be read as a run log: its first line", "tune again", DamagedError):
         head: Head = converted(line, Head)
     return head

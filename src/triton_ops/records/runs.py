@@ -147,9 +147,8 @@ class Runs:
         paths = _newest_first(folder)
         matches = [one for one in paths if one.stem.startswith(text)]
         if len(matches) > 1:
-            raise RunLogError(
-                f"{len(matches)} runs have ids that start with {text}", hint=f"the newest is {matches[0].stem}"
-            )
+            message = f"{len(matches)} runs have ids that start with {text}"
+            raise RunLogError(message, hint=f"the newest is {matches[0].stem}")
         log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
         if log is None:
             raise _none(text, folder)

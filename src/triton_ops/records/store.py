@@ -131,9 +131,8 @@ class Codec(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         except (TypeError, ValueError, RecursionError) as error:
             raise CacheError(f"it is not well formed: {error}") from error
         if actual != content.get("id"):
-            raise CacheError(
-                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged", hint="tune again"
-            )
+            message = f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged"
+            raise CacheError(message, hint="tune again")
         return value
 
     def is_older(self, text: str | bytes) -> bool:
@@ -439,9 +438,8 @@ class DirectoryStore(Generic[T]):
 def _existing(folder: str | os.PathLike[str]) -> Path:
     path = expanded(folder)
     if StoredFile(path).exists:
-        raise CacheError(
-            f"{path} cannot be a cache folder: it is a file", hint="name the folder that holds the entries"
-        )
+        message = f"{path} cannot be a cache folder: it is a file"
+        raise CacheError(message, hint="name the folder that holds the entries")
     return path
 
 

@@ -154,10 +154,8 @@ class ByBatch(Format):
         if _DOWN in self.facts or name.endswith(f"_{_DOWN}"):
             facts[_DOWN] = name.endswith(f"_{_DOWN}")
         if unknown := [key for key in facts if key not in self.facts]:
-            raise CacheError(
-                f"{path} is no table of this format, whose names have no {', '.join(unknown)}",
-                hint=f"they have {', '.join(self.facts)}",
-            )
+            message = f"{path} is no table of this format, whose names have no {', '.join(unknown)}"
+            raise CacheError(message, hint=f"they have {', '.join(self.facts)}")
         if _VERSION in self.facts and (version := _version(folder)):
             facts[_VERSION] = ".".join(map(str, version))
         return facts

@@ -356,9 +356,8 @@ def choose_portfolio(
     problems = [measured(record, Path(folder)) for record in alike]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise _NothingMeasuredError(
-            f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on"
-        )
+        message = f"no record of {name} counts: {why or 'nothing was measured'}"
+        raise _NothingMeasuredError(message, hint="tune its problems on")
     problems.sort(key=lambda problem: (problem.key.label, problem.key.id))
     return portfolio_of(problems, k, objective, _weights_of(problems, weights or {}), left_out)
 
@@ -421,16 +420,14 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
     """The records of one device, the newest first; TargetError if there are none, or some of several devices."""
     devices = sorted({str(record.key.device.get("name", "")) for record in records})
     if device is None and len(devices) > 1:
-        raise TargetError(
-            f"there are records of {name} on several devices: {', '.join(devices)}", hint=f"name one: {devices[0]!r}"
-        )
+        message = f"there are records of {name} on several devices: {', '.join(devices)}"
+        raise TargetError(message, hint=f"name one: {devices[0]!r}")
     matches = [record for record in records if device is None or DeviceSpec.is_meant(device, record.key.device)]
     if not matches:
         others = f"; there are some on {', '.join(devices)}" if devices else ""
         of_device = f" on {device}" if device is not None and devices else ""
-        raise _NothingMeasuredError(
-            f"there are no records of {name}{of_device} in {folder}{others}", hint=f"triton-ops tune --all {name}"
-        )
+        message = f"there are no records of {name}{of_device} in {folder}{others}"
+        raise _NothingMeasuredError(message, hint=f"triton-ops tune --all {name}")
     return sorted(matches, key=lambda record: record.created, reverse=True)
 
 

@@ -106,17 +106,14 @@ class Table:
             raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {words}")
         aliases = {entry.device for entry in entries}
         if len(aliases) > 1:
-            raise SettingsError(
-                f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
-            )
+            message = f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}"
+            raise SettingsError(message, hint="--device-alias NAME")
         name = next(each.name for each in lock.devices if each.alias in aliases)
         entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
         if len({row.at for row in rows}) < len(rows):
-            raise SettingsError(
-                f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
-                hint="name more extents: --row M --row N",
-            )
+            message = f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}"
+            raise SettingsError(message, hint="name more extents: --row M --row N")
         return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **imported, **facts}, rows)
 
     @classmethod
@@ -312,10 +309,8 @@ def _row(entry: LockEntry, names: Names) -> TableRow:
     extents = {**Mapper.extents_of(entry.problem), **words}
     missing = [name for name in names.rows if name not in extents]
     if missing:
-        raise SettingsError(
-            f"{entry.kernel} {entry.label} has no {', '.join(missing)}; it has {', '.join(extents)}",
-            hint="name its extents: --row M",
-        )
+        message = f"{entry.kernel} {entry.label} has no {', '.join(missing)}; it has {', '.join(extents)}"
+        raise SettingsError(message, hint="name its extents: --row M")
     at = tuple(extents[name] for name in names.rows)
     return TableRow(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
 

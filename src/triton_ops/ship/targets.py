@@ -60,10 +60,8 @@ class Targets:
         if name not in self._targets:
             target = kernels.load(name) if name in kernels.names() else _declaration(name)
             if target is None or as_target(target).name != name:
-                raise NotLoadedError(
-                    f"{name} is not loaded; loaded are {', '.join(self._own_names) or 'shipped kernels alone'}",
-                    hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT,
-                )
+                message = f"{name} is not loaded; loaded are {', '.join(self._own_names) or 'shipped kernels alone'}"
+                raise NotLoadedError(message, hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT)
             self._targets[name] = as_target(target), target
         return self._targets[name][0]
 
@@ -261,10 +259,8 @@ class BoundEntry:
         except TritonKernelError:
             raise
         except Exception as error:  # the operation's own function, which an edited problem may not fit
-            raise SpaceError(
-                f"{self.target.name} has no space for this problem: {type(error).__name__}: {error}",
-                hint="is an argument missing?",
-            ) from error
+            message = f"{self.target.name} has no space for this problem: {type(error).__name__}: {error}"
+            raise SpaceError(message, hint="is an argument missing?") from error
 
     def at(self, values: Mapping[str, int]) -> BoundEntry:
         """The entry as it serves a problem with other values of the extents in its ranges."""

@@ -316,9 +316,8 @@ class FlaTables(Format):
         best = table.best()
         keyed = [row for row in best if row.at]
         if bare := [row.name for row in keyed if not row.dtypes]:
-            raise SettingsError(
-                f"the key {bare[0]} has no dtype, and the engine's have one of each tensor", hint="--row x"
-            )
+            message = f"the key {bare[0]} has no dtype, and the engine's have one of each tensor"
+            raise SettingsError(message, hint="--row x")
         commonest = Counter(row.config for row in keyed).most_common(1)
         default = [row.config for row in best if not row.at] or [config for config, _ in commonest]
         return {

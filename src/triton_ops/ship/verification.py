@@ -232,13 +232,11 @@ class Measuring:
         # The names of `dispatch` import Triton, as the kernel's own module has.
         call = dispatch.NotedOperation.at(self.targets.decorated(entry.kernel), noted_call).at_call(device)
         if (other := entry.why_not(call.asked)) is not None:
-            raise SpaceError(
-                f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"
-            )
+            message = f"the call that is noted is of another problem: {other}"
+            raise SpaceError(message, hint="tune it again, and lock it")
         if (reason := call.space.why_not(entry.config)) is not None:
-            raise SpaceError(
-                f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
-            )
+            message = f"its config ({entry.config}) cannot be taken for its call: {reason}"
+            raise SpaceError(message, hint="tune it again")
         return call
 
 

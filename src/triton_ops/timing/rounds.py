@@ -214,10 +214,8 @@ class RacePolicy:
         rounds = checkpoints if isinstance(checkpoints, (tuple, list)) else ()
         steps = (0, *rounds)
         if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
-            raise SettingsError(
-                f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
-                hint="checkpoints=(4, 8, 16)",
-            )
+            message = f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow"
+            raise SettingsError(message, hint="checkpoints=(4, 8, 16)")
         amounts: dict[str, Any] = {
             "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "visit_ms": self.visit_ms,
             "regret": self.regret or 0.0,
