@@ -12,7 +12,14 @@ from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import validate_eps
 from triton_ops.kernels.jit import INTERPRETED, add_up
-from triton_ops.kernels.layer_norm import kernel, problems
+from triton_ops.kernels.layer_norm import problems
+from triton_ops.kernels.layer_norm.kernel import (
+    grid,
+    layer_norm_backward_columns_kernel,
+    layer_norm_backward_kernel,
+    layer_norm_backward_statistics_kernel,
+    layer_norm_kernel,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -37,20 +44,20 @@ def launch(
     if BLOCK_SIZE >= COLUMNS:
         programs = min(-(-rows // ROWS), most)
         partial = x.new_empty((2, programs, COLUMNS), dtype=wide)
-        kernel.layer_norm_backward_kernel[(programs,)](
+        layer_norm_backward_kernel[(programs,)](
             x, weight, grad, dx, partial, rows, eps,
             COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
         )  # fmt: skip
     else:
         statistics = x.new_empty((4, rows), dtype=wide)
-        kernel.layer_norm_backward_statistics_kernel[(-(-rows // ROWS),)](
+        layer_norm_backward_statistics_kernel[(-(-rows // ROWS),)](
             x, weight, grad, statistics, rows, eps,
             COLUMNS=COLUMNS, ROWS=ROWS, BLOCK_SIZE=BLOCK_SIZE, STAGES=STAGES, num_warps=num_warps,
         )  # fmt: skip
         across = -(-COLUMNS // _TILE_COLUMNS)
         parts = max(1, min(-(-rows // _TILE_ROWS), most // across))
         partial = x.new_empty((2, parts, COLUMNS), dtype=wide)
-        kernel.layer_norm_backward_columns_kernel[(across, parts)](
+        layer_norm_backward_columns_kernel[(across, parts)](
             x, weight, grad, dx, statistics, partial, rows,
             COLUMNS=COLUMNS, TILE_ROWS=_TILE_ROWS, TILE_COLUMNS=_TILE_COLUMNS, STAGES=STAGES, num_warps=_TILE_WARPS,
         )  # fmt: skip
@@ -81,9 +88,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]
 
 
-_KERNEL = call.ShippedKernel.of(
-    "layer_norm", TritonKernel(kernel.layer_norm_kernel, kernel.grid, outputs=("out",)), problems
-)
+_KERNEL = call.ShippedKernel.of("layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 
 
