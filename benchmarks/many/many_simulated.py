@@ -41,7 +41,7 @@ from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
-from triton_ops.many.executor import Executor, LocalExecutor
+from triton_ops.many.executor import SPARED, Executor, LentCpus, LocalExecutor
 from triton_ops.many.session import Follows
 from triton_ops.records.lockfile import FollowedLockfile
 from triton_ops.request import TuneOptions, request
@@ -247,8 +247,16 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
     common = RunOptions(each=TuneOptions(cache_dir=folder, isolate=False), devices=tuple(clocks))
 
-    def executors(_jobs: Any, _options: RunOptions, shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
-        return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}
+    def executors(_jobs: Any, _options: RunOptions, _cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
+        lent, places = LentCpus(cpus // gpus), dict[str, LocalExecutor]()
+        for device in clocks:
+
+            def note(idle: int, device: str = device) -> None:
+                if device in places:
+                    lent.note(device, places[device], idle)  # type: ignore[arg-type]
+
+            places[device] = LocalExecutor(SharedCpus(cpus // gpus, SPARED, note), device, view.listener)
+        return places
 
     session.AHEAD = ahead
     own = patch.object(session, "_executors", executors)

@@ -232,7 +232,8 @@ class Evaluator:
         self.tell(StationStep.LAUNCH)
         beside = self._baseline_sampler.inside(_blaming_baseline)
         try:
-            return rounds.screen(sampler, self.policy, None if best is None else best.rank, beside=beside)
+            rank, best_ms = (None, 0.0) if best is None else (best.rank, best.median_ms)
+            return rounds.screen(sampler, self.policy, rank, beside=beside, best_ms=best_ms)
         except _BaselineFailedError as error:
             if not self._baseline_failed:
                 _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)

@@ -4,10 +4,11 @@ The schedule is a state machine: it is told what has happened and when, and answ
 thread and no device, so that a fleet of hundreds of devices and days of work can be simulated in a moment.
 
 A problem is worth its weight times the share of its time that a tune is expected to save; those come first that are
-worth most for each second of tuning. What a kernel's finished problems gained and cost corrects what is expected of
-its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
-guide the search on the others. The last problems of several devices are prepared and measured the longest first, where
-all will be measured, so that no device waits long for the others' end.
+worth most for each second of tuning, so that small spaces precede those whose first configs take long to compile. What
+a kernel's finished problems gained and cost corrects what is expected of its others. A kernel whose first problem is
+still being measured is put off, since that problem's record is going to guide the search on the others. The last
+problems of several devices are prepared and measured the longest first, where all will be measured, so that no device
+waits long for the others' end.
 
 Devices that prepare tell when a problem is ready, such as when its first configs are compiled, which takes some kernels
 ten times as long as others. They measure what is ready first of all that they prepare, and begin with nothing that is

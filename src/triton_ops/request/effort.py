@@ -47,7 +47,7 @@ class Budget:
 
 _CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
 _LEAST_FINAL_S = 1.0
-_FIRST_S, _EACH_S = 0.05, 0.04  # a race of few configs, and more for each; Triton's tuner measures one for 0.12
+_FIRST_S, _EACH_S = 0.08, 0.025  # a race of few configs, and more for each; Triton's tuner measures one for 0.12
 
 
 @dataclass(frozen=True)

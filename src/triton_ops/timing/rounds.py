@@ -189,7 +189,7 @@ class RacePolicy:
         checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
         zone: Differences up to this share count as none.
         confidence: Standard errors by which a difference must exceed the zone.
-        seconds: Wall seconds after which no round is started; two rounds are always run.
+        seconds: Wall seconds by which the last round ends, if it takes as long as the one before; two are always run.
         visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
@@ -274,6 +274,7 @@ class DuelPolicy:
 
 _LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+_LONG_MS, _BY_FAR = 1.0, 2.0  # of a launch; by so many times no chip changes its clock between two launches
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
 
@@ -328,13 +329,15 @@ class Rounds:
         """
         with self.turn():
             end = self.clock() + policy.seconds
-            rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
+            rounds, turn, counted, took_s = self._rounds([*arms, *beside]), 0, 0, 0.0
             while counted < policy.checkpoints[-1]:
                 if sum(arm.running for arm in arms) < 2:
                     return "one arm"
-                if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
+                begun = self.clock()
+                if (counted >= 2 or turn >= _PATIENCE) and begun + took_s > end:
                     return "seconds"
                 counted, turn = counted + self._counts(next(rounds)), turn + 1
+                took_s = self.clock() - begun
                 running = [arm for arm in arms if arm.running]
                 if counted in policy.checkpoints and not drop_slower(running, policy, default):
                     return "proven"
@@ -367,17 +370,25 @@ class Rounds:
         return Standing(rows_ms=rows_ms, default=default, dropped=dropped, **more)
 
     def screen(
-        self, sampler: Sampler, policy: ScreenPolicy, best: float | None = None, *, beside: Sampler | None = None
-    ) -> tuple[list[float], float]:
+        self, sampler: Sampler, policy: ScreenPolicy, best: float | None = None, *, beside: Sampler | None = None,
+        best_ms: float = 0.0,
+    ) -> tuple[list[float], float]:  # fmt: skip
         """Take a few samples, in milliseconds per launch; also the launch's time over that of the launch `beside`.
 
         The two take samples in turn, so that they share one power state and one load. Ratios to the same launch are
         therefore comparable even if minutes or a compilation lie between two screenings. The times of `policy` are
         those of both together. `best` is the ratio of the best candidate so far, or its milliseconds where nothing runs
-        beside, whose ratio is 1; None for the first.
+        beside, whose ratio is 1; None for the first. Where the best takes long by itself, `best_ms`, and the launch
+        alone is slower by more than a power state explains, nothing runs beside.
         """
         with self.turn():
-            samples, others = self._in_turn(sampler, beside, 1)
+            if best is not None and beside is not None and best_ms >= _LONG_MS:
+                samples = sampler.take(self.timer, 1)
+                if samples[0] > _BY_FAR * best_ms:
+                    return samples, best * samples[0] / best_ms
+                others = beside.take(self.timer, 1)
+            else:
+                samples, others = self._in_turn(sampler, beside, 1)
             unit_ms = others[0] if others else 1.0
             if best is not None and samples[0] > policy.hopeless * best * unit_ms:
                 return samples, samples[0] / max(unit_ms, 1e-9) if others else 1.0

@@ -156,6 +156,17 @@ def test_screening_beside_a_baseline_gives_the_ratio_to_the_baseline(best, count
     assert clock.calls == 2 * count
 
 
+@pytest.mark.parametrize(("own_ms", "best_ms", "calls"), [(21, 10.0, 1), (19, 10.0, 2), (2, 0.9, 2)])
+def test_nothing_runs_beside_a_long_launch_that_is_slower_than_the_best_by_far(own_ms, best_ms, calls):
+    clock = Clock()
+    samples, rank = Rounds(timer=HostTimer(clock)).screen(
+        clock.sampler(own_ms * MS), ScreenPolicy(), best_ms / 20.0, beside=clock.sampler(20 * MS), best_ms=best_ms
+    )
+    assert samples == [own_ms]
+    assert rank == pytest.approx(own_ms / 20.0)
+    assert clock.calls == calls
+
+
 def test_a_passing_load_does_not_change_the_ratio_to_the_baseline():
     clock = Clock()
 

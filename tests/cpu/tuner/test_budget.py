@@ -169,7 +169,7 @@ def test_a_note_tells_a_search_that_was_cut_off_from_one_that_began_too_late(sta
 
 
 @pytest.mark.parametrize(
-    ("configs", "race_s", "doubt_s"), [(2, 0.13, 0.13), (4, 0.21, 0.21), (8, 0.37, 0.37), (9, 1.0, 1.5)]
+    ("configs", "race_s", "doubt_s"), [(2, 0.13, 0.13), (4, 0.18, 0.18), (8, 0.28, 0.28), (9, 1.0, 1.5)]
 )
 def test_a_launch_that_waits_has_few_configs_compared_for_a_shorter_time(configs, race_s, doubt_s):
     result = PRESETS["quick"].for_a_launch(configs)
