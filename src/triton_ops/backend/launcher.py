@@ -510,9 +510,8 @@ class LauncherKernel(CompiledByTriton):
         return output
 
     def _no_launch_error(self) -> CandidateError:
-        return CandidateError(
-            Status.RUNTIME, f"{self.name} launches no Triton kernel; a function that needs none is a FunctionKernel"
-        )
+        why = f"{self.name} launches no Triton kernel; a function that needs none is a FunctionKernel"
+        return CandidateError(Status.RUNTIME, why)
 
 
 def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

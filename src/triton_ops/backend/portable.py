@@ -188,9 +188,8 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             variables = {node.id for node in nodes if isinstance(node, ast.Name)}
             names |= variables | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
             scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
-        slots["__globals__"] = {
-            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in scope.items()
-        }
+        modules = {name: self._part(each, names) for name, each in scope.items() if isinstance(each, ModuleType)}
+        slots["__globals__"] = {**scope, **modules}
         slots["_cloudpickle_submodules"] = []
         return (maker, arguments, (plain, slots), *others)
 

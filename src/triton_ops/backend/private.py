@@ -510,9 +510,7 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
     """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
-        tensors = [
-            tensor for tensor in Arguments((value,)).tensors() if Protection.form_of(tensor).place not in written
-        ]
+        tensors = [each for each in Arguments((value,)).tensors() if Protection.form_of(each).place not in written]
         others = [] if name in outputs else list(Protection.host_values((value,)))
         for number, part in enumerate([*tensors, *others]):
             yield (name if part is value else f"{name}[{number}]"), part

@@ -18,21 +18,10 @@ import copyreg
 import dis
 import functools
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    MethodWrapperType,
-    ModuleType,
-)
 from typing import Any, NamedTuple
 
 from triton_ops.backend.origins import (
@@ -58,7 +47,7 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
 
     Raises `LookupError` if it did, and this version of torch does not tell how it was asked to.
     """
-    if isinstance(value, FunctionType):
+    if isinstance(value, types.FunctionType):
         if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
             return None
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
@@ -104,7 +93,7 @@ def _backend(callback: Any) -> dict[str, Any]:
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
 _MARKS = ("_dynamo_", "_torchdynamo")  # torch's compiler leaves them on what it has met
-_DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 class UsedValue(NamedTuple):
@@ -119,7 +108,7 @@ class UsedValue(NamedTuple):
     key: str = ""
 
 
-def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
+def used_values(function: types.FunctionType, is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
     """Defaults, attributes, closure variables, and the globals that the code, or code nested in it, names."""
     names = sorted(set(names_in(function.__code__)))
     for number, value in enumerate(function.__defaults__ or ()):
@@ -128,7 +117,7 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
         names_of_users = (name for name in sorted(holder) if name != "__wrapped__" and not name.startswith(_MARKS))
         yield from (UsedValue(name, holder[name], holder, name) for name in names_of_users)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        if cell != CellType():  # which is empty
+        if cell != types.CellType():  # which is empty
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
     for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
@@ -139,37 +128,37 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
 def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
     yield use
     module = use.value
-    if isinstance(module, ModuleType):
+    if isinstance(module, types.ModuleType):
         if is_users(module.__name__) and not _BY_ANY_NAME.isdisjoint(names):
             names = sorted(name for name in vars(module) if name[:2] != "__")
         yield from _in_module(use.name, module, names, {module.__name__})
 
 
-def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
+def _in_module(path: str, module: types.ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
     for name in names:
         value = vars(module).get(name)
-        if isinstance(value, ModuleType):
+        if isinstance(value, types.ModuleType):
             if value.__name__ not in paths and value.__name__.startswith(f"{module.__name__}."):
                 yield from _in_module(f"{path}.{name}", value, names, paths | {value.__name__})
         elif name in vars(module):
             yield UsedValue(f"{path}.{name}", value, vars(module), name)
 
 
-def _global_names(code: CodeType) -> Iterator[str]:
+def _global_names(code: types.CodeType) -> Iterator[str]:
     """Names that the code looks up as globals, and not only as attributes: `time.sleep` is no global `sleep`."""
     for instruction in dis.get_instructions(code):
         if "GLOBAL" in instruction.opname or instruction.opname == "LOAD_NAME":
             yield instruction.argval
     for constant in code.co_consts:
-        if isinstance(constant, CodeType):
+        if isinstance(constant, types.CodeType):
             yield from _global_names(constant)
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in(code: types.CodeType) -> Iterator[str]:
     """The names that the code, or code nested in it, looks up as globals or attributes."""
     yield from code.co_names
     for constant in code.co_consts:
-        if isinstance(constant, CodeType):
+        if isinstance(constant, types.CodeType):
             yield from names_in(constant)
 
 
@@ -182,7 +171,7 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}{n or ''}", item) for n, item in enumerate((member.fget, member.fset)) if item)
         elif isinstance(member, functools.cached_property):
             yield name, member.func
-        elif isinstance(member, (staticmethod, classmethod, FunctionType)):
+        elif isinstance(member, (staticmethod, classmethod, types.FunctionType)):
             code = getattr(getattr(member, "__func__", member), "__code__", None)
             if code is None or not code.co_filename.startswith("<string>"):  # such as a dataclass's __init__
                 yield name, member
@@ -231,7 +220,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range)
 _ITEMS = (list, deque, bytearray)
 _CHANGEABLE = (*_ITEMS, dict, set)
 _FUNCTIONS = (
-    FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType, staticmethod, classmethod,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType, staticmethod, classmethod,
     functools._lru_cache_wrapper, type(str.upper), type(object.__init__),
 )  # fmt: skip
 # Whose state does not change what is computed, or is another one at every call.
@@ -249,7 +238,7 @@ class ReadValue(NamedTuple):
 
     def holds(self) -> bool:
         """Tell whether the very same object is there still."""
-        if isinstance(self.holder, (dict, MappingProxyType)):
+        if isinstance(self.holder, (dict, types.MappingProxyType)):
             return self.holder.get(self.name, _ABSENT) is self.value
         return getattr(self.holder, self.name, _ABSENT) is self.value
 
@@ -292,7 +281,7 @@ class Reader:
     def _add(self, name: str, value: Any) -> None:
         if type(value) in _PLAIN:
             self.parts[name] = repr(value)
-        elif isinstance(value, ModuleType):
+        elif isinstance(value, types.ModuleType):
             self.parts[name] = value.__name__
             self._note_package(value.__name__)
         elif isinstance(value, _FUNCTIONS) or is_triton(value):
@@ -307,15 +296,15 @@ class Reader:
         for layer in function_layers(function):
             if self._read_compilation(name, layer):
                 continue
-            if isinstance(layer, MethodType) or isinstance(owner := getattr(layer, "__self__", None), _CHANGEABLE):
-                owner = layer.__self__
+            owner = getattr(layer, "__self__", None)
+            if isinstance(layer, types.MethodType) or isinstance(owner, _CHANGEABLE):
                 self._add(f"{name}.self", owner)
             if is_triton(layer) and isinstance(values := getattr(layer, "values", None), dict):  # of heuristics
                 self._add_items(f"{name}.heuristics", values)
             self.interpreted |= type(layer).__name__ == INTERPRETED
             if is_triton(layer):  # options may be given by a call of `triton.jit`, which its source does not show
                 self.parts.update((f"{name}.{option}", text) for option, text in compile_options(layer))
-            if isinstance(layer, FunctionType) and self._counts(layer):
+            if isinstance(layer, types.FunctionType) and self._counts(layer):
                 labels.append(self._read_later(layer))
         self.parts[name] = ", ".join(labels) or label(layer)
         self._note_package(getattr(layer, "__module__", None))
@@ -337,7 +326,7 @@ class Reader:
             self._code.append(code)
         return self._labels[id(code)][1]
 
-    def _read_function(self, function: FunctionType) -> None:
+    def _read_function(self, function: types.FunctionType) -> None:
         text = text_of(function.__code__)
         name = self._read_later(function)
         self.parts[name] = text.syntax
@@ -366,7 +355,7 @@ class Reader:
         self.parts[name] = "class"
         for part, member in members(cls):
             self.values_read.append(ReadValue(vars(cls), part, vars(cls).get(part, _ABSENT)))
-            if not isinstance(member, FunctionType) or self._counts(member):
+            if not isinstance(member, types.FunctionType) or self._counts(member):
                 self._add(f"{name}.{part}", member)
         for position, base in enumerate(cls.__bases__):
             self._add(f"{name}.base[{position}]", base)
@@ -400,7 +389,7 @@ class Reader:
         elif (shape := _array(value)) is not None:
             self.parts[name] = shape
             self._note_package(type(value).__module__)
-        elif isinstance(value, (dict, MappingProxyType, *_ITEMS)):
+        elif isinstance(value, (dict, types.MappingProxyType, *_ITEMS)):
             self.parts[name] = f"{label(type(value))} of {len(value)}"
             self._add_items(name, value if isinstance(value, Mapping) else enumerate(value))
         elif isinstance(value, set):
@@ -438,7 +427,7 @@ class Reader:
 
     def _add_attributes(self, name: str, values: Mapping[str, Any], cls: type) -> None:
         for attribute, value in attributes(values, cls):
-            if isinstance(value, ModuleType) and self._is_users(value.__name__):
+            if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
                 self._read_module(f"{name}.{attribute}", value)
             else:
                 self._add(f"{name}.{attribute}", value)
@@ -450,12 +439,12 @@ class Reader:
                 self._give_up(name, f"it holds more than {MOST_VALUES} values")
                 return
             place = f"{name}[{key!r}]" if type(key) in _PLAIN else f"{name}[{self._digest(key)}]"
-            if isinstance(value, ModuleType) and self._is_users(value.__name__):
+            if isinstance(value, types.ModuleType) and self._is_users(value.__name__):
                 self._read_module(place, value)
             else:
                 self._add(place, value)
 
-    def _read_module(self, name: str, module: ModuleType) -> None:
+    def _read_module(self, name: str, module: types.ModuleType) -> None:
         """A module of the user's that is held as a value: which of its names are used cannot be seen."""
         self.parts[name] = module.__name__
         if id(module) in self._places:
@@ -492,7 +481,7 @@ class Reader:
         self.parts[name] = ""
         return name
 
-    def _counts(self, function: FunctionType) -> bool:
+    def _counts(self, function: types.FunctionType) -> bool:
         return self._is_users(str(function.__module__), function.__code__.co_filename)
 
     def _is_users(self, module: str, path: str | None = None) -> bool:
@@ -500,7 +489,7 @@ class Reader:
 
     def _is_value_of_library(self, holder: Any, value: Any) -> bool:
         """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""
-        if isinstance(value, (*_FUNCTIONS, type, ModuleType)) or type(value) in _PLAIN or is_triton(value):
+        if isinstance(value, (*_FUNCTIONS, type, types.ModuleType)) or type(value) in _PLAIN or is_triton(value):
             return False
         module = holder.get("__name__") if isinstance(holder, dict) else None
         return isinstance(module, str) and not self._is_users(module)

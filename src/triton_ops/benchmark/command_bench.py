@@ -247,9 +247,8 @@ def bench_command(
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
-    request = BenchRequest(
-        problem=TypedProblem.of(shape, dtype, arg=arg), device=device, cold=not warm, options=options
-    )
+    problem = TypedProblem.of(shape, dtype, arg=arg)
+    request = BenchRequest(problem=problem, device=device, cold=not warm, options=options)
     if dtype is not None:
         dtype_name(dtype)
     if request.device is not None:

@@ -101,9 +101,8 @@ class CorrectnessVerifier:
             raise SettingsError(f"reference is {reference!r}; it must be a function")
         if not isinstance(args, (tuple, list)):
             raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
-        right = ReferenceResults(
-            reference, Protection.private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs
-        )
+        arguments = Protection.private_copy(Arguments(tuple(args), dict(kwargs or {})))
+        right = ReferenceResults(reference, arguments, outputs)
         fault = right.fault(right.as_list(actual))
         return not fault, fault
 
@@ -201,9 +200,8 @@ def _errors(result: Any, right: Any) -> tuple[Any, Any]:
     torch = require("torch", "checking results")
     same = (result == right) | (result.isnan() & right.isnan())
     absolute = torch.where(same, 0.0, (result - right).abs().nan_to_num(nan=math.inf, posinf=math.inf))
-    return absolute, torch.where(
-        same, 0.0, (absolute / (right.abs() + _SMALL)).nan_to_num(nan=math.inf, posinf=math.inf)
-    )
+    relative = (absolute / (right.abs() + _SMALL)).nan_to_num(nan=math.inf, posinf=math.inf)
+    return absolute, torch.where(same, 0.0, relative)
 
 
 def _largest(values: Any) -> float:

@@ -152,9 +152,8 @@ def prepare(
     with _copy_errors(name):
         count = sets if timers.device.is_cpu else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
-    findings = {
-        id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
-    }
+    different = {id(each): each for each in contestants}
+    findings = {place: _explore(each, argument_sets[each.arguments][0]) for place, each in different.items()}
     subjects = _subjects(argument_sets, timers, any(rewrites for _, rewrites, _ in findings.values()))
     launches = []
     for each in contestants:

@@ -136,9 +136,7 @@ class Calls:
         return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
 
     def _label(self, named: Mapping[str, Any]) -> str:
-        parts = [
-            f"{name}={named[name]}" for name in self.keys if name in named and not Arguments.is_tensor(named[name])
-        ]
+        parts = [f"{it}={named[it]}" for it in self.keys if it in named and not Arguments.is_tensor(named[it])]
         dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if Arguments.is_tensor(v))
         return " ".join([*parts[:_SHOWN], *dtypes])
 
@@ -257,9 +255,8 @@ def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: 
     """The grid of a call for every config of a space."""
     names = tuple(space.tunables)
     configs = (config.with_members(space.members) for config in space)
-    return GridByConfig(
-        names, {_values(config, names): extents_of(grid, function, values, config) for config in configs}
-    )
+    extents = {_values(config, names): extents_of(grid, function, values, config) for config in configs}
+    return GridByConfig(names, extents)
 
 
 def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:

@@ -265,9 +265,8 @@ class Chooser:
             return entry
         if _torch_says(lambda torch: torch.compiler.is_compiling()):  # on tensors without memory
             return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named))
-        if place is None or any(
-            Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
-        ):
+        tensors = filter(Arguments.is_tensor, (*args, *kwargs.values()))
+        if place is None or any(tensor.device.type == "meta" for tensor in tensors):
             return KnownCall(self._first(args, kwargs))  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
@@ -280,9 +279,8 @@ class Chooser:
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Implementation where nothing can be looked up: the first that applies, or that there is."""
         try:
-            arguments = Arguments(
-                tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
-            )
+            named = {name: without_memory(it) for name, it in kwargs.items()}
+            arguments = Arguments(tuple(map(without_memory, args)), named)
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
         return self._kernel.call(self._kernel.known(arguments, recorded(args), self._folder).default_config)

@@ -146,9 +146,8 @@ def _read(text: bytes) -> Found | str:
         if "config" not in content:
             return f"rank {content['rank']} failed to decide"
         why = f"decided by rank {content['rank']}: {content['why']}"
-        return Found(
-            config=Config.from_json(content["config"]), rung=content["rung"], why=why, record=content["record"]
-        )
+        config = Config.from_json(content["config"])
+        return Found(config=config, rung=content["rung"], why=why, record=content["record"])
     except (ValueError, KeyError, TypeError, SpaceError) as error:
         return f"what another process decided cannot be read: {error}"
 
@@ -423,9 +422,8 @@ def _alone(call: KernelCall, question: LadderQuestion, asked: str, policy: str) 
     if policy in MEASURING and call.called.hides_tiles(call.space, call.parts[0].outputs):
         why = "each tensor that it reads holds one value, with which wrong tiles may give equal results"
         return replace(_told(call, decision.because(why, DEFAULT)), kept=False)
-    decision = replace(
-        decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
-    )
+    kept = asked == policy or TritonProcess.is_interpreted(call.function)
+    decision = replace(decision, policy=asked, within=within(), kept=kept)
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError(call.own_bench), policy)
     return _missed(call, decision, policy)

@@ -374,9 +374,8 @@ def report_text() -> str:
         return "triton-ops: nothing was launched through it"
     by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
     counts = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
-    return "\n".join(
-        [f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {counts}", *(row.text for row in rows)]
-    )
+    head = f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {counts}"
+    return "\n".join([head, *(row.text for row in rows)])
 
 
 def report_json() -> dict[str, Any]:

@@ -81,9 +81,8 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         kernel = type(self).__new__(type(self))
         kernel.__dict__.update(self.__dict__)
         kernel._local = threading.local()
-        kernel._in_compile = KernelInCompile(
-            kernel, self._in_compile.calls, interpreted=TritonProcess.is_interpreted(self.fn)
-        )
+        interpreted = TritonProcess.is_interpreted(self.fn)
+        kernel._in_compile = KernelInCompile(kernel, self._in_compile.calls, interpreted=interpreted)
         kernel._begin()
         kernel._cache.update(self.launches.shown.others)
         kernel.early_config_prune = self._in_compile.own

@@ -328,9 +328,8 @@ class Launches:
         own_loop.reset(autotuner, launch.given(autotuner.arg_names, config))
         if not launch.measured:
             autotuner.bench_time, autotuner.configs_timings = 0.0, {}
-        own_loop.tell_listener(
-            autotuner, Layers.of(autotuner.fn)[-1], launch.key, config, measured=launch.measured
-        )  # fmt: skip
+        function = Layers.of(autotuner.fn)[-1]
+        own_loop.tell_listener(autotuner, function, launch.key, config, measured=launch.measured)
 
     def _by_triton(self, launch: Launch) -> Any:
         """The config that Triton's own loop finds for a call, which it launches once."""

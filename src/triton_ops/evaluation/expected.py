@@ -229,9 +229,8 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
     """The names of the types in some results that define no equality, and whether they hold anything to compare."""
     leaves = [value for value, _ in leaf_pairs(results, None)]
     opaque = [value for value in leaves if not (Arguments.is_tensor(value) or _is_array(value) or _comparable(value))]
-    return sorted({type(value).__name__ for value in opaque}), any(
-        value is not None and all(value is not other for other in opaque) for value in leaves
-    )
+    some = any(value is not None and all(value is not other for other in opaque) for value in leaves)
+    return sorted({type(value).__name__ for value in opaque}), some
 
 
 def _comparable(value: Any) -> bool:
@@ -454,9 +453,8 @@ class ExpectedResults:
     ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
-        self._dtypes = [tensor.dtype if Arguments.is_tensor(tensor) else None for tensor in outputs] or [None] * len(
-            answers.low
-        )
+        dtypes = [tensor.dtype if Arguments.is_tensor(tensor) else None for tensor in outputs]
+        self._dtypes = dtypes or [None] * len(answers.low)
         self._by_tf32: dict[bool, list[Any]] = {}
         self._right = {cuts: RightResults() for cuts in (False, True)}
         opaque, some = ([], True) if standard.check is not None else uncompared(answers.low)

@@ -508,9 +508,8 @@ class _LastComparison:
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
     """The configs that race, fastest first: near the fastest, the effort's number, `always`; one of each program."""
-    ranked = sorted(
-        (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
-    )
+    programs = (t for t in trials.values() if t.ok and t.same_code_as is None)
+    ranked = sorted(programs, key=lambda t: (t.rank, t.config.text))
     limit = ranked[0].rank * (1 + effort.near) if ranked else 0.0
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 

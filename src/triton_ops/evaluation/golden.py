@@ -522,9 +522,8 @@ def _random(how: str) -> TargetError:
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
     pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
-    return max(
-        (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape), default=0.0
-    )
+    errors = (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape)
+    return max(errors, default=0.0)
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:

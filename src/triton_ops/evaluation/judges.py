@@ -276,9 +276,8 @@ class Rounded:
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            error = self._odd.without(
-                self._odd.closed(flat[part].double(), part, self._limits[1]) - self._golden[part].double(), part
-            )
+            closed = self._odd.closed(flat[part].double(), part, self._limits[1])
+            error = self._odd.without(closed - self._golden[part].double(), part)
             allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
             allowed = allowed + self._f * self._odd.without(self._golden[part].double(), part).abs()
             times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)

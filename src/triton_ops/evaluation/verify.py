@@ -476,9 +476,8 @@ class Verifier:
             return
         answers = referee.answers(argument_set, self.standard.precision, self.standard.check)
         outputs = [argument_set.arguments.keyword.get(name) for name in self.kernel.outputs]
-        case.expected = ExpectedResults(
-            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(argument_set), whole=case.whole
-        )
+        cut = partial(referee.cut_to_tf32, argument_set)
+        case.expected = ExpectedResults(self.standard, answers, outputs, cut=cut, whole=case.whole)
         if case.whole and not case.expected.exact:
             self.cases.remove(case)
 

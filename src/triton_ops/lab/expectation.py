@@ -92,9 +92,8 @@ def warps_habit(target: Target, kind: str, elements: int, mma: str | None = None
     if kind == ROWS:
         fewest, greatest = _ROW_EACH
         fit = [w for w in _POWERS if w <= most and fewest <= elements / (w * target.warp_size) <= greatest] or [1]
-        return Habit(
-            "num_warps", fit[0], fit[-1], f"{fewest} to {greatest} elements per thread load widely and do not spill"
-        )
+        why = f"{fewest} to {greatest} elements per thread load widely and do not spill"
+        return Habit("num_warps", fit[0], fit[-1], why)
     low = 4 if elements >= _MEDIUM else 2
     high = 16 if elements >= _LARGE else 8 if elements >= _MEDIUM else 4
     why = "more warps share the accumulator among more registers"

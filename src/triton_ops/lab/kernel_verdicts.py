@@ -357,9 +357,8 @@ def _compute_steps(profile: KernelProfile) -> list[NextStep]:
                  f"matrix units run at {profile.tensor:.0f}%"),
             NextStep("do less arithmetic for each element", "single-element operations fill the multiprocessors"),
         ]  # fmt: skip
-    steps = [
-        NextStep("try fewer bits: fp8 in place of bf16, bf16 in place of fp32", "the units are busy, not the memory")
-    ]
+    fewer = "try fewer bits: fp8 in place of bf16, bf16 in place of fp32"
+    steps = [NextStep(fewer, "the units are busy, not the memory")]
     if profile.compute is not None and profile.compute < NEAR_PEAK:
         why = f"{profile.compute:.0f}% leave room below the peak"
         steps.insert(0, NextStep("tune tiles, warps and stages: triton-ops tune", why))
@@ -381,9 +380,8 @@ def _memory_steps(profile: KernelProfile) -> list[NextStep]:
     why = f"device memory runs at {share:.0f}%" if level else "which part of the memory limits is not measured"
     steps = [NextStep("move fewer bytes: fuse with what runs before or after, or store in fewer bits", why)]
     if level and share < NEAR_PEAK:
-        steps.append(
-            NextStep("more bytes in flight: larger blocks, or more blocks per multiprocessor", "it leaves room")
-        )
+        more = "more bytes in flight: larger blocks, or more blocks per multiprocessor"
+        steps.append(NextStep(more, "it leaves room"))
     return steps
 
 

@@ -171,9 +171,8 @@ class _Reader:
         elif (match := _ENTRY.search(line)) is not None:
             self._of[build] = match[1]
             self._open.setdefault(build, []).append(len(self._kernels))
-            self._kernels.append(
-                Assembled(kernel=match[1], arch=match[2] or "", serialised=match[1] in self._serialised)
-            )
+            serialised = match[1] in self._serialised
+            self._kernels.append(Assembled(kernel=match[1], arch=match[2] or "", serialised=serialised))
             self._serialised.discard(match[1])
         elif (match := _SPILLED.search(line)) is not None:
             one = Assembled(kernel=match[1], store_bytes=int(match[2]), load_bytes=int(match[3]))

@@ -308,9 +308,8 @@ def roof_of(
         one.programs * (one.plain + one.special + sum(loop.plain + loop.special for loop in one.loops))
         for one in launches
     )
-    return Roofline.of(
-        spec, flops=flops if products else single, bytes_=moved, products=products, calibration=calibration
-    )
+    work_flops = flops if products else single
+    return Roofline.of(spec, flops=work_flops, bytes_=moved, products=products, calibration=calibration)
 
 
 def rank(

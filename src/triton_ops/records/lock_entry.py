@@ -221,9 +221,7 @@ class LockEntry:
         if self.origin.driver is not None:
             then["driver"] = str(self.origin.driver)
         now = {**key.identity, "driver": str(key.device.get("driver"))}
-        return tuple(
-            f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text
-        )
+        return tuple(f"{name}: {old} | {now.get(name)}" for name, old in sorted(then.items()) if now.get(name) != old)
 
 
 def _bare(name: str) -> str:

@@ -145,9 +145,7 @@ class Misses:
     def costs(misses: Sequence[Miss]) -> dict[str, float]:
         """The cost of each miss, by the id of its key: count times expected milliseconds, as `read` takes them."""
         usual_ms = median([miss.expected_ms for miss in misses if miss.expected_ms is not None] or [1.0])
-        return {
-            miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in misses
-        }
+        return {it.key.id: it.count * (usual_ms if it.expected_ms is None else it.expected_ms) for it in misses}
 
     def forget(self, key_ids: Iterable[str]) -> int:
         """Take the problems with these key ids out of the file, and return how many were in it."""

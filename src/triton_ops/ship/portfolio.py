@@ -239,9 +239,8 @@ def measured(record: Record, folder: Path) -> MeasuredProblem:
                 ratios.setdefault(trial.config, ratio)
         failures |= {trial.config for trial in run.trials.values() if trial.failed}
     ratios = ratios or _of_record(record)
-    return MeasuredProblem(
-        key=record.key, ratios=ratios, failed=frozenset(failures - ratios.keys()), noise=record.noise
-    )
+    failed = frozenset(failures - ratios.keys())
+    return MeasuredProblem(key=record.key, ratios=ratios, failed=failed, noise=record.noise)
 
 
 def _of_record(record: Record) -> dict[Config, float]:
@@ -370,14 +369,12 @@ def portfolio_of(
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
     portfolio = tuple(configs[column] for column in choice.columns)
-    problems_served = tuple(
-        _serve(problem, portfolio, weight) for problem, weight in zip(problems, weights, strict=True)
-    )
+    served = tuple(_serve(problem, portfolio, weight) for problem, weight in zip(problems, weights, strict=True))
     return Portfolio(
         kernel=problems[0].key.kernel,
         device=str(problems[0].key.device.get("name", "")),
         configs=portfolio,
-        served=problems_served,
+        served=served,
         worst=worst(regrets, choice.columns),
         mean=mean(regrets, weights, choice.columns),
         objective=objective,

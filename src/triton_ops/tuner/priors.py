@@ -104,9 +104,8 @@ def winners_nearby(request: TuneRequest, key: Key, records: Iterable[Record]) ->
     here = place_of(key)
     distances = [(place.distance(here), config) for place, config in _winners(key, records)]
     near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
-    return [config for config in dict.fromkeys(config for _, config in near) if not request.space.why_not(config)][
-        :_NEARBY_MOST
-    ]
+    allowed = [it for it in dict.fromkeys(config for _, config in near) if not request.space.why_not(it)]
+    return allowed[:_NEARBY_MOST]
 
 
 def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace, Config]]:
@@ -332,9 +331,7 @@ class _SurveyReader:
         wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()
-        return {
-            config: future.result() for config, future in futures.items() if future.done() and not future.cancelled()
-        }
+        return {config: it.result() for config, it in futures.items() if it.done() and not it.cancelled()}
 
 
 def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple[str, Config, Config]]:
