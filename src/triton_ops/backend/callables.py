@@ -219,10 +219,9 @@ class FunctionKernel:
             )
         if (substitute := _substitute(self.function)) is not None:
             what, way = substitute
-            raise KernelTypeError(
-                f"{self.name} only makes {what} when it is called: its work would not be timed",
-                hint=f"write a function around it that does the work: lambda *args, **config: {way}",
-            )
+            message = f"{self.name} only makes {what} when it is called: its work would not be timed"
+            hint = f"write a function around it that does the work: lambda *args, **config: {way}"
+            raise KernelTypeError(message, hint=hint)
 
     @property
     def name(self) -> str:
@@ -323,10 +322,8 @@ class FunctionKernel:
             inner = Layers.unwrap(target)
             below = f"{inner.__name__}{'.fn' if hasattr(target, 'configs') else ''}"
             alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
-            raise KernelTypeError(
-                f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid",
-                hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",
-            )
+            hint = f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}"
+            raise KernelTypeError(f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid", hint=hint)
         return FunctionKernel(target)
 
 

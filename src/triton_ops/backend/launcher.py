@@ -135,10 +135,9 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
         except NotCompiledError as error:
             raise error.args[0] from None
         except Exception as error:
-            raise TargetError(
-                f"it cannot be run without computing: {CandidateError.one_line(error)}",
-                hint="take sizes from shapes, and pass what must be read from a tensor as an argument",
-            ) from error
+            message = f"it cannot be run without computing: {CandidateError.one_line(error)}"
+            hint = "take sizes from shapes, and pass what must be read from a tensor as an argument"
+            raise TargetError(message, hint=hint) from error
     return [one.result() if hasattr(one, "result") else one for one in kernels]
 
 

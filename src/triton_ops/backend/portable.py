@@ -298,10 +298,9 @@ class Packed:
     @staticmethod
     def not_for_another_process(holder: str) -> TargetError:
         """The error where another process would be given addresses; `holder` says in words what holds them."""
-        return TargetError(
-            f"the addresses in {holder} are of this process's memory, and configs are tried in another one",
-            hint="isolate=False (--inline) tries them in this process, where they write what the addresses name",
-        )
+        message = f"the addresses in {holder} are of this process's memory, and configs are tried in another one"
+        hint = "isolate=False (--inline) tries them in this process, where they write what the addresses name"
+        return TargetError(message, hint=hint)
 
 
 class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]

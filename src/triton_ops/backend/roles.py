@@ -77,10 +77,8 @@ class CandidateError(Exception):
         if isinstance(error, OSError):
             missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
             if missing or error.errno in _UNWRITABLE:
-                return CacheError(
-                    f"the compiler cannot write its files: {error}; its disk cache is {cache}",
-                    hint="make room there, or name another folder with TRITON_CACHE_DIR",
-                )
+                message = f"the compiler cannot write its files: {error}; its disk cache is {cache}"
+                return CacheError(message, hint="make room there, or name another folder with TRITON_CACHE_DIR")
         return cls.of(error, Status.COMPILE)
 
     @staticmethod

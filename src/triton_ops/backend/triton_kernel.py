@@ -181,16 +181,13 @@ class TritonKernel(CompiledByTriton):
             raise KernelTypeError(message, hint="leave one of them, with the configs of both")
         for tuner in tuners:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
-                raise KernelTypeError(
-                    f"the @triton.autotune of {self.name} has a hook of its own",
-                    hint="give TritonKernel the function with its heuristics alone, and the hook as pre_hook",
-                )
+                hint = "give TritonKernel the function with its heuristics alone, and the hook as pre_hook"
+                raise KernelTypeError(f"the @triton.autotune of {self.name} has a hook of its own", hint=hint)
             prunes = getattr(tuner, "own_pruning", getattr(tuner, "early_config_prune", None)) or tuner.perf_model
             if prunes and tuner is self.function:
-                raise KernelTypeError(
-                    f"the @triton.autotune of {self.name} leaves configs out by a function of its own",
-                    hint="give the function below it, kernel.fn, and the configs that are left as the space",
-                )
+                message = f"the @triton.autotune of {self.name} leaves configs out by a function of its own"
+                hint = "give the function below it, kernel.fn, and the configs that are left as the space"
+                raise KernelTypeError(message, hint=hint)
             for name in ("reset_to_zero", "restore_value"):
                 object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
             space = getattr(getattr(tuner, "options", None), "space", None)  # of this package's decorator
@@ -247,10 +244,8 @@ class TritonKernel(CompiledByTriton):
         values = self.by_name(arguments)
         configs = tunables if isinstance(tunables, Mapping) else names
         if missing := missing_parameters(self.function, configs, values, self.made):
-            raise KernelTypeError(
-                f"{self.name} needs a value for {', '.join(missing)}",
-                hint="pass it as an argument, or add it to the config space",
-            )
+            message = f"{self.name} needs a value for {', '.join(missing)}"
+            raise KernelTypeError(message, hint="pass it as an argument, or add it to the config space")
         if unknown := [name for name in values if name not in {*self.parameter_names, *self.LAUNCH_OPTIONS}]:
             hint = f"it has {', '.join(self.parameter_names)}"
             raise KernelTypeError(f"{self.name} has no parameter {', '.join(unknown)}", hint=hint)
@@ -277,10 +272,9 @@ class TritonKernel(CompiledByTriton):
             )
         results = Layers.heuristics(self.function)
         if clash := [name for name in (*arguments, *names) if name in results]:
-            raise ConfigCollisionError(
-                f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
-                hint="leave it out of the arguments and the space, or take it out of the heuristics",
-            )
+            message = f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}"
+            hint = "leave it out of the arguments and the space, or take it out of the heuristics"
+            raise ConfigCollisionError(message, hint=hint)
 
     @property
     def parameter_names(self) -> list[str]:

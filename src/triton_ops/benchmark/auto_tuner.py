@@ -95,10 +95,9 @@ class TritonAutoTuner:
         cache_dir: str | None = None,
     ) -> None:
         if hasattr(kernel_fn, "arg_names") and hasattr(kernel_fn, "run"):
-            raise KernelTypeError(
-                f"{kernel_fn!r} is a Triton kernel, which is launched with a grid and not called",
-                hint="give a function that launches it: def run(x, BLOCK): kernel[grid](x, BLOCK=BLOCK)",
-            )
+            message = f"{kernel_fn!r} is a Triton kernel, which is launched with a grid and not called"
+            hint = "give a function that launches it: def run(x, BLOCK): kernel[grid](x, BLOCK=BLOCK)"
+            raise KernelTypeError(message, hint=hint)
         self._kernel = FunctionKernel(kernel_fn)
         self._space = ConfigSpace(config_space)  # type: ignore[arg-type]  # it makes tunables of plain lists
         self.kernel_fn = kernel_fn
@@ -329,14 +328,9 @@ def _fastest(trials: Sequence[Trial], problem_size: Any) -> Trial:
         return min(ok, key=lambda trial: trial.median_ms)  # the first of equals
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     last = failures[-1][1] if failures else None
-    raise TuningFailedError(
-        f"none of {len(trials)} configs ran; the last one failed with {last}",
-        problem_size,
-        len(trials),
-        last,
-        failures,
-        hint="every config's reason is in the error's `failures`",
-    )
+    message = f"none of {len(trials)} configs ran; the last one failed with {last}"
+    hint = "every config's reason is in the error's `failures`"
+    raise TuningFailedError(message, problem_size, len(trials), last, failures, hint=hint)
 
 
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints

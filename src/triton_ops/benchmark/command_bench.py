@@ -82,12 +82,9 @@ class _BoundTarget:
         if configs := [self.configs[kind] for kind in kinds if kind in self.configs]:
             return configs[0]
         if kinds == (_WINNER,):
-            raise UntunedError(
-                f"no winner of {self.problem} is known to compare with the default config",
-                self.kernel.name,
-                self.problem.label,
-                hint="tune it first, or give --config, or a second TARGET",
-            )
+            message = f"no winner of {self.problem} is known to compare with the default config"
+            hint = "tune it first, or give --config, or a second TARGET"
+            raise UntunedError(message, self.kernel.name, self.problem.label, hint=hint)
         if kinds == (_DEFAULT,):
             raise SettingsError(f"{self.target} has no default config", hint="give --config-b")
         return {}, "no config"

@@ -144,10 +144,8 @@ class Calls:
 def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) -> None:
     """Raise ConfigCollisionError if a call gives a value to a parameter that is tuned."""
     if clash := sorted({*names}.intersection(tuned)):
-        raise ConfigCollisionError(
-            f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well",
-            hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
-        )
+        hint = "leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)"
+        raise ConfigCollisionError(f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well", hint=hint)
 
 
 def _plain(value: Any) -> Any:
@@ -368,10 +366,8 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
     needed = source.constants - values.keys() - defaults.keys() - Layers.heuristics(function).keys()
     unknown = {name: view.reasons[name] for name, value in view.derived.items() if value is None}
     if lacking := [f"{name} ({why})" for name, why in {**view.meaning, **unknown}.items() if name in needed]:
-        raise SpaceError(
-            f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}",
-            hint="give it in the call: what is found by measuring are tiles and launch options alone",
-        )
+        hint = "give it in the call: what is found by measuring are tiles and launch options alone"
+        raise SpaceError(f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}", hint=hint)
     signed = [{name: defaults[name] for name in view.tunables}] if view.tunables.keys() <= defaults.keys() else []
     return UnlistedSpace.around(view.space, signed, view.tunables)
 

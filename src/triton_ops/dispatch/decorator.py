@@ -332,10 +332,8 @@ def _check_pruning(prune_configs_by: Any) -> None:
 def _offered(configs: Sequence[Any] | None) -> list[Any]:
     offered = [to_triton(one) if isinstance(one, Mapping) else one for one in configs or ()]
     if strange := [one for one in offered if not hasattr(one, "all_kwargs")]:
-        raise SpaceError(
-            f"{strange[0]!r} in the list of configs is no triton.Config",
-            hint='write triton.Config({"BLOCK": 128}, num_warps=4), or {"BLOCK": 128, "num_warps": 4}',
-        )
+        hint = 'write triton.Config({"BLOCK": 128}, num_warps=4), or {"BLOCK": 128, "num_warps": 4}'
+        raise SpaceError(f"{strange[0]!r} in the list of configs is no triton.Config", hint=hint)
     return offered
 
 

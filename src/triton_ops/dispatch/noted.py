@@ -181,10 +181,8 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _not_reached(function: Callable[..., Any], kernel: Any, error: BaseException | None) -> TargetError:
     name = _name_of(function)
     if error is None:
-        return TargetError(
-            f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
-            hint="name another function, KERNEL@FUNCTION, or give other arguments",
-        )
+        message = f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments"
+        return TargetError(message, hint="name another function, KERNEL@FUNCTION, or give other arguments")
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return TargetError(
         f"{name} cannot be run without a device up to its launch: {CandidateError.one_line(error)}, "
@@ -233,8 +231,6 @@ def _decorated_at(
 def launches_of(decorated: Any) -> Launches:
     """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
     if (kernel := decorated_in(decorated)) is None:
-        raise TargetError(
-            f"{decorated!r} is no decorated kernel, and was one when the call was noted",
-            hint="name the object that the program launches, in the module that it is defined in",
-        )
+        hint = "name the object that the program launches, in the module that it is defined in"
+        raise TargetError(f"{decorated!r} is no decorated kernel, and was one when the call was noted", hint=hint)
     return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options())

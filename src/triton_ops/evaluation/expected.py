@@ -519,10 +519,9 @@ class ExpectedResults:
 def check_fit(results: Sequence[Any], outputs: Sequence[str], arguments: Arguments) -> None:
     """Raise unless a reference's results fit the outputs of a kernel; a wider float is rounded to the output's."""
     if outputs and len(results) != len(outputs):
-        raise KernelTypeError(
-            f"the reference returns {len(results)} results, the kernel writes {len(outputs)}",
-            hint="let the reference return the outputs, in the order in which the kernel names them",
-        )
+        message = f"the reference returns {len(results)} results, the kernel writes {len(outputs)}"
+        hint = "let the reference return the outputs, in the order in which the kernel names them"
+        raise KernelTypeError(message, hint=hint)
     for name, result in zip(outputs, results, strict=False):
         if Arguments.is_tensor(output := arguments.keyword.get(name)):
             _check_output(name, result, output)

@@ -514,10 +514,8 @@ class Referee:
 
 
 def _random(how: str) -> TargetError:
-    return TargetError(
-        f"the reference gives another result each time it is called with the same arguments: {how}",
-        hint="give it a seed of its own, or take its random part out",
-    )
+    message = f"the reference gives another result each time it is called with the same arguments: {how}"
+    return TargetError(message, hint="give it a seed of its own, or take its random part out")
 
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:

@@ -523,10 +523,9 @@ class Stations:
 
         def not_portable(error: NotPortableError) -> Station:
             if isolate:
-                raise KernelTypeError(
-                    f"{assignment.kernel.name} cannot run in a process of its own: {error}",
-                    hint="define it in a module that can be imported, or leave the isolation out",
-                ) from error
+                message = f"{assignment.kernel.name} cannot run in a process of its own: {error}"
+                hint = "define it in a module that can be imported, or leave the isolation out"
+                raise KernelTypeError(message, hint=hint) from error
             _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
             return inline(f"inline: {error}")
 

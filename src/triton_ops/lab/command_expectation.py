@@ -191,10 +191,8 @@ def explain_command(
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         explained = explain(expected, whole, spec, calibration)
     if not explained.told:
-        raise TargetError(
-            f"the model makes no forecast: {explained.silent}",
-            hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
-        )
+        hint = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
+        raise TargetError(f"the model makes no forecast: {explained.silent}", hint=hint)
     image = portrait(explained, spec, measured_ms)
     data = {
         "problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source,

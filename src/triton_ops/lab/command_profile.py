@@ -131,10 +131,9 @@ def find_ncu() -> str:
     """The profiler on this machine; `MissingDependencyError` if there is none."""
     program = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
     if program is None:
-        raise MissingDependencyError(
-            "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
-            hint="it comes with CUDA's toolkit; `triton-ops explain profile command` prints the line to run elsewhere",
-        )
+        message = "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit"
+        hint = "it comes with CUDA's toolkit; `triton-ops explain profile command` prints the line to run elsewhere"
+        raise MissingDependencyError(message, hint=hint)
     return program
 
 

@@ -220,10 +220,8 @@ def read_recording(path: Path) -> Recording:
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:
-        raise RecordingError(
-            f"{path} is no recording: {type(error).__name__}: {error}",
-            hint="give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner",
-        ) from error
+        hint = "give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner"
+        raise RecordingError(f"{path} is no recording: {type(error).__name__}: {error}", hint=hint) from error
     except RunLogError as error:
         raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
     if not any(trial.ok for trial in recording.trials.values()):

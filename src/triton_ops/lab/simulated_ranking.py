@@ -286,10 +286,9 @@ def _work(path: Path, recording: Recording, undeclared: bool) -> Work | Readings
         work = recording.work(undeclared=undeclared) or (None if undeclared else _shipped_work(recording))
     if isinstance(work, Readings) or (work is not None and work.tiles is not None):
         return work
-    raise RecordingError(
-        f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
-        hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",
-    )
+    message = f"{path} does not tell what its kernel does, so nothing can be expected of its configs"
+    hint = "give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel"
+    raise RecordingError(message, hint=hint)
 
 
 def _shipped_work(recording: Recording) -> Work | None:

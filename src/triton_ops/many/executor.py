@@ -381,10 +381,9 @@ class RemoteExecutor:
         except KernelTypeError as error:
             return error
         if packed.drawn:
-            return KernelTypeError(
-                f"its tensors are too large to be sent to the process of a GPU: {', '.join(packed.drawn)}",
-                hint="tune it on one GPU, or as an operation that makes its arguments from a shape",
-            )
+            message = f"its tensors are too large to be sent to the process of a GPU: {', '.join(packed.drawn)}"
+            hint = "tune it on one GPU, or as an operation that makes its arguments from a shape"
+            return KernelTypeError(message, hint=hint)
         self._there[job.name] = self._listener_of(job)
         return replace(bare, tune=partial(_tuned, packed.content))
 

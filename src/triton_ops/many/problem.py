@@ -185,10 +185,8 @@ class RunOptions:
         """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
         plan = Effort.of(each)
         if not (isinstance(plan.search, str) or callable(plan.search)):
-            raise SettingsError(
-                f"search is {plan.search!r}, one searcher for many spaces",
-                hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
-            )
+            hint = "pass a searcher's name, or a function that makes a searcher from a config space and a seed"
+            raise SettingsError(f"search is {plan.search!r}, one searcher for many spaces", hint=hint)
         cluster = engine_named(engine)
         if cluster is not None and gpus is not None:
             raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")

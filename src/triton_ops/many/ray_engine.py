@@ -307,10 +307,9 @@ def engine_named(text: Any) -> RayEngine | None:
     if name != "ray":
         raise SettingsError(f"there is no engine {text!r}", hint=_FORM)
     if address.startswith("ray://"):
-        raise SettingsError(
-            f"{address} is an address for Ray's client; run logs are written where the run is started",
-            hint="start the run on a host of the cluster, with ray:HOST:PORT or `ray job submit`",
-        )
+        message = f"{address} is an address for Ray's client; run logs are written where the run is started"
+        hint = "start the run on a host of the cluster, with ray:HOST:PORT or `ray job submit`"
+        raise SettingsError(message, hint=hint)
     if address and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
         raise SettingsError(f"{address!r} is no address of a cluster", hint=_FORM)
     if text.endswith(":"):

@@ -414,10 +414,9 @@ def _from_records(
     lock, rest = lock_of(records, plan)
     _tell_rest(rest, {entry.origin.tune for entry in before.entries})
     if not lock.entries and all(each.record.unproven for each in rest):
-        raise CacheError(
-            f"no winner is proven, and nothing is written; the newest: {rest[0].record.unproven}",
-            hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
-        )
+        message = f"no winner is proven, and nothing is written; the newest: {rest[0].record.unproven}"
+        hint = "tune on, with more seconds or trials; or pin them all the same with --allow-unproven"
+        raise CacheError(message, hint=hint)
     return updated(before, lock, rest, all_sources=plan.all_sources)
 
 

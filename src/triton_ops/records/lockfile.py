@@ -309,10 +309,9 @@ class Lockfile:
                 first = devices.setdefault(device.alias, device)
                 if replace(first, also=()) != replace(device, also=()):
                     why = first.why_not(vars(device)) or device.why_not(vars(first)) or "it is spelled differently"
-                    raise LockfileError(
-                        f"{device.alias} is {first.name} in one lockfile and {device.name} in another: {why}",
-                        hint="give it another alias in one of them, then run `triton-ops lock --refresh`",
-                    )
+                    message = f"{device.alias} is {first.name} in one lockfile and {device.name} in another: {why}"
+                    hint = "give it another alias in one of them, then run `triton-ops lock --refresh`"
+                    raise LockfileError(message, hint=hint)
                 devices[device.alias] = replace(first, also=tuple(dict.fromkeys((*first.also, *device.also))))
             for entry in lock.entries:
                 entries.setdefault(entry.place, entry)

@@ -262,10 +262,8 @@ def _readable(path: Path, unfinished: bool = False) -> Iterator[Run]:
 
 
 def _none(text: str, folder: Path) -> RunLogError:
-    return RunLogError(
-        f"{folder / Runs.FOLDER} has no run of {text}",
-        hint="`triton-ops cache show` lists kernels; `triton-ops tune` runs one",
-    )
+    message = f"{folder / Runs.FOLDER} has no run of {text}"
+    return RunLogError(message, hint="`triton-ops cache show` lists kernels; `triton-ops tune` runs one")
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -298,10 +298,9 @@ def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) ->
     for _ in range(_REPEATED_ANSWERS):
         answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
         if wrong := [config for config in answer if not isinstance(config, Config)]:
-            raise SettingsError(
-                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
-                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
-            )
+            message = f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config"
+            hint = "return configs of the space, or make one with triton_ops.Config(BLOCK=128)"
+            raise SettingsError(message, hint=hint)
         if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
             return fresh
         if not answer:

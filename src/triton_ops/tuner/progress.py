@@ -187,10 +187,9 @@ def checked_listener(listener: Any) -> Listener | None:
     methods = ("started", "tried", "ended")
     fits = not isinstance(listener, type) and all(callable(getattr(listener, method, None)) for method in methods)
     if listener is not None and not fits:
-        raise SettingsError(
-            f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}",
-            hint="leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing",
-        )
+        message = f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}"
+        hint = "leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing"
+        raise SettingsError(message, hint=hint)
     checked: Listener | None = listener
     return checked
 

@@ -109,10 +109,8 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
     """The error for a tune that ended with the GPU that it ran on, of which the last trial says why."""
     last = list(trials.values())[-1]
-    return DeviceError(
-        f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}",
-        hint="run the same tune again: it goes on after that config",
-    )
+    message = f"the GPU cannot be used by this process any more, since config ({last.config}): {last.error}"
+    return DeviceError(message, hint="run the same tune again: it goes on after that config")
 
 
 _FEWEST = 4  # compiled configs, before all of them mean anything
