@@ -74,16 +74,13 @@ class LlamaBlock(_Module):  # type: ignore[misc]
         functional = require("torch.nn.functional", _FOR)
         normed = self.norm1(x)
         projections = (self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)
-        q, k, v = (self._split(each(normed), heads) for each, heads in projections)
+        q, k, v = (each(normed).view(*x.shape[:2], heads, self.head).transpose(1, 2) for each, heads in projections)
         repeated = self.heads // self.kv_heads
         k, v = k.repeat_interleave(repeated, dim=1), v.repeat_interleave(repeated, dim=1)
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(attended.transpose(1, 2).reshape(x.shape))
         normed = self.norm2(x)
         return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
-
-    def _split(self, x: Any, heads: int) -> Any:
-        return x.view(*x.shape[:2], heads, self.head).transpose(1, 2)
 
 
 class NormChain(_Module):  # type: ignore[misc]

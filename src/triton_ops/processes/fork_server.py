@@ -34,20 +34,8 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock, TemporaryFolder
+from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
-from triton_ops.processes.child import (
-    OUTSIDE,
-    Leftovers,
-    command,
-    die_with,
-    end_family,
-    environment,
-    file_without_a_name,
-    guarded,
-    new_mark,
-    run_forked,
-    socket_pair,
-)
 from triton_ops.processes.copies import Forked, begin, waits
 
 if TYPE_CHECKING:
@@ -214,20 +202,20 @@ class ForkServer:
 
     def __init__(self, module: str, *words: str, changes: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
-        self._family = new_mark()
+        self._family = child.new_mark()
         self._ended_here = False
         with contextlib.ExitStack() as undo:
             self._temporary = TemporaryFolder()  # of all that it forks
             undo.callback(self._temporary.remove)
-            self._errors = undo.enter_context(file_without_a_name())
-            ours, theirs = socket_pair()
+            self._errors = undo.enter_context(child.file_without_a_name())
+            ours, theirs = child.socket_pair()
             self._socket = undo.enter_context(ours)
-            leftovers = Leftovers(self._family, self._temporary.path)
+            leftovers = child.Leftovers(self._family, self._temporary.path)
             with theirs:
                 self._process = begin(
-                    command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
+                    child.command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
                     (subprocess.DEVNULL, self._errors.fileno()), (theirs.fileno(),),
-                    environment(changes, self._family, self._temporary.path), "fork server",
+                    child.environment(changes, self._family, self._temporary.path), "fork server",
                 )  # fmt: skip
             undo.pop_all()
 
@@ -237,8 +225,8 @@ class ForkServer:
         `EOFError` if the fork server is gone, or has not finished its imports in time; `last_line` tells more.
         """
         with contextlib.ExitStack() as undo:
-            errors = undo.enter_context(file_without_a_name())
-            here, there = map(undo.enter_context, socket_pair())
+            errors = undo.enter_context(child.file_without_a_name())
+            here, there = map(undo.enter_context, child.socket_pair())
             with there:
                 pid = self._ask(_FORK, 0, (there.fileno(), errors.fileno()))
             undo.pop_all()
@@ -262,14 +250,14 @@ class ForkServer:
         with contextlib.suppress(ProcessLookupError):
             if self._process.poll() is None:
                 self._ended_here = True
-                end_family(self._family)  # what hides its mark is found below the process only while that lives
+                child.end_family(self._family)  # what hides its mark is found below the process only while that lives
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:
         """Kill the fork server with all that it has started; close its socket, and remove its files."""
         self.kill()
-        end_family(self._family)
+        child.end_family(self._family)
         self._temporary.remove()
         with self._lock:  # a thread that waits for an answer first learns that there is none
             self._socket.close()
@@ -283,7 +271,8 @@ class ForkServer:
     @property
     def ended_from_outside(self) -> bool:
         """Tell whether a signal of people and systems, or what a copy has of its program, has ended the fork server."""
-        return not self._ended_here and (isinstance(self._process, Forked) or -(self._process.poll() or 0) in OUTSIDE)
+        forked = isinstance(self._process, Forked)
+        return not self._ended_here and (forked or -(self._process.poll() or 0) in child.OUTSIDE)
 
     def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
@@ -349,7 +338,7 @@ class ForkedProcess:
     @property
     def ended_from_outside(self) -> bool:
         """Tell whether a signal of people or systems ended the process, or its fork server: no crash of its own."""
-        return -(self.wait(0) or 0) in OUTSIDE or self._lost
+        return -(self.wait(0) or 0) in child.OUTSIDE or self._lost
 
     def wait(self, seconds: float) -> int | None:
         """Wait for the end of the process; its exit code, or minus the number of the signal that ended it.
@@ -403,7 +392,7 @@ class ForkRequests:
     def __init__(self) -> None:
         self._questions, self.parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
         self._forked: set[int] = set()  # those whose end nobody has asked for yet
-        guarded(Leftovers.own())
+        child.guarded(child.Leftovers.own())
 
     def answer(self, run: Callable[[ChildsEnd], None]) -> None:
         """Answer questions until the socket is closed or the parent is gone; each forked process calls `run`.
@@ -435,7 +424,7 @@ class ForkRequests:
             answer = os.fork()
             if not answer:
                 self._questions.close()
-                run_forked(partial(_serve, fork_server, *descriptors, run=run))
+                child.run_forked(partial(_serve, fork_server, *descriptors, run=run))
             self._forked.add(answer)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -449,7 +438,7 @@ class ForkRequests:
 
 def _serve(fork_server: int, connection: int, errors: int, *, run: Callable[[ChildsEnd], None]) -> None:
     os.dup2(errors, 2)
-    die_with(fork_server)
+    child.die_with(fork_server)
     run(ChildsEnd(connection, connection))
 
 

@@ -32,18 +32,9 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
+from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd, GarbledError
-from triton_ops.processes.child import (
-    OUTSIDE,
-    Leftovers,
-    command,
-    die_with,
-    end_family,
-    environment,
-    import_heavy,
-    new_mark,
-    pipe,
-)
+from triton_ops.processes.child import import_heavy
 from triton_ops.processes.copies import Forked, begin, fork_copies
 
 _LINES = 20  # of a worker's output that are kept
@@ -94,13 +85,13 @@ class Child:
         self.receive, self.wait_for_question = self._end.receive, self._end.wait_for_question
 
     import_heavy = staticmethod(import_heavy)
-    strays = staticmethod(Leftovers.strays)
+    strays = staticmethod(child.Leftovers.strays)
     step = StepStarted  # the message that a step begins
 
     @staticmethod
     def die_with(parent: int) -> None:
         """Have this process and all that it starts end with its parent; where memory runs out it ends first."""
-        die_with(parent, Leftovers.own(), expendable=True)
+        child.die_with(parent, child.Leftovers.own(), expendable=True)
 
     @staticmethod
     def start(module: str, *words: object, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
@@ -109,9 +100,9 @@ class Child:
         Raises `OSError` or `DeviceError` where no process can be started.
         """
         return subprocess.Popen(
-            command(module, os.getpid(), *words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            child.command(module, os.getpid(), *words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, pass_fds=pass_fds, start_new_session=True,
-            env=settings.for_child({}, new_mark()),
+            env=settings.for_child({}, child.new_mark()),
         )  # fmt: skip
 
     def send(self, message: object) -> None:
@@ -126,7 +117,7 @@ class Child:
         parent, pid = os.getpid(), os.fork()
         if not pid:
             try:
-                die_with(parent, expendable=True)
+                child.die_with(parent, expendable=True)
                 self._pid = os.getpid()
                 self.send(answer())
                 answered[0] = True
@@ -162,7 +153,7 @@ class WorkerProcess:
         self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
         duplex: bool = False,
     ) -> None:  # fmt: skip
-        self._family, self._temporary = new_mark(), TemporaryFolder()
+        self._family, self._temporary = child.new_mark(), TemporaryFolder()
         hint = "end other processes or close files, or run it inline"
         failures = (OSError, RuntimeError)  # the latter where no thread can be started
         with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
@@ -187,11 +178,11 @@ class WorkerProcess:
             questions_out, questions = _pipe(theirs, undo, large=True)
             lines, lines_in = _pipe(undo, theirs)
             there = questions_out, answers_in
-            leftovers = Leftovers(self._family, self._temporary.path)
-            words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
+            leftovers = child.Leftovers(self._family, self._temporary.path)
+            words = child.command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
-            inherited = environment({**own, **changes}, self._family, self._temporary.path)
+            inherited = child.environment({**own, **changes}, self._family, self._temporary.path)
             role = "worker" if own and not changes else ""
             start = partial(begin, words, (lines_in, lines_in), there, inherited, role)
             self._lines: deque[str] = deque(maxlen=_LINES)
@@ -287,7 +278,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
         if self._process.returncode is None:  # not yet waited for, so no other process can have its number
-            end_family(self._family)
+            child.end_family(self._family)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -335,7 +326,7 @@ class WorkerProcess:
         self.kill()
         code = self._process.returncode if has_ended else None
         ending = _ending(code, step, self._last_line())
-        return WorkerLostError(ending, step, outside=code is not None and -code in OUTSIDE)
+        return WorkerLostError(ending, step, outside=code is not None and -code in child.OUTSIDE)
 
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
@@ -358,7 +349,7 @@ class WorkerProcess:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack, *, large: bool = False) -> tuple[int, int]:
-    reader_end, writer_end = pipe(large=large)
+    reader_end, writer_end = child.pipe(large=large)
     reader.callback(os.close, reader_end)
     writer.callback(os.close, writer_end)
     return reader_end, writer_end

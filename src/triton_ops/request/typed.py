@@ -37,7 +37,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, as_tuples
 from triton_ops.terminal import tell
 from triton_ops.values import TensorSpec, dtype_name
 
@@ -312,7 +312,7 @@ def _json_space(text: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(values, list) for values in content.values()):
         raise SpaceError(f"--space {_short(text)} is no object of lists", hint=_JSON_HINT)
     try:
-        return {name: [_tuples(value) for value in values] for name, values in content.items()}
+        return {name: [as_tuples(value) for value in values] for name, values in content.items()}
     except RecursionError as error:
         raise SpaceError(f"--space {_short(text)} is nested too deep", hint=_JSON_HINT) from error
 
@@ -337,11 +337,6 @@ def _value(text: str) -> Any:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text
-
-
-def _tuples(value: Any) -> Any:
-    """The value with tuples in place of lists, since JSON has no tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def named_object(text: str) -> Any:

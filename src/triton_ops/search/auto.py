@@ -37,22 +37,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.search import surrogate
 from triton_ops.search.sampling import OpenConfigs, farthest, middle
 from triton_ops.search.searchers import LearnsPreviews, Prior, Search
-from triton_ops.search.surrogate import (
-    ByDistance,
-    ByTunables,
-    CompilerColumns,
-    Correlation,
-    Encoder,
-    Floats,
-    Surrogate,
-    expected_improvement,
-    most_telling,
-    noise_of,
-    values_of,
-    wasteful,
-)
+from triton_ops.search.surrogate import Floats
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
 
@@ -157,9 +145,9 @@ _LEAST = 0.02  # least chance, because the surrogate is sometimes too sure
 class Chance:
     """The chance of each config to run; 1 until one config has failed and another has run."""
 
-    def __init__(self, correlation: Correlation) -> None:
+    def __init__(self, correlation: surrogate.Correlation) -> None:
         self._correlation = correlation
-        self._surrogate: Surrogate | None = None
+        self._surrogate: surrogate.Surrogate | None = None
         self.is_known = False
 
     def learn(self, rows: Floats, successes: Sequence[bool]) -> None:
@@ -167,7 +155,7 @@ class Chance:
         failures = len(successes) - sum(successes)
         self.is_known = 0 < failures < len(successes)
         if self.is_known:
-            self._surrogate = self._surrogate or Surrogate(self._correlation)
+            self._surrogate = self._surrogate or surrogate.Surrogate(self._correlation)
             self._surrogate.learn(rows, np.array(successes, dtype=float), np.zeros(len(successes)))
 
     def of(self, rows: Floats) -> Floats:
@@ -188,12 +176,12 @@ _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have
 class GainEstimator:
     """Learns trials, and estimates the gains of other configs."""
 
-    def __init__(self, encoder: Encoder, priors: Priors, columns: CompilerColumns) -> None:
+    def __init__(self, encoder: surrogate.Encoder, priors: Priors, columns: surrogate.CompilerColumns) -> None:
         self._encoder = encoder
         self._priors = priors
         self._columns = columns
-        self._chance = Chance(ByDistance(encoder.scales, encoder.flags))
-        self._surrogates: dict[tuple[int, bool], Surrogate] = {}
+        self._chance = Chance(surrogate.ByDistance(encoder.scales, encoder.flags))
+        self._surrogates: dict[tuple[int, bool], surrogate.Surrogate] = {}
         self._slice = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
         self._best = 0.0
@@ -207,13 +195,13 @@ class GainEstimator:
     def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
         """Learn `trials`, at least two of them ok, in place of all before, with records of other places or without."""
         self._slice = slice(None) if with_records else slice(self._priors.own)
-        self._trials = most_telling(trials)
+        self._trials = surrogate.most_telling(trials)
         configs = [trial.config for trial in self._trials]
-        values, costs = values_of(self._trials), self._priors.columns(configs)
+        values, costs = surrogate.values_of(self._trials), self._priors.columns(configs)
         self._weights = self._priors.weights(costs[:, self._slice], values)
         rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
         self._surrogate = self._surrogate_of(rows.shape[1], len(trials) >= _BY_TUNABLES_FROM)
-        self._surrogate.learn(rows, values - costs[:, self._slice] @ self._weights, noise_of(self._trials))
+        self._surrogate.learn(rows, values - costs[:, self._slice] @ self._weights, surrogate.noise_of(self._trials))
         self._best = float(values.min())
         self.learn_chance(self._trials)
 
@@ -279,15 +267,15 @@ class GainEstimator:
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
         return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._slice]])
 
-    def _surrogate_of(self, width: int, by_tunables: bool) -> Surrogate:
+    def _surrogate_of(self, width: int, by_tunables: bool) -> surrogate.Surrogate:
         """The surrogate of rows of so many columns, made once, since to make one takes longer than to teach it."""
         key = width, by_tunables
         if key not in self._surrogates:
             scales = _with_further(self._encoder.scales, width)
-            by: Correlation = ByDistance(scales, self._encoder.flags)
+            by: surrogate.Correlation = surrogate.ByDistance(scales, self._encoder.flags)
             if by_tunables:
-                by = ByTunables(scales, _with_further(self._encoder.tunables, width), self._encoder.flags)
-            self._surrogates[key] = Surrogate(by)
+                by = surrogate.ByTunables(scales, _with_further(self._encoder.tunables, width), self._encoder.flags)
+            self._surrogates[key] = surrogate.Surrogate(by)
         return self._surrogates[key]
 
     def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:
@@ -325,7 +313,7 @@ class ExpectedGains:
         self._rows, self._mean, self._doubt, self._best, self._correlation = rows, mean, doubt, best, correlation
         self.slowness: Floats = np.ones(len(mean))  # by which gains are divided
         self.uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)  # these come later in `best` alone
-        self._gains = expected_improvement(mean, doubt, best)
+        self._gains = surrogate.expected_improvement(mean, doubt, best)
         self._open = np.ones(len(mean), dtype=bool)
 
     @property
@@ -342,7 +330,7 @@ class ExpectedGains:
     def keep_apart(self, row: Floats) -> None:
         """Lower the doubt near `row`, whose config will be measured, and with it the gains near `row`."""
         self._doubt = self._doubt * np.sqrt(np.maximum(1 - self._correlation(self._rows, row) ** 2, 1e-9))
-        self._gains = expected_improvement(self._mean, self._doubt, self._best)
+        self._gains = surrogate.expected_improvement(self._mean, self._doubt, self._best)
 
     def best(self, among: NDArray[np.intp] | None = None) -> int | None:
         """The position of the config with the largest gain, if any is left of those `among`; each once, then None."""
@@ -382,14 +370,14 @@ class AutoSearch:
     def __init__(
         self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
     ) -> None:
-        self._encoder = Encoder(space)
+        self._encoder = surrogate.Encoder(space)
         self._open_configs = OpenConfigs(space, self._encoder, seed)
         self._small = self._open_configs.whole and len(self._open_configs.configs) <= self._tried_whole
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)
         self._priors = Priors(priors, records, self._open_configs.configs)
-        self._columns = CompilerColumns()
+        self._columns = surrogate.CompilerColumns()
         self._estimator = GainEstimator(self._encoder, self._priors, self._columns)
         self._previewed: dict[Config, None] = {}  # configs whose preview was asked for or came without a question
         self._preview_random = np.random.default_rng((seed, 1))  # separate, so that previews change no later proposal
@@ -448,7 +436,7 @@ class AutoSearch:
                 continue
             if one.resources is not None and one.resources.registers is not None:
                 self._columns.take(one, self._encoder.rows([one.config])[0])
-            if wasteful(one):
+            if surrogate.wasteful(one):
                 self._open_configs.hold(one.config)
             same = [one.config, *self._columns.same_program(one.config)]
             if any(config in self._trials or config in self._pending for config in same):

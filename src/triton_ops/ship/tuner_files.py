@@ -37,7 +37,7 @@ from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.ship.table import OPTIONS, Format, Table, TableRow, config_in, kind_called, needed, read_object
-from triton_ops.space import Config
+from triton_ops.space import Config, as_tuples
 from triton_ops.values import ITEM_BYTES, Status
 
 _LARGEST = 1e300
@@ -266,7 +266,7 @@ class TritonCache(Format):
         timings, key = content.get("configs_timings"), content.get("key")
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
-        rows = tuple(_triton_row(_tuples(key), pair, path) for pair in timings)
+        rows = tuple(_triton_row(as_tuples(key), pair, path) for pair in timings)
         count = sum(row.failure == _UNMEASURED for row in rows)
         remarks = [f"{count} of {len(rows)} configs have no usable time"] if count else []
         return Table(self.named(path), rows, remarks=(*_unused([content], "key", "configs_timings"), *remarks))
@@ -288,10 +288,6 @@ class TritonCache(Format):
 
 _ENDING = ".autotune.json"
 _LONGEST = 150  # characters of the kernel's name
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
@@ -393,7 +389,7 @@ def _fla_row(name: str, entry: Any, path: Path) -> TableRow | None:
     key, times = entry.get("autotune_key"), _numbers(entry.get("best_timing"))
     if not isinstance(key, list) or not key:
         return None
-    return TableRow(_tuples(key), _config(entry["config"], path), median_ms=times[0] if times else None, filed=name)
+    return TableRow(as_tuples(key), _config(entry["config"], path), median_ms=times[0] if times else None, filed=name)
 
 
 def _fla_digest(key: Sequence[Any]) -> str:

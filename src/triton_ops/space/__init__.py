@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import Members as Members
     from triton_ops.space.config import Value as Value
+    from triton_ops.space.config import as_tuples as as_tuples
     from triton_ops.space.config import checked_value as checked_value
     from triton_ops.space.config import given_back as given_back
     from triton_ops.space.space import ConfigSpace as ConfigSpace

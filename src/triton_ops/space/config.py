@@ -232,7 +232,7 @@ class Config(Mapping[str, Value]):
         """A config from decoded JSON, in which tuples have become lists; ConfigValueError if it is none."""
         if type(values) is not dict and not isinstance(values, Mapping):  # asking for an abstract class is slow
             raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
-        return cls({name: _as_tuples(value) if type(value) is list else value for name, value in values.items()})
+        return cls({name: as_tuples(value) if type(value) is list else value for name, value in values.items()})
 
     @property
     def text(self) -> str:
@@ -313,5 +313,6 @@ class Config(Mapping[str, Value]):
         raise TypeError(f"no {kind.__name__} can be made from JSON")
 
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+def as_tuples(value: Any) -> Any:
+    """The value with tuples in place of lists, since JSON has no tuples."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -162,16 +162,12 @@ class Key:
 
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
-        mine, theirs = self._fields, other._fields
+        mine, theirs = _flatten(self._content()), _flatten(other._content())
         return [
             f"{name}: {mine.get(name, '(absent)')} | {theirs.get(name, '(absent)')}"
             for name in sorted({*mine, *theirs})
             if mine.get(name) != theirs.get(name)
         ]
-
-    @cached_property
-    def _fields(self) -> dict[str, Any]:
-        return _flatten(self._content())
 
     def _content(self) -> dict[str, Any]:
         content = {

@@ -11,14 +11,7 @@ from triton_ops.dispatch import compilable
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
-from triton_ops.kernels.fp8_quantize import problems
-from triton_ops.kernels.fp8_quantize.kernel import (
-    fp8_quantize_kernel,
-    fp8_rescale_kernel,
-    grid,
-    largest_kernel,
-    rescale_grid,
-)
+from triton_ops.kernels.fp8_quantize import kernel, problems
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.values import is_fake
 
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
 _KERNEL = call.ShippedKernel.of(
-    "fp8_quantize", TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale")), problems
+    "fp8_quantize", TritonKernel(kernel.fp8_quantize_kernel, kernel.grid, outputs=("out", "scale")), problems
 )
 operation = _KERNEL.operation
 
@@ -161,7 +154,7 @@ def _largest(tensor: torch.Tensor) -> torch.Tensor:
     programs = min(steps, _PROGRAMS * call.multiprocessors(tensor.device))
     partial = tensor.new_empty(programs, dtype=torch.float32)
     with call.on_device(tensor.device):
-        largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
+        kernel.largest_kernel[(programs,)](tensor, partial, tensor.numel(), BLOCK_SIZE=_LARGEST_BLOCK, num_warps=8)
     return partial.amax()
 
 
@@ -193,9 +186,8 @@ def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | Non
         scale_groups(tensor, scale)
 
 
-_RESCALING = call.ShippedKernel.of(
-    "fp8_dequantize", TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",)), problems, part="dequantize"
-)
+_RESCALE = TritonKernel(kernel.fp8_rescale_kernel, kernel.rescale_grid, outputs=("out",))
+_RESCALING = call.ShippedKernel.of("fp8_dequantize", _RESCALE, problems, part="dequantize")
 dequantize_operation = _RESCALING.operation
 
 
