@@ -314,8 +314,7 @@ class _Frame:
             uses.note(kind, constants := (self.constants(keyword.value) if kind else None))
             uses.options.update(dict.fromkeys(constants or (), str(keyword.arg)))
         for place, operand_name, kind in _OPERANDS.get("store" if name.startswith("atomic") else name, ()):
-            node = self._operand(call, place, operand_name)
-            if node is not None and kind == "address":
+            if (node := self._operand(call, place, operand_name)) is not None and kind == "address":
                 uses.addresses += [term for item in _items(node) for term in self.terms(item)]
             elif node is not None and (operand_name != "offsets" or name == "advance" or isinstance(node, _SEVERAL)):
                 uses.note(kind, self._within(node))

@@ -327,8 +327,7 @@ def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
         if module_name != name:
             return None
         sys.meta_path.remove(finder)
-        spec = importlib.util.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
+        if (spec := importlib.util.find_spec(name, path)) is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
             def exec_module(module: Any) -> None:

@@ -308,8 +308,7 @@ class Origin:
         """Tell whether a module belongs to Python, to this package or what it needs, or to an installed package."""
         if module.partition(".")[0] in _NAMED:
             return True
-        package = sys.modules.get(module)
-        if package is None or module == "__main__":
+        if (package := sys.modules.get(module)) is None or module == "__main__":
             return False
         if (file := getattr(package, "__file__", None)) is None:
             return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")

@@ -66,8 +66,7 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
     """
     reasons: list[str] = []
     for lock in FollowedLockfile.shared():
-        pinned = lock.find(key)
-        if pinned is None or pinned.entry.origin.expected:
+        if (pinned := lock.find(key)) is None or pinned.entry.origin.expected:
             reasons.append(f"shipped: {lock.why_not(key)}")
         elif pinned.drift and not drifted:
             reasons.append(f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")

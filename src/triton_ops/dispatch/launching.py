@@ -284,8 +284,7 @@ class Launches:
         return decision
 
     def _at(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        before = self.decided.get(launch.place)
-        if before is not None and before.edited:
+        if (before := self.decided.get(launch.place)) is not None and before.edited:
             why = "its values were changed after it was chosen"
             return self._chosen(launch.place, before.config, called.label, why)
         return self.decided.of(

@@ -264,8 +264,7 @@ class Lifted:
 
     def _round(self, tensor: Any) -> None:
         """Let a tensor hold the wide numbers, rounded once; one that was there before and is not written holds them."""
-        wide = self._beside.get(tensor)
-        if wide is None or tensor.layout is not self._torch.strided:
+        if (wide := self._beside.get(tensor)) is None or tensor.layout is not self._torch.strided:
             return
         if _place(tensor) in self._open or list(self._unsaved([tensor])):
             return

@@ -361,8 +361,7 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
 
 
 def _fit_remarks(explained: Expectation, spec: DeviceSpec, warps: int) -> list[str]:
-    compiled = explained.fitting
-    if compiled is None or compiled.resources is None:
+    if (compiled := explained.fitting) is None or compiled.resources is None:
         return []
     resources, limits, details = compiled.resources, spec.limits, ""
     if limits is not None and resources.registers is not None:

@@ -68,8 +68,7 @@ class PlacedConfig:
     @property
     def why_not(self) -> str:
         """The reason why it cannot run, or why nothing is known of it; empty if it can."""
-        forecast = self.expectation.forecast
-        if forecast is None or self.expectation.refused:
+        if (forecast := self.expectation.forecast) is None or self.expectation.refused:
             return self.expectation.limited_by or "the model makes no forecast for it"
         if math.isfinite(forecast.expected_ms):
             return ""

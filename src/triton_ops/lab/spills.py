@@ -245,8 +245,7 @@ class SpillReport:
         if not self.spills:
             spilled = self.before.spill_bytes or 0
             return "it spills nothing" if not spilled else f"it spills {spilled} bytes, too few to matter"
-        cure = self.cure
-        if cure is None or cure.best is None:
+        if (cure := self.cure) is None or cure.best is None:
             return "no change of the config cures it: split the kernel, or keep fewer values alive at once"
         changes = " ".join(f"{name}={value}" for name, value in cure.changed(cure.best).items())
         return f"{cure.name} cures it: {changes}"

@@ -187,8 +187,7 @@ class RunOptions:
         if not (isinstance(plan.search, str) or callable(plan.search)):
             hint = "pass a searcher's name, or a function that makes a searcher from a config space and a seed"
             raise SettingsError(f"search is {plan.search!r}, one searcher for many spaces", hint=hint)
-        cluster = engine_named(engine)
-        if cluster is not None and gpus is not None:
+        if (cluster := engine_named(engine)) is not None and gpus is not None:
             raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
         if budget_s is not None and not is_positive(budget_s):
             message = f"budget_s is {budget_s!r}; it must be a positive number"

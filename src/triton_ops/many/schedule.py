@@ -175,8 +175,7 @@ class Schedule:
 
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
         """A device has prepared a problem so far, or the whole of it, that measuring it hardly has to wait."""
-        state = self._devices.get(device)
-        if state is None or name not in state.ahead:
+        if (state := self._devices.get(device)) is None or name not in state.ahead:
             return []
         state.ready[name] = state.ready.get(name, False) or whole
         return list(self._orders(now_s))

@@ -219,8 +219,7 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
         except CacheError as error:
             reasons[str(content.get("id") or f"record {position}")] = str(error)
             continue
-        present = store.get(record.id)
-        if present is not None and (present == record or not replace):
+        if (present := store.get(record.id)) is not None and (present == record or not replace):
             reasons[record.id] = "already there" if present == record else "the store has another record for this key"
             continue
         store.put(record)

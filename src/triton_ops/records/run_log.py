@@ -126,8 +126,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
 
 
 def _roof(request: TuneRequest, calibration: Calibration | None) -> RoofFacts | None:
-    work = request.work
-    if work is None or not (work.flops or work.bytes):
+    if (work := request.work) is None or not (work.flops or work.bytes):
         return None
     dtype = work.dtype or next((spec.dtype for spec in request.problem.specs.values()), "float32")
     limits = Roofline.of(

@@ -179,8 +179,7 @@ class LatePriors:
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
-        searcher = self._awaited()
-        if searcher is None or not isinstance(searcher, UsesPreviews):
+        if (searcher := self._awaited()) is None or not isinstance(searcher, UsesPreviews):
             return []
         return searcher.wanted_previews(count)
 
