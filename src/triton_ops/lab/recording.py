@@ -273,7 +273,7 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     if row.status == "ok":
         finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
         ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
-        return Trial(row.config, Status.OK, _measurement(ms), **fields)
+        return Trial(row.config, Status.OK, Measurement((float(ms),), MODE), **fields)
     word = row.status.partition(":")[0]
     status = next((each for each in Status if each.value == word), Status.RUNTIME)
     return Trial(row.config, Status.RESOURCES if word == "OutOfResources" else status, error=row.status, **fields)
@@ -294,7 +294,7 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
         if isinstance(time, str) or time == 1e20:  # of any failure before it had these words
             trials.append(Trial(config, _FAILURES.get(time, Status.RUNTIME), error=str(time)))
         else:
-            trials.append(Trial(config, Status.OK, _measurement(time)))
+            trials.append(Trial(config, Status.OK, Measurement((float(time),), MODE)))
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
@@ -324,10 +324,6 @@ def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> Config
     """A space of exactly the recorded configs; the tunables' values keep the order of the file."""
     tunables: dict[str, Tunable] = {name: Tunable.of(name, values) for name, values in axes.items()}
     return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
-
-
-def _measurement(ms: float) -> Measurement:
-    return Measurement((float(ms),), MODE)
 
 
 # Tiles are named as recordings name them: BM by BN elements of the result, and steps of BK.
