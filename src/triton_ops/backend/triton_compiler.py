@@ -29,18 +29,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import kernel_ir
+from triton_ops.backend import offline
 from triton_ops.backend.callables import own_program
 from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.kernel_source import Blocks, blocks_of
-from triton_ops.backend.offline import (
-    Judge,
-    LoweredError,
-    kernel_work,
-    never_cached,
-    option_names,
-    pretending,
-    with_judge,
-)
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, StandIn
 from triton_ops.backend.triton_process import TritonProcess, binary_digest, together
@@ -136,8 +128,8 @@ class TritonNeeds(CompilerNeeds):
         try:
             tensor = StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64)
             with (
-                pretending(target, f"{target.arch}, rehearsed"), with_judge(target, _stop), never_cached(),
-                contextlib.suppress(LoweredError),
+                offline.pretending(target, f"{target.arch}, rehearsed"), offline.with_judge(target, _stop),
+                offline.never_cached(), contextlib.suppress(offline.LoweredError),
             ):  # fmt: skip
                 triton.jit(_nothing).warmup(tensor, grid=(1,))
         finally:
@@ -316,7 +308,9 @@ class TritonCompiler(Compiler):
 
     def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> kernel_ir.KernelWork:
         """The work of a config's launches, from what Triton's front end makes of them; 20 to 50 ms for each."""
-        return kernel_work(self.kernel, config.with_members(self.members), self.arguments, self.target, contents)
+        return offline.kernel_work(
+            self.kernel, config.with_members(self.members), self.arguments, self.target, contents
+        )
 
     def machine_code(self, config: Config) -> tuple[str | None, ...]:
         """The machine code of each launch, from the disk cache; a third of a second for a matrix product."""
@@ -331,20 +325,20 @@ class TritonCompiler(Compiler):
         """
         if (vendor := VENDORS.get(self.target.kind)) is None:
             return False
-        with pretending(self.target):
+        with offline.pretending(self.target):
             kernels = self._lower(config)
         for kernel in kernels:
             getattr(importlib.import_module(vendor.triton.driver), vendor.triton.launcher)(kernel.src, kernel.metadata)
         return True
 
-    def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
+    def built(self, config: Config, judge: offline.Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
 
         `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run,
         unless the disk cache has the kernel; what it raises ends the compilation. `TargetError` if the kernel cannot be
         compiled without being launched.
         """
-        with pretending(self.target), with_judge(self.target, judge):
+        with offline.pretending(self.target), offline.with_judge(self.target, judge):
             kernels = self._lower(config)
         return tuple(Built.of(one, self.target) for one in kernels)
 
@@ -352,7 +346,7 @@ class TritonCompiler(Compiler):
         """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
         if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
             return []
-        known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
+        known_names = offline.option_names(self.target).union(name for name in self.kernel.parameter_names if name)
         return [name for name in config if name not in known_names]
 
     def _lower(self, config: Config) -> Sequence[Any]:
@@ -360,7 +354,7 @@ class TritonCompiler(Compiler):
 
 
 def _stop(_shared_bytes: int, _text: str) -> None:
-    raise LoweredError
+    raise offline.LoweredError
 
 
 def _check_limit(needed: int, limit: int | None, what: str, target: Target, shared_bytes: int) -> None:

@@ -28,17 +28,6 @@ from triton_ops.dispatch.deciding import KernelCall, Options, decide, foretold, 
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch
 from triton_ops.dispatch.ladder import capturing, ladder_of
-from triton_ops.dispatch.triton_autotuner import (
-    BeforeLaunch,
-    Shown,
-    Winners,
-    from_triton,
-    printed_listener,
-    standing,
-    timings,
-    to_triton,
-    triton_key,
-)
 from triton_ops.exceptions import DeviceError, SpaceError, TritonKernelError
 from triton_ops.request import KnownCalls
 from triton_ops.values import TuningResult
@@ -51,7 +40,8 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
         if refused is None and ladder_of(call.options.tune.cache_dir).lockfile is None:
             return decision
         here = known(call)
-        here = replace(here, config=here.config or to_triton(here.found.config, call.configs or (), call.space.members))
+        config = here.config or own_loop.to_triton(here.found.config, call.configs or (), call.space.members)
+        here = replace(here, config=config)
     except TritonKernelError:  # such a call was decided without a description, and its bucket with it
         return decision
     if refused is None:
@@ -99,7 +89,7 @@ class Launches:
 
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
-        self.decided, self.shown = KnownCalls[Decision](), Shown(self._autotuner)
+        self.decided, self.shown = KnownCalls[Decision](), own_loop.Shown(self._autotuner)
         self._guard = threading.RLock()  # held while the `Autotuner` has the `nargs` of a call, which all threads share
         self._members, self._grids = KnownCalls[tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()
@@ -206,11 +196,11 @@ class Launches:
         """Launch calls like this one directly from now on, while the cache shows what it shows now."""
         cache, place, shown = self.autotuner.cache, None, None
         if self.decided.get(_SINGLE) is not decision:
-            place = triton_key(self.autotuner, launch.args, launch.kwargs)
-            shown = standing(cache, place)
+            place = own_loop.triton_key(self.autotuner, launch.args, launch.kwargs)
+            shown = own_loop.standing(cache, place)
         self.fast.learn(
             launch.args, launch.kwargs, launch.grid, launch.compiled, decision, place, shown,
-            told=isinstance(cache, Winners) and cache.tells(self.autotuner), changes=changes,
+            told=isinstance(cache, own_loop.Winners) and cache.tells(self.autotuner), changes=changes,
         )  # fmt: skip
 
     def _launched(self, decision: Decision, launch: Launch) -> Any:
@@ -254,7 +244,7 @@ class Launches:
         if len(self.autotuner.configs) == 1 and self.listed and not self.options.widen:
             return self._chosen(_SINGLE, self.autotuner.configs[0], "", "the kernel has no other config")
         called = self.calls.problem(launch.args, launch.kwargs)
-        launch.key = triton_key(self.autotuner, launch.args, launch.kwargs)
+        launch.key = own_loop.triton_key(self.autotuner, launch.args, launch.kwargs)
         for place in self.shown.taken_away(launch.key):
             self.decided.pop(place, None)
         if (config := self.shown.by_others(launch.key)) is not None:
@@ -296,7 +286,7 @@ class Launches:
         before = self.decided.get(place)
         if before is not None and before.config is config and before.found.why == why and not before.edited:
             return before
-        answer = Found(config=from_triton(config), rung=EXPLICIT, why=why)
+        answer = Found(config=own_loop.from_triton(config), rung=EXPLICIT, why=why)
         decision = Decision(found=answer, kernel=self._name, problem=problem, config=config)
         self.decided.keep(place, decision)
         return decision
@@ -364,7 +354,7 @@ class Launches:
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
-        answer = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
+        answer = Found(config=own_loop.from_triton(listed[0]), rung=FALLBACK, why=why)
         changed = replace(decision, found=answer, config=listed[0], passed=(*decision.passed, why))
         for key, one in list(self.decided.items()):
             if one is decision:
@@ -423,19 +413,21 @@ class Launches:
 
     def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
         autotuner = self.autotuner
-        key = triton_key(autotuner, launch.args, launch.kwargs)
+        key = own_loop.triton_key(autotuner, launch.args, launch.kwargs)
         return KernelCall(
             function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
             reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
-            pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
-            listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
-            triton_tunes=partial(self._by_triton, launch), tuned_as=partial(self._timed, launch),
+            pre_hook=own_loop.BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
+            listener=own_loop.printed_listener(autotuner.base_fn.__name__, key),
+            own_bench=own_loop.measures_itself(autotuner), triton_tunes=partial(self._by_triton, launch),
+            tuned_as=partial(self._timed, launch),
         )  # fmt: skip
 
     def _timed(self, launch: Launch, result: TuningResult) -> None:
         """Show the times of a tune as Triton does."""
         autotuner, launch.measured = self.autotuner, True
-        autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
+        autotuner.bench_time = result.elapsed_s
+        autotuner.configs_timings = own_loop.timings(result.trials, launch.listed or ())
 
     @property
     def listed(self) -> bool:
@@ -453,4 +445,4 @@ def _with_config(decision: Decision, call: KernelCall) -> Decision:
     """The decision with the `triton.Config` that is launched: the one in the list, where there is one."""
     if decision.config is not None:
         return decision
-    return replace(decision, config=to_triton(decision.found.config, call.configs or (), call.space.members))
+    return replace(decision, config=own_loop.to_triton(decision.found.config, call.configs or (), call.space.members))
