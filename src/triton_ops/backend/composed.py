@@ -112,12 +112,8 @@ class StagedKernel(ComposedKernel):
     @property
     def identity(self) -> Mapping[str, str]:
         """Fingerprints of both kernels with all they refer to, and what compiles them."""
-        second = triton_identity(
-            self.second.function,
-            self.second.grid,
-            interpreted=self.interpreted,
-            parts={"when": self.when, "elements": self.elements},
-        )
+        function, grid, parts = self.second.function, self.second.grid, {"when": self.when, "elements": self.elements}
+        second = triton_identity(function, grid, interpreted=self.interpreted, parts=parts)
         more = fingerprint([sorted(second.items()), sorted(self.options.items())])
         return {**self.first.identity, "second": more}
 
@@ -200,11 +196,8 @@ class StagedKernel(ComposedKernel):
         meta = {**self._meta(config, arguments), self.scratch: scratch, _PROGRAMS: programs}
         own = {name: meta[name] for name in config if name in parameters} | dict(self.options)
         second = {name: meta[name] for name in self.second.parameter_names if name not in own}
-        return (
-            Arguments(arguments.positional, {**arguments.keyword, self.scratch: scratch}),
-            Arguments(keyword=second),
-            Config(own),
-        )
+        first = Arguments(arguments.positional, {**arguments.keyword, self.scratch: scratch})
+        return first, Arguments(keyword=second), Config(own)
 
 
 @dataclass(frozen=True)
@@ -258,11 +251,8 @@ class FormsKernel(ComposedKernel):
         `UnknownTunableError` if the tunable that names the form is missing, else as `TritonKernel.check`.
         """
         names = list(tunables)
-        known_names = {
-            *self.others,
-            *TritonKernel.LAUNCH_OPTIONS,
-            *(each for form in self.forms.values() for each in _names(form)),
-        }
+        of_forms = {each for form in self.forms.values() for each in _names(form)}
+        known_names = {*self.others, *TritonKernel.LAUNCH_OPTIONS, *of_forms}
         if self.tunable not in names and self.default is None:
             message = f"{self.name} has several forms, and the space has no {self.tunable} to choose one"
             raise UnknownTunableError(message, hint=f"add {self.tunable}, one of {', '.join(self.forms)}")

@@ -222,10 +222,8 @@ class Protection:
         """
         values = (*arguments.positional, *arguments.keyword.values())
         arrays = copies_of(value for value in Protection.host_values(values) if Arguments.is_array(value))
-        arguments = Arguments(
-            tuple(with_copies(value, arrays) for value in arguments.positional),
-            {name: with_copies(value, arrays) for name, value in arguments.keyword.items()},
-        )
+        named = {name: with_copies(value, arrays) for name, value in arguments.keyword.items()}
+        arguments = Arguments(tuple(with_copies(value, arrays) for value in arguments.positional), named)
         copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
         def copy(tensor: Any) -> Any:

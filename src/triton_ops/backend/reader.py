@@ -61,12 +61,8 @@ def _request(context: Any) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
     attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
-    return {
-        "context": type(context).__name__,
-        **attributes,
-        **_backend(context.callback),
-        "changed": _changed_settings(),
-    }
+    changed = _changed_settings()
+    return {"context": type(context).__name__, **attributes, **_backend(context.callback), "changed": changed}
 
 
 def _changed_settings() -> dict[str, Any]:

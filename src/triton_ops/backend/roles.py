@@ -229,10 +229,8 @@ class Arguments:
 
     def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
         """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
-        return Arguments(
-            tuple(self.mapped(value, change, leaf) for value in self.positional),
-            {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()},
-        )
+        named = {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()}
+        return Arguments(tuple(self.mapped(value, change, leaf) for value in self.positional), named)
 
     def described(self, light: bool = False) -> Arguments:
         """These arguments with every tensor or tensor spec replaced by a tensor without memory.

@@ -469,10 +469,8 @@ def _accumulator(facts: RuleInput) -> Objection | None:
         each = math.prod(shape) // facts.threads
         if each >= limit:
             extents = " by ".join(map(str, shape))
-            return (
-                Status.DEFERRED,
-                f"an accumulator of {extents} takes {each} registers of each thread: {limit} or more spill",
-            )
+            why = f"an accumulator of {extents} takes {each} registers of each thread: {limit} or more spill"
+            return Status.DEFERRED, why
     return None
 
 
@@ -480,10 +478,8 @@ def _elements(facts: RuleInput) -> Objection | None:
     for name, size in facts.blocks.ranges:
         each = size // facts.threads
         if each >= _MOST_ELEMENTS:
-            return (
-                Status.DEFERRED,
-                f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill",
-            )
+            why = f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
+            return Status.DEFERRED, why
     return None
 
 

@@ -215,14 +215,9 @@ class TritonKernel(CompiledByTriton):
             "descriptors": dict(self.descriptors),
             "made": self.made,
         }
-        extras = {name: part for name, part in parts.items() if part}
-        return triton_identity(
-            self.function,
-            None if self.grid_of_call else self.grid,
-            interpreted=self.interpreted,
-            parts=extras,
-            files=self.overrides,
-        )
+        parts = {name: part for name, part in parts.items() if part}
+        grid = None if self.grid_of_call else self.grid
+        return triton_identity(self.function, grid, interpreted=self.interpreted, parts=parts, files=self.overrides)
 
     @property
     def cache_key(self) -> str:

@@ -203,12 +203,9 @@ class Decision:
     def error(self) -> UntunedError:
         """The error of a miss."""
         details = f" ({'; '.join(self.passed)})" if self.passed else ""
-        return UntunedError(
-            f"no winner is known for {self.kernel} {self.problem}".rstrip() + details,
-            self.kernel,
-            self.problem,
-            hint="tune it before, or let misses run the default: TRITON_OPS_ON_MISS=default",
-        )
+        message = f"no winner is known for {self.kernel} {self.problem}".rstrip() + details
+        hint = "tune it before, or let misses run the default: TRITON_OPS_ON_MISS=default"
+        return UntunedError(message, self.kernel, self.problem, hint=hint)
 
     @property
     def text(self) -> str:

@@ -349,11 +349,8 @@ def tune_in_place(
     label: Any = getattr(step, "__qualname__", type(step).__qualname__) if name is None else name
     if not (isinstance(label, str) and label.strip() and label.isprintable()):
         raise SettingsError(f"the step's name is {name!r}; it must be a text of one line", hint="or leave it out")
-    names = (
-        None
-        if kernels is None
-        else {str(getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each))) for each in kernels}
-    )
+    named = (str(getattr(each, "name", getattr(Layers.unwrap(each), "__name__", each))) for each in kernels or ())
+    names = None if kernels is None else set(named)
     with _one_at_a_time, on_miss(RACE):
         if capturing() or meeting() is not None or policy_of(None, RACE) != RACE:
             reasons = "a lockfile is replayed, a graph captured, a step tuned, winners agreed on, or an extra missing"

@@ -132,10 +132,8 @@ class Operator:
             values["config"] = json.loads(values["config"]) if values["config"] else None
         output = self.run(**values)
         inputs = [id(value) for value in values.values()]
-        own = [
-            each.clone() if id(each) in inputs else each
-            for each in (output if isinstance(output, tuple) else (output,))
-        ]
+        results = output if isinstance(output, tuple) else (output,)
+        own = [each.clone() if id(each) in inputs else each for each in results]
         return tuple(own) if isinstance(output, tuple) else own[0]
 
     @cached_property

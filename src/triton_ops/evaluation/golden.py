@@ -553,12 +553,8 @@ def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
 
 def _not_wider(golden: Any, low: Any) -> bool:
     """True if the reference rounds its result to a dtype of its own, whatever its inputs are."""
-    return (
-        Arguments.is_tensor(low)
-        and low.dtype.is_floating_point
-        and low.dtype.itemsize < 4
-        and golden.dtype == low.dtype
-    )
+    dtype = low.dtype if Arguments.is_tensor(low) else None
+    return dtype is not None and dtype.is_floating_point and dtype.itemsize < 4 and golden.dtype == dtype
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -264,13 +264,9 @@ class Rounded:
         if measured.strange or not math.isfinite(measured.largest):
             return math.inf
         allowed = max(1, _OUTLIER_SHARE * len(self._rows))
-        many = max(1.0 + 1e-3, measured.row / (_ROW * self._by_mean)) if measured.rows_over > allowed else 0.0
-        return max(
-            _over(measured.largest, self._limit),
-            _over(measured.mean, self._mean_limit),
-            measured.row / (_ROW * self._by_mean),
-            many,
-        )
+        row = measured.row / (_ROW * self._by_mean)
+        many = max(1.0 + 1e-3, row) if measured.rows_over > allowed else 0.0
+        return max(_over(measured.largest, self._limit), _over(measured.mean, self._mean_limit), row, many)
 
     def _text(self, flat: Any, measured: _Errors) -> str:
         torch, count = self._torch, self._golden.numel()
@@ -475,10 +471,8 @@ class Equal:
     @staticmethod
     def _text(value: Any, right: Any, share: float, index: int) -> str:
         """The worst element in words; integers in full, since 17 digits do not tell large ones apart."""
-        worst, *pair = (
-            f"{number:g}" if isinstance(number, float) else f"{number:d}"
-            for number in (abs(value - right), value, right)
-        )
+        numbers = (abs(value - right), value, right)
+        worst, *pair = (f"{number:g}" if isinstance(number, float) else f"{number:d}" for number in numbers)
         return (
             f"{share:.2%} of the elements differ, the worst by {worst}; none may; element {index} is {pair[0]} instead "
             f"of {pair[1]}"

@@ -203,10 +203,8 @@ def sensitivity_command(
     Reads run logs of tunes, recordings of `triton-ops record`, and Kernel Tuner's cache files.
     """
     results = [(sensitivity(recording), cliffs(recording)) for recording in map(read_recording, files)]
-    facts = Facts(
-        "explain sensitivity",
-        [_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)],
-    )
+    spaces = [_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)]
+    facts = Facts("explain sensitivity", spaces)
     for result in results:
         _add_space(facts.heading(result[0].kernel), *result)
     return facts

@@ -168,12 +168,9 @@ class Table:
         entries, back = [], {theirs: ours for ours, theirs in names.renamed.items()}
         for row in self.best():
             if len(row.at) != len(names.rows):
-                raise SettingsError(
-                    f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
-                    hint="name one extent for each value: --row M"
-                    if row.at
-                    else "name its one problem: --argument M=64",
-                )
+                message = f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named"
+                each, whole = "name one extent for each value: --row M", "name its one problem: --argument M=64"
+                raise SettingsError(message, hint=each if row.at else whole)
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = Config({back.get(name, name): value for name, value in row.config.items()})
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))

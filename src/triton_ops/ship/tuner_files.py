@@ -106,11 +106,8 @@ class T4Results(Format):
         (path,) = self.places(Path(), table.facts)
         if path.suffix == ".gz":
             raise SettingsError(f"{path.name} would not be compressed", hint=f"--set file={path.stem}")
-        return {
-            "schema_version": _SCHEMA,
-            "metadata": {"timeunit": "milliseconds"},
-            "results": [_t4_result(row) for row in table.rows],
-        }
+        results = [_t4_result(row) for row in table.rows]
+        return {"schema_version": _SCHEMA, "metadata": {"timeunit": "milliseconds"}, "results": results}
 
     def read(self, path: Path) -> Table:
         """Every config of the file, with what its objective costs; see `Format`."""

@@ -27,7 +27,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, Literal
 
@@ -110,11 +110,8 @@ class DelayedQueue:
     @cached_property
     def _rows_and_sums(self) -> tuple[Any, Any]:
         with self.torch.inference_mode(False):  # or the sums could be made in this mode alone
-            rows, sums = (
-                self.torch.zeros(shape, dtype=self.torch.float32, device=self.device)
-                for shape in ((_ROWS, _ROW), (_ROWS,))
-            )
-            return rows, sums
+            zeros = partial(self.torch.zeros, dtype=self.torch.float32, device=self.device)
+            return zeros((_ROWS, _ROW)), zeros((_ROWS,))
 
     _queued, _watched, _late = 0, False, False
 

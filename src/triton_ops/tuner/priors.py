@@ -288,11 +288,8 @@ class _SurveyReader:
     def begun(self, configs: Sequence[Config], contents: Contents | None) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in TritonKernel.LAUNCH_OPTIONS)
-        probes = [
-            probe
-            for config in dict.fromkeys((configs[0], configs[-1]))
-            for probe in _with_other_options(config, configs)
-        ]
+        ends = dict.fromkeys((configs[0], configs[-1]))
+        probes = [probe for config in ends for probe in _with_other_options(config, configs)]
         probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
         works = self._first_answers(probed)
         loops = (loop for work in works.values() for launch in work.launches for loop in launch.loops)

@@ -383,10 +383,9 @@ def not_within_itself(key: Key) -> Iterator[None]:
     """The time of a tune; TargetError if one of the same key has called it, which would wait for itself."""
     place = threading.get_ident(), key.id
     if place in _tuning:
-        raise TargetError(
-            f"the tune of {key.kernel} {key.label}".rstrip() + " has called itself, by the function or its reference",
-            hint="let these call what is not tuned, such as the `fn` of a decorated kernel",
-        )
+        name = f"the tune of {key.kernel} {key.label}".rstrip()
+        hint = "let these call what is not tuned, such as the `fn` of a decorated kernel"
+        raise TargetError(f"{name} has called itself, by the function or its reference", hint=hint)
     _tuning.add(place)
     try:
         yield
