@@ -263,11 +263,9 @@ class FunctionKernel:
             return
         keywords = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         if unknown := [name for name in names if name not in keywords]:
-            raise UnknownTunableError(
-                f"{self.name} takes no keyword {', '.join(map(repr, unknown))}; "
-                f"it takes {', '.join(keywords) or 'none'}",
-                hint="correct the tunable's name, or add the parameter to the function",
-            )
+            strange, known = ", ".join(map(repr, unknown)), ", ".join(keywords) or "none"
+            hint = "correct the tunable's name, or add the parameter to the function"
+            raise UnknownTunableError(f"{self.name} takes no keyword {strange}; it takes {known}", hint=hint)
 
     @property
     def parameter_names(self) -> list[str | None]:

@@ -99,11 +99,9 @@ class StagedKernel(ComposedKernel):
         names = {*self.first.parameter_names, *self.options, _PROGRAMS}
         strange = [name for name in self.second.parameter_names if name not in names]
         if strange or any(self.scratch not in each.parameter_names for each in (self.first, self.second)):
-            raise KernelTypeError(
-                f"{self.second.name} cannot follow {self.first.name}: no value for "
-                f"{', '.join(strange) or self.scratch}",
-                hint="name its parameters as those of the first, or give them as options",
-            )
+            lacking = ", ".join(strange) or self.scratch
+            message = f"{self.second.name} cannot follow {self.first.name}: no value for {lacking}"
+            raise KernelTypeError(message, hint="name its parameters as those of the first, or give them as options")
 
     @property
     def _members(self) -> tuple[Form, ...]:
@@ -223,11 +221,9 @@ class FormsKernel(ComposedKernel):
             if self.tunable in form.parameter_names:
                 raise KernelTypeError(f"{form.name} has a parameter {self.tunable}, which names the form")
             if form.outputs != self._leading.outputs:
-                raise KernelTypeError(
-                    f"the form {value} writes {', '.join(form.outputs) or 'nothing that is named'}, and the first one "
-                    f"{', '.join(self.outputs)}",
-                    hint="give all forms the same outputs",
-                )
+                own, first = ", ".join(form.outputs) or "nothing that is named", ", ".join(self.outputs)
+                message = f"the form {value} writes {own}, and the first one {first}"
+                raise KernelTypeError(message, hint="give all forms the same outputs")
 
     @property
     def _members(self) -> tuple[Form, ...]:

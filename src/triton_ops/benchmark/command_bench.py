@@ -299,11 +299,9 @@ def _contestant_json(contestant: BenchContestant, times: Measurement) -> dict[st
 def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
     """Compare every shipped kernel with its rivals; no option in `refused` may have been typed."""
     if options := [name for name, is_typed in refused.items() if is_typed]:
-        raise SettingsError(
-            f"{', '.join(options)} cannot be given with `bench {_ALL_KERNELS}`, which takes every kernel at its named "
-            "problems",
-            hint="name one kernel: triton-ops bench softmax",
-        )
+        what = f"`bench {_ALL_KERNELS}`, which takes every kernel at its named problems"
+        hint = "name one kernel: triton-ops bench softmax"
+        raise SettingsError(f"{', '.join(options)} cannot be given with {what}", hint=hint)
     if run.device.startswith("cuda") and (missing := gpu_missing()) is not None:
         message = f"`bench {_ALL_KERNELS}` needs a GPU: {missing}"
         raise DeviceError(message, run.device, "none", hint=DeviceError.NO_GPU)

@@ -49,10 +49,9 @@ def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
     """Pickled form of a decorated kernel; raises PicklingError if another object stands under its name."""
     function = kernel.base_fn
     if named(function.__module__, function.__qualname__) is not kernel:
-        raise pickle.PicklingError(
-            f"the decorated kernel {function.__module__}:{function.__qualname__} cannot be pickled: another object "
-            "stands under that name"
-        )
+        place = f"{function.__module__}:{function.__qualname__}"
+        message = f"the decorated kernel {place} cannot be pickled: another object stands under that name"
+        raise pickle.PicklingError(message)
     return named, (function.__module__, function.__qualname__)
 
 
@@ -358,11 +357,9 @@ def _check_nested(kernel: Any, names: Iterable[str]) -> None:
     """Raise if a decorator below tunes some of these names as well: its launches would be given them twice."""
     inner = {name for layer in Layers.of(kernel) for one in getattr(layer, "configs", ()) for name in one.kwargs}
     if both := sorted({*names} & inner):
-        raise ConfigCollisionError(
-            f"{Layers.unwrap(kernel).__name__} has two decorators that tune, one around the other, and both tune "
-            f"{', '.join(both)}",
-            hint="leave one of them, with the configs of both",
-        )
+        name, tunables = Layers.unwrap(kernel).__name__, ", ".join(both)
+        message = f"{name} has two decorators that tune, one around the other, and both tune {tunables}"
+        raise ConfigCollisionError(message, hint="leave one of them, with the configs of both")
 
 
 def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], parameters: Sequence[str]) -> None:
@@ -372,12 +369,9 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
         if not isinstance(names, (Iterable, type(None))):
             raise SettingsError(f"{what} is {names!r}; it is a list of names", hint='write ["n"]')
         if strange := [name for name in names or () if name not in parameters]:
-            name = Layers.unwrap(kernel).__name__
-            raise SettingsError(
-                f"{what} names {', '.join(map(repr, strange))}, which is no argument of {name}; "
-                f"it has {', '.join(parameters)}",
-                hint="correct the name, or leave it out",
-            )
+            name, names = Layers.unwrap(kernel).__name__, ", ".join(map(repr, strange))
+            message = f"{what} names {names}, which is no argument of {name}; it has {', '.join(parameters)}"
+            raise SettingsError(message, hint="correct the name, or leave it out")
 
 
 def _mapper_of(

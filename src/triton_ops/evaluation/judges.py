@@ -405,11 +405,9 @@ class ByElement:
             over += int((least > 1).sum())
         if max(worst) <= 1:
             return None
-        return Difference(
-            f"{over / flat.numel():.2%} of the elements differ, the worst by {max(worst):.3g} times the tolerance, "
-            f"which is {self._tolerance}",
-            max(worst),
-        )
+        share, most = over / flat.numel(), max(worst)
+        how = f"the worst by {most:.3g} times the tolerance, which is {self._tolerance}"
+        return Difference(f"{share:.2%} of the elements differ, {how}", most)
 
     def _ratios(self, values: Any, part: slice) -> Any:
         torch, least = self._torch, None
@@ -473,10 +471,8 @@ class Equal:
         """The worst element in words; integers in full, since 17 digits do not tell large ones apart."""
         numbers = (abs(value - right), value, right)
         worst, *pair = (f"{number:g}" if isinstance(number, float) else f"{number:d}" for number in numbers)
-        return (
-            f"{share:.2%} of the elements differ, the worst by {worst}; none may; element {index} is {pair[0]} instead "
-            f"of {pair[1]}"
-        )
+        place = f"element {index} is {pair[0]} instead of {pair[1]}"
+        return f"{share:.2%} of the elements differ, the worst by {worst}; none may; {place}"
 
 
 def _width(shape: Sequence[int]) -> int:

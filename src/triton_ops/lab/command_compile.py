@@ -94,10 +94,8 @@ def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:
         pairs = [(a, b) for a, b in zip(results, its, strict=True) if _clean(a) and not _clean(b)]
         spilling = sum(_spills(b) > 0 for _, b in pairs)
         if pairs:
-            yield (
-                f"of those without spills on {arch}, {spilling} spill on {other}, and {len(pairs) - spilling} "
-                "cannot run there"
-            )
+            rest = len(pairs) - spilling
+            yield f"of those without spills on {arch}, {spilling} spill on {other}, and {rest} cannot run there"
 
 
 def compile_command(

@@ -396,10 +396,8 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
     spilled, wasteful = (resources.spill_bytes or 0, resources.wasteful) if resources else (0, False)
     remarks: list[str] = []
     if wasteful or (spilled and residents.occupancy < _FEW):
-        remarks.append(
-            f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
-            "triton-ops explain spills tries cures"
-        )
+        both = f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread"
+        remarks.append(f"{both}: triton-ops explain spills tries cures")
     if not wasteful and residents.limited_by == ("shared memory",) and stages > 1:
         remarks += _too_deep(residents, resources, stages, spec)
     return remarks

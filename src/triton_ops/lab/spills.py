@@ -359,7 +359,5 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     freed = examiner.evidence(Config({name: value for name, value in config.items() if name != "maxnreg"}))
     if not freed.compiled:
         return []
-    return [
-        f"without maxnreg={config['maxnreg']} it takes {freed.registers} registers of a thread and spills "
-        f"{freed.spill_bytes:,} bytes"
-    ]
+    takes = f"{freed.registers} registers of a thread and spills {freed.spill_bytes:,} bytes"
+    return [f"without maxnreg={config['maxnreg']} it takes {takes}"]
