@@ -258,8 +258,7 @@ _FORMER_FILES = {
 
 def label(value: Any) -> str:
     """The module and qualified name of a function or class; the type's of another object."""
-    name = getattr(value, "__qualname__", None)
-    if not isinstance(name, str):
+    if not isinstance(name := getattr(value, "__qualname__", None), str):
         value, name = type(value), type(value).__qualname__
     module = str(getattr(value, "__module__", ""))
     if module.startswith(_KERNELS):

@@ -132,8 +132,7 @@ def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str],
 
 def _in_module(path: str, module: types.ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
     for name in names:
-        value = vars(module).get(name)
-        if isinstance(value, types.ModuleType):
+        if isinstance(value := vars(module).get(name), types.ModuleType):
             if value.__name__ not in paths and value.__name__.startswith(f"{module.__name__}."):
                 yield from _in_module(f"{path}.{name}", value, names, paths | {value.__name__})
         elif name in vars(module):

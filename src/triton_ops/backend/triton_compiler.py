@@ -292,8 +292,7 @@ class TritonCompiler(Compiler):
             resources = Resources(shared_bytes=error.shared_bytes)
             return Compiled(config, Status.RESOURCES, str(error), resources, compile_s=time.perf_counter() - start)
         except Exception as error:
-            failure = _failure(error)
-            if isinstance(failure, CacheError):
+            if isinstance(failure := _failure(error), CacheError):
                 raise failure from error
             taken_s = time.perf_counter() - start
             trace = CandidateError.trace_of(error)

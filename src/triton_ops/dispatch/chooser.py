@@ -214,10 +214,8 @@ class Chooser:
         else:
             if self._arguments is _no_arguments and (shape is not None or self._kernel.parameter_names):
                 message = f"{self.name} was given no arguments, and does not know how to make them"
-                hint = (
-                    "give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape"
-                )
-                raise SettingsError(message, hint=hint)
+                making = "choose(..., arguments=...), which makes them from a shape"
+                raise SettingsError(message, hint=f"give those of a call, tune((a, b)), or {making}")
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
             source = self._operation.materialise(problem, TuneProblem.device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}

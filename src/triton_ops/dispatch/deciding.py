@@ -94,8 +94,7 @@ class Meeting:
         name = f"{_PREFIX}{key_id}"
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
             return self._decided(name, alone)
-        decision = self._waited(name, wait_s)
-        if isinstance(decision, str):
+        if isinstance(decision := self._waited(name, wait_s), str):
             _log.warning("the default config runs: %s", decision)
             return default(decision)
         if (refused := why_not(decision.config)) is not None:

@@ -176,8 +176,7 @@ class Called:
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
         target = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
-        function = target.load()
-        if isinstance(function, Operation):
+        if isinstance(function := target.load(), Operation):
             operation, _, shape, dtype = target.tuned(function)
             device = TuneProblem.device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword

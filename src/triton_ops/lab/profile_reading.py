@@ -401,8 +401,7 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
     wrong = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
     with ProfileError.when(f"{name} is no profile of Proton", _HINT, *wrong):
-        content = json.loads(text)
-        if not isinstance(content, list):
+        if not isinstance(content := json.loads(text), list):
             raise TypeError("it has no list of trees")
         *trees, devices = content
         launches: list[ProfiledLaunch] = []

@@ -339,8 +339,7 @@ class RemoteExecutor:
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Send a job; an `ExecutorLostError` if the process is gone."""
         future: Future[TuningResult] = Future()
-        job_there = self._sent(job)
-        if isinstance(job_there, KernelTypeError):
+        if isinstance(job_there := self._sent(job), KernelTypeError):
             future.set_exception(job_there)
             return future
         with self._guard:

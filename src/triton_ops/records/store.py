@@ -495,8 +495,7 @@ class LayeredStore(Generic[T]):
         """Every value once, as `get` gives it for its id."""
         ids = set[str]()
         for value in chain(self._unwritten, self.directory, self.directory.last_known().values(), *self.further):
-            entry_id = self.directory.codec.id_of(value)
-            if entry_id not in ids:
+            if (entry_id := self.directory.codec.id_of(value)) not in ids:
                 ids.add(entry_id)
                 yield value
 
