@@ -345,17 +345,11 @@ def _access(
     of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
     fullest, overlap = _fullest(whole, beside, number)
     return replace(
-        access.figures,
-        argument=-1 if root is None or root < 0 else root,
-        loop=loops.get(access.figures.loop, -1),
-        executions=executions,
-        elements=of_each * executions,
-        repeats=_repeats(access, whole),
-        known=access.pointer.base is not None,
-        again=places.get(fullest, -1),
-        anew=1 - overlap,
+        access.figures, argument=-1 if root is None or root < 0 else root, loop=loops.get(access.figures.loop, -1),
+        executions=executions, elements=of_each * executions, repeats=_repeats(access, whole),
+        known=access.pointer.base is not None, again=places.get(fullest, -1), anew=1 - overlap,
         shared=_distinct_places(beside, number),
-    )
+    )  # fmt: skip
 
 
 def _repeats(access: AccessTrace, trace: Trace) -> float:
