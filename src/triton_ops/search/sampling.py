@@ -113,8 +113,8 @@ class RandomSearch:
         self._taken.update(trial.config for trial in trials)
 
     def _next(self) -> Config | None:
-        """Take the next config; None ends the search."""
-        return self._any()
+        """Take the next config, here a random one; None ends the search."""
+        return self._first_of(self._draws)
 
     def _first_of(self, configs: Iterable[Config]) -> Config | None:
         """Take the first of some configs that is not taken yet; None if all are taken."""
@@ -122,10 +122,6 @@ class RandomSearch:
         if config is not None:
             self._taken.add(config)
         return config
-
-    def _any(self) -> Config | None:
-        """Take a random config; None when all are taken."""
-        return self._first_of(self._draws)
 
 
 class ExhaustiveSearch(RandomSearch):
