@@ -141,8 +141,7 @@ class OpenConfigs:
     """The configs that may still be proposed, marked `open` in `configs`, which is a sample, or the `whole` space."""
 
     def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
-        self._space = space
-        self._encoder = encoder
+        self._space, self._encoder = space, encoder
         self._rng = random.Random(seed)
         all_valid = space.all_configs(_WHOLE)
         self.whole = all_valid is not None
