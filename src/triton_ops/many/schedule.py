@@ -223,14 +223,21 @@ class Schedule:
         for device, state in self._devices.items():
             if state.measuring is None:
                 yield from self._measure(device, state, now_s, left_s)
-        for device, state in self._devices.items():
-            before = len(state.ahead)
-            further = 0 if state.ready else _FURTHER  # where none is ready, they may all be slow
-            most = self._ahead and self._ahead + (state.measuring is None) + further
-            while len(state.ahead) < most and (name := self._best(device)) is not None:
-                state.ahead.append(name)
-            if len(state.ahead) > before:
-                yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
+        lacking = {device: self._lacking(state) for device, state in self._devices.items()}
+        more: dict[str, _Device] = {}
+        for turn in range(max(lacking.values(), default=0)):  # devices choose in turn, so that each has what is quick
+            for device in [device for device, count in lacking.items() if count > turn]:
+                if (name := self._best(device)) is not None:
+                    self._devices[device].ahead.append(name)
+                    more[device] = self._devices[device]
+        for device, state in more.items():
+            yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
+
+    def _lacking(self, state: _Device) -> int:
+        """The number of problems that a device may prepare beside those that it prepares."""
+        further = 0 if state.ready else _FURTHER  # where none is ready, they may all be slow
+        most = self._ahead and self._ahead + (state.measuring is None) + further
+        return most - len(state.ahead)
 
     def _end(self) -> Iterator[Order]:
         self.unbegun += self.waiting
