@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from triton_ops.base.plain import is_positive as is_positive
     from triton_ops.base.texts import counted as counted
     from triton_ops.base.texts import escaped as escaped
+    from triton_ops.base.texts import excerpt as excerpt
     from triton_ops.base.texts import gain_text as gain_text
     from triton_ops.base.texts import storable as storable
     from triton_ops.base.texts import warn_once as warn_once

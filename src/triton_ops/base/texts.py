@@ -40,6 +40,12 @@ def gain_text(ratio: float | None, interval: tuple[float, float] | None = None, 
     return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
 
 
+def excerpt(value: Any) -> str:
+    """The `repr` of a value, for an error; a very long one is cut."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things, such as `1 kernel`, `2 entries` and `2,000 launches`."""
     if count == 1:

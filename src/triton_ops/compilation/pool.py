@@ -366,8 +366,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
-        self._compiler = compiler
-        self._timeout_s = timeout_s
+        self._compiler, self._timeout_s = compiler, timeout_s
         self._start = Start(packed=compiler.pack(), surroundings=Surroundings.here())
         self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.most)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")

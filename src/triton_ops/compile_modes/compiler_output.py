@@ -258,17 +258,10 @@ class _OpenTable:
         elif 0.0 in times_ms:
             doubt = f"{choices[0].name} has a time of 0"
         return AutotuneTable(
-            op=self.head["op"],
-            sizes=self.head["sizes"],
-            dtypes=self.beside.get("dtypes", ""),
-            choices=choices,
-            benchmark_s=float(bench) if bench else None,
-            precompile_s=float(compiling) if compiling else None,
-            count=int(count) if count else None,
-            stats=self.stats,
-            writer=self.writer,
-            doubt=doubt,
-        )
+            op=self.head["op"], sizes=self.head["sizes"], dtypes=self.beside.get("dtypes", ""), choices=choices,
+            benchmark_s=float(bench) if bench else None, precompile_s=float(compiling) if compiling else None,
+            count=int(count) if count else None, stats=self.stats, writer=self.writer, doubt=doubt,
+        )  # fmt: skip
 
 
 def _ms(row: re.Match[str]) -> float | None:

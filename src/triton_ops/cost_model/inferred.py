@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, count
 from math import ceil
 from typing import Any, TypeAlias
 
@@ -326,7 +327,8 @@ def work_in_words(work: KernelWork) -> dict[str, str]:
     for number, launch in enumerate(work.launches, 1):
         before = f"launch {number}: " if len(work.launches) > 1 else ""
         for name, text in _launch_words(launch):
-            facts[_free(facts, before + name)] = text
+            names = chain((before + name,), (f"{before}{name} {at}" for at in count(2)))  # a second load is `load 2`
+            facts[next(one for one in names if one not in facts)] = text
     return facts
 
 
@@ -407,15 +409,6 @@ def _listed_name(launch: LaunchWork, at: int) -> str:
     kind = launch.accesses[at].kind
     number = sum(access.kind == kind and access.elements > 0 for access in launch.accesses[: at + 1])
     return kind if number == 1 else f"{kind} {number}"
-
-
-def _free(facts: Mapping[str, str], name: str) -> str:
-    """A name that is not in use yet: a second load is `load 2`."""
-    number, free = 1, name
-    while free in facts:
-        number += 1
-        free = f"{name} {number}"
-    return free
 
 
 def _short(number: float) -> str:

@@ -265,18 +265,11 @@ class RowTiles:
         rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
         parts = tile_side(self.parts, config)
         return _plan(
-            blocks=ceil(self.rows / rows) * parts,
-            rows=rows,
-            columns=ceil(self.columns / parts),
-            chunk=chunk,
-            passes=self.passes,
-            reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
-            config=config,
-            read_bytes=ITEM_BYTES[self.dtype] * self.inputs,
-            written_bytes=ITEM_BYTES[self.out_dtype],
-            weight=self.weight,
-            machine=machine,
-        )
+            blocks=ceil(self.rows / rows) * parts, rows=rows, columns=ceil(self.columns / parts), chunk=chunk,
+            passes=self.passes, reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
+            config=config, read_bytes=ITEM_BYTES[self.dtype] * self.inputs, written_bytes=ITEM_BYTES[self.out_dtype],
+            weight=self.weight, machine=machine,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,20 +314,10 @@ def _plan(
     turns, row_bytes = passes * chunks, rows * columns * read_bytes
     stored = rows * columns * written_bytes
     walk = MemoryWalk(
-        blocks=blocks,
-        warps=warps,
-        stages=stages,
-        work=(TileWork(turns * _INSTRUCTIONS * weight, chunk),),
-        batches=chunks,
-        near=chunks * later,
-        turns=turns,
-        own_bytes=row_bytes,
-        again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (),
-        common=(),
-        written_bytes=stored,
-        through_bytes=row_bytes + stored,
-        streamed_bytes=row_bytes * reads,
-        reductions=rows if passes > 1 else 0.0,
-    )
+        blocks=blocks, warps=warps, stages=stages, work=(TileWork(turns * _INSTRUCTIONS * weight, chunk),),
+        batches=chunks, near=chunks * later, turns=turns, own_bytes=row_bytes,
+        again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (), common=(), written_bytes=stored,
+        through_bytes=row_bytes + stored, streamed_bytes=row_bytes * reads, reductions=rows if passes > 1 else 0.0,
+    )  # fmt: skip
     guess = row_footprint(chunk / (32 * warps), warps, rows)
     return TilePlan(warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))

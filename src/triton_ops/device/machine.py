@@ -264,15 +264,9 @@ _AMPERE = Machine(
 # (GA102, Ada and RTX Blackwell whitepapers), and L2 keeps one copy of a line (monolithic, unlike Hopper's: RTX 5080 in
 # arXiv:2507.10789; the whitepapers name no halves). Products are warp instructions as on sm_80 (Triton 3.6.0).
 _RTX = Machine(
-    units=84,
-    clock_ghz=0.0,
-    mma_flops_per_cycle={},
-    l2_bytes=6 << 20,
-    l2_copies=1,
-    shared_bytes_per_block=101_376,
-    limits=LIMITS["sm_86"],
-    costs=Costs(l1_bytes=135e3),
-)
+    units=84, clock_ghz=0.0, mma_flops_per_cycle={}, l2_bytes=6 << 20, l2_copies=1, shared_bytes_per_block=101_376,
+    limits=LIMITS["sm_86"], costs=Costs(l1_bytes=135e3),
+)  # fmt: skip
 
 _BLACKWELL = Machine(
     units=148,

@@ -20,7 +20,7 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Protection
-from triton_ops.base import available, require
+from triton_ops.base import available, excerpt, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded, dense, kind_of, same_bits_of
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, TargetError, UnsupportedDtypeError
@@ -340,16 +340,11 @@ def _between_objects(value: Any, right: Any) -> Difference | None:
         same = bool(value == right) or bool(value != value and right != right)
     except Exception:  # noqa: BLE001 - equality that gives no answer for this value
         same = False
-    return None if same else Difference(f"{_shown(value)} instead of {_shown(right)}")
+    return None if same else Difference(f"{excerpt(value)} instead of {excerpt(right)}")
 
 
 def _other_type(value: Any, kind: str) -> Difference:
     return Difference(f"a {type(value).__name__} instead of a {kind}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _at(container: Any, key: Any) -> Any:

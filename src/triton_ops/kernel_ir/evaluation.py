@@ -54,18 +54,14 @@ class Operand:
     """One operand of the kernel, as far as it is known before a launch.
 
     Attributes:
-        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
-        number: Its value, if it is a whole number.
-        strides: Of a tensor descriptor made on the host: its tensor's, in elements.
-        extents: Of a tensor descriptor made on the host: its tensor's shape.
         content: Of a tensor of whole numbers: its elements in the order of memory, if they are known.
     """
 
     name: str = ""
-    bytes: int = 0
-    number: int | None = None
-    strides: tuple[int, ...] = ()
-    extents: tuple[int, ...] = ()
+    bytes: int = 0  # of a tensor the bytes that it spans in memory; 0 if that is not known
+    number: int | None = None  # its value, if it is a whole number
+    strides: tuple[int, ...] = ()  # of a tensor descriptor made on the host: its tensor's, in elements
+    extents: tuple[int, ...] = ()  # of a tensor descriptor made on the host: its tensor's shape
     content: NDArray[np.int64] | None = None
 
 

@@ -148,32 +148,21 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchWork:
-    """The work of one launch; its figures are those of the average program.
-
-    Attributes:
-        looked_at: Programs that follow each other and were looked at for what they share.
-        plain: Floating-point operations on single elements outside of loops.
-        special: The same of exponentials, divisions, square roots and the like.
-        notes: What could not be told, in words.
-        alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
-        loaded: The same with loads that are on the way, at any place; 0 in summaries of before it was kept.
-        reductions: How often a program reduces or scans a tile, in loops and outside of them.
-        reduced: The reductions among these; empty in summaries of before they were kept.
-    """
+    """The work of one launch; its figures are those of the average program."""
 
     grid: tuple[int, int, int]
-    looked_at: int
+    looked_at: int  # programs that follow each other and were looked at for what they share
     arguments: tuple[Argument, ...]
     loops: tuple[LoopWork, ...]
     accesses: tuple[Access, ...]
     products: tuple[Product, ...]
-    plain: float
-    special: float
-    notes: tuple[str, ...] = ()
-    alive: float = 0.0
-    loaded: float = 0.0
-    reductions: float = 0.0
-    reduced: tuple[Reduction, ...] = ()
+    plain: float  # floating-point operations on single elements outside of loops
+    special: float  # the same of exponentials, divisions, square roots and the like
+    notes: tuple[str, ...] = ()  # what could not be told, in words
+    alive: float = 0.0  # 32-bit words that a block holds at once at a reduction or a product; 0 without one
+    loaded: float = 0.0  # the same with loads that are on the way, at any place; 0 in summaries of before it was kept
+    reductions: float = 0.0  # how often a program reduces or scans a tile, in loops and outside of them
+    reduced: tuple[Reduction, ...] = ()  # the reductions among these; empty in summaries of before they were kept
 
     @staticmethod
     def of(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
@@ -356,17 +345,11 @@ def _access(
     of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
     fullest, overlap = _fullest(whole, beside, number)
     return replace(
-        access.figures,
-        argument=-1 if root is None or root < 0 else root,
-        loop=loops.get(access.figures.loop, -1),
-        executions=executions,
-        elements=of_each * executions,
-        repeats=_repeats(access, whole),
-        known=access.pointer.base is not None,
-        again=places.get(fullest, -1),
-        anew=1 - overlap,
+        access.figures, argument=-1 if root is None or root < 0 else root, loop=loops.get(access.figures.loop, -1),
+        executions=executions, elements=of_each * executions, repeats=_repeats(access, whole),
+        known=access.pointer.base is not None, again=places.get(fullest, -1), anew=1 - overlap,
         shared=_distinct_places(beside, number),
-    )
+    )  # fmt: skip
 
 
 def _repeats(access: AccessTrace, trace: Trace) -> float:

@@ -476,27 +476,21 @@ class Meaning:
     """The meaning of one operation.
 
     Attributes:
-        terms: Its results as terms; what it does is added to the facts.
-        numbers: Its result on single elements; None if that is not known here.
         whole: How whole numbers come of it: `computed` from whole numbers by that function, the `same` as the last one
             that it takes, a `pointer` there, or `data`.
-        counts: Whether it takes an instruction for each element of floating point that it makes.
-        special: Whether that is one of the slow ones.
-        gathers: Whether all elements must be there before it begins.
         registers: `none` for what is made anew where it is used, `same` for those of what it takes, else `own`.
-        moves: Whether elements stay what they were.
         does: What it does to floating point, where that is told apart: it `adds`, `multiplies`, `widens`, `rounds` to
             another format, or `counts`: it makes it of a whole number; an extreme `picks` one of whole numbers.
     """
 
-    terms: Handler = elementwise
-    numbers: Callable[..., Any] | None = None
+    terms: Handler = elementwise  # its results as terms; what it does is added to the facts
+    numbers: Callable[..., Any] | None = None  # its result on single elements; None if that is not known here
     whole: Literal["computed", "same", "pointer", "data"] = "computed"
-    counts: bool = True
-    special: bool = False
-    gathers: bool = False
+    counts: bool = True  # whether it takes an instruction for each element of floating point that it makes
+    special: bool = False  # whether that is one of the slow ones
+    gathers: bool = False  # whether all elements must be there before it begins
     registers: Literal["own", "none", "same"] = "own"
-    moves: bool = False
+    moves: bool = False  # whether elements stay what they were
     does: Literal["", "adds", "multiplies", "widens", "rounds", "counts", "picks"] = ""
 
 

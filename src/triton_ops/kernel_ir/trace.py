@@ -142,43 +142,31 @@ class Access:
     """One load, store or atomic operation, with figures of the average program.
 
     Attributes:
-        kind: `load`, `store` or `atomic`.
-        argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        tile: Elements of one execution without a mask.
-        elements: Elements that a program moves by it in all.
-        distinct: Share of the elements of one execution that lie at different addresses.
-        lines: 128-byte lines of one execution.
-        sectors: 32-byte sectors of one execution, the least that L2 moves.
-        run_bytes: Bytes that follow each other in memory.
-        descriptor: Whether a tensor descriptor says where the block lies.
         repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
-        known: Whether its addresses are known.
         again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
             as often and earlier; -1 if none does.
-        anew: Share of its places to which that access does not go: the edge of a tile of neighbours.
         shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
             last figure is that of the whole grid, or of the programs that were looked at.
     """
 
-    kind: str
-    argument: int
+    kind: str  # `load`, `store` or `atomic`
+    argument: int  # the operand of the kernel that it goes to, counted from 0; -1 if that is unknown
     element: str
     item_bytes: int
-    loop: int
+    loop: int  # the loop around, by its place among the loops; -1 outside of loops
     executions: float
-    tile: int
-    elements: float
-    distinct: float
-    lines: float
-    sectors: float
-    run_bytes: float
-    descriptor: bool
+    tile: int  # elements of one execution without a mask
+    elements: float  # elements that a program moves by it in all
+    distinct: float  # share of the elements of one execution that lie at different addresses
+    lines: float  # 128-byte lines of one execution
+    sectors: float  # 32-byte sectors of one execution, the least that L2 moves
+    run_bytes: float  # bytes that follow each other in memory
+    descriptor: bool  # whether a tensor descriptor says where the block lies
     repeats: float
-    known: bool
+    known: bool  # whether its addresses are known
     again: int
     shared: tuple[float, ...]
-    anew: float = 0.0
+    anew: float = 0.0  # share of its places to which `again` does not go: the edge of a tile of neighbours
 
     @property
     def bytes(self) -> float:
@@ -191,23 +179,19 @@ class Product:
     """One product of two tiles.
 
     Attributes:
-        batch: Products of one execution.
-        inner: Length of the sums.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        loads: For each operand the access that it comes from, by its place; -1 if it was computed.
         after: The products of the same turn of the loop around that its operands wait for, by their places.
         computed: Whether its operands are computed in the loop around, from products or from what was loaded.
         made_of: The accesses of the same turn that its operands come from or are computed from, by their places.
     """
 
-    batch: int
+    batch: int  # products of one execution
     rows: int
     columns: int
-    inner: int
+    inner: int  # length of the sums
     element: str
-    loop: int
+    loop: int  # the loop around, by its place among the loops; -1 outside of loops
     executions: float
-    loads: tuple[int, int]
+    loads: tuple[int, int]  # for each operand the access that it comes from, by its place; -1 if it was computed
     after: tuple[int, ...] = ()
     computed: bool = False
     made_of: tuple[int, ...] = ()
@@ -230,26 +214,17 @@ class Product:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopWork:
-    """One loop; turns are those of a program over all entries, `most` those of the program that has most.
+    """One loop; turns are those of a program over all entries, `most` those of the program that has most."""
 
-    Attributes:
-        parent: The loop around, by its place among the loops; -1 outside of loops.
-        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        by_data: Whether its end depends on data.
-        plain: Floating-point operations on single elements in its body, over all turns.
-        special: The same of exponentials, divisions, square roots and the like.
-        written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
-    """
-
-    parent: int
+    parent: int  # the loop around, by its place among the loops; -1 outside of loops
     entries: float
     turns: float
     most: float
-    stages: int | None
-    by_data: bool
-    plain: float
-    special: float
-    written: bool = False
+    stages: int | None  # stages of its pipeline that the kernel asks for; None if it leaves them to the launch
+    by_data: bool  # whether its end depends on data
+    plain: float  # floating-point operations on single elements in its body, over all turns
+    special: float  # the same of exponentials, divisions, square roots and the like
+    written: bool = False  # whether its bounds are numbers in the text, so that the compiler knows its turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,22 +249,15 @@ _SECTOR_BYTES = 32
 
 @dataclass
 class AccessTrace:
-    """An access by program, whose loop is told by its number, without the figures that only the whole trace tells.
-
-    Attributes:
-        pointer: Where it went when it was first reached, in the argument `root`, None if that is unknown.
-        rank: Number of axes of the tile.
-        elements: Over all executions, without those that masks leave out.
-        still: The loops around it, of which a turn does not change where it goes.
-    """
+    """An access by program, whose loop is told by its number, without the figures that only the whole trace tells."""
 
     figures: Access
     root: int | None
-    pointer: Value
-    rank: int
+    pointer: Value  # where it went when it was first reached, in the argument `root`, None if that is unknown
+    rank: int  # number of axes of the tile
     executions: Weights
-    elements: Weights
-    still: set[int] = field(default_factory=set)
+    elements: Weights  # over all executions, without those that masks leave out
+    still: set[int] = field(default_factory=set)  # the loops around it, of which a turn does not change where it goes
 
 
 @dataclass
@@ -309,9 +277,6 @@ class Trace:
         dots: The products by program, whose loop and loads are told by the numbers of their operations.
         arithmetic: By the loop around, 0 outside of loops: plain and special operations on single elements of floating
             point, by program.
-        reductions: How often each program reduces or scans a tile.
-        reduced: The reductions among these.
-        notes: What could not be told, in words.
     """
 
     programs: int
@@ -319,9 +284,9 @@ class Trace:
     dots: dict[int, tuple[Product, Weights]] = field(default_factory=dict)
     loops: dict[int, LoopTrace] = field(default_factory=dict)
     arithmetic: dict[int, Weights] = field(default_factory=dict)
-    reductions: Weights = field(default_factory=lambda: np.zeros(1))
-    reduced: dict[int, tuple[Reduction, Weights]] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
+    reductions: Weights = field(default_factory=lambda: np.zeros(1))  # how often each program reduces or scans a tile
+    reduced: dict[int, tuple[Reduction, Weights]] = field(default_factory=dict)  # the reductions among these
+    notes: dict[str, None] = field(default_factory=dict)  # what could not be told, in words
 
     def arithmetic_of(self, loop: int) -> tuple[float, float]:
         """The plain and the special operations of the average program in a loop; 0 outside of loops."""

@@ -43,15 +43,10 @@ class UnreadableError(UntoldError):
 
 @dataclass(frozen=True)
 class Type:
-    """The type of a value.
+    """The type of a value."""
 
-    Attributes:
-        shape: Extents of a tensor or of a descriptor's block; empty for a scalar.
-        element: What it holds: `bf16`, `i32`, or what a pointer or a descriptor points to.
-    """
-
-    shape: tuple[int, ...]
-    element: str
+    shape: tuple[int, ...]  # extents of a tensor or of a descriptor's block; empty for a scalar
+    element: str  # what it holds: `bf16`, `i32`, or what a pointer or a descriptor points to
     pointer: bool = False
     descriptor: bool = False
 
@@ -77,28 +72,19 @@ class Type:
 
 @dataclass
 class TtirOperation:
-    """One operation, such as `arith.addi`, with the blocks of each of its regions.
-
-    Attributes:
-        operands: Names of the values between its name and its types, in the order of the text.
-        text: What stands between its name and its types, without quoted texts.
-        types: The types after the colon, up to an arrow or `to`; `result_types` are those after it.
-        tail: What follows its last region, such as the attributes of a loop.
-        number: Its place in the text, which names it.
-        location: The name of its place in the source, such as `#loc12`; empty if the text has none.
-    """
+    """One operation, such as `arith.addi`, with the blocks of each of its regions."""
 
     name: str
     results: tuple[str, ...]
-    operands: tuple[str, ...]
-    text: str
-    types: tuple[Type, ...]
+    operands: tuple[str, ...]  # names of the values between its name and its types, in the order of the text
+    text: str  # what stands between its name and its types, without quoted texts
+    types: tuple[Type, ...]  # the types after the colon, up to an arrow or `to`; `result_types` are those after it
     result_types: tuple[Type, ...]
     quoted: tuple[str, ...] = ()
     regions: list[list[TtirBlock]] = field(default_factory=list)
-    tail: str = ""
-    number: int = 0
-    location: str = ""
+    tail: str = ""  # what follows its last region, such as the attributes of a loop
+    number: int = 0  # its place in the text, which names it
+    location: str = ""  # the name of its place in the source, such as `#loc12`; empty if the text has none
 
     @property
     def kinds(self) -> tuple[Type, ...]:

@@ -20,16 +20,11 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class IndexBound:
-    """A condition that ends an index.
-
-    Attributes:
-        last: The last index that it lets pass, if it is one for this index; else what is left over.
-        fits: Whether the condition is about the very index: nothing that steps is left over.
-    """
+    """A condition that ends an index."""
 
     condition: Term
-    last: Term
-    fits: bool
+    last: Term  # the last index that it lets pass, if it is one for this index; else what is left over
+    fits: bool  # whether the condition is about the very index: nothing that steps is left over
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -84,22 +84,17 @@ class Region:
     """The storage behind one or more arguments of a launch.
 
     Attributes:
-        own: bool [bytes]: which bytes are elements of an argument.
-        origin: The address of the caller's storage, of which this may be a copy.
-        shift: What is added to addresses in it for the kernel, so that no other region is within its reach.
-        stores: bool [bytes]: which bytes were stored to.
         writer: int32 [bytes]: the program that stored last, or -1; of the first byte of each element.
-        reader: int32 [bytes]: the program that loaded, -1 for none, -2 for several.
     """
 
     name: str
     start: int
-    own: Any
-    origin: int
-    shift: int = 0
-    stores: Any = field(init=False)
+    own: Any  # bool [bytes]: which bytes are elements of an argument
+    origin: int  # the address of the caller's storage, of which this may be a copy
+    shift: int = 0  # what is added to addresses in it for the kernel, so that no other region is within its reach
+    stores: Any = field(init=False)  # bool [bytes]: which bytes were stored to
     writer: Any = field(init=False)
-    reader: Any = field(init=False)
+    reader: Any = field(init=False)  # int32 [bytes]: the program that loaded, -1 for none, -2 for several
 
     def __post_init__(self) -> None:
         self.stores = np.zeros(len(self.own), dtype=bool)

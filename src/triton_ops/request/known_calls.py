@@ -60,12 +60,9 @@ class KnownCalls(dict[Any, V], Generic[V]):
     """
 
     def __init__(
-        self,
-        decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
-        modes: Collection[str] = (),
-        *,
-        plain: bool = False,
-    ) -> None:
+        self, decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
+        modes: Collection[str] = (), *, plain: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._decide, self._modes, self._plain = decide, modes, plain
         self._patterns: dict[Any, _Pattern] = {}

@@ -296,12 +296,7 @@ def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]
     else:
         hint = "give one shape per argument, separated by commas: --shape 64x128,128; --arg NAME=VALUE is for others"
     needed = f"{counted(len(arguments), 'argument')} ({', '.join(arguments) or 'none'})"
-    return ShapeMismatchError(
-        f"{name} needs {needed}; --shape gives {len(shapes)}",
-        arguments,
-        shapes,
-        hint=hint,
-    )
+    return ShapeMismatchError(f"{name} needs {needed}; --shape gives {len(shapes)}", arguments, shapes, hint=hint)
 
 
 def _json_space(text: str) -> dict[str, Any]:

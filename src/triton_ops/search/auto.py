@@ -177,9 +177,7 @@ class GainEstimator:
     """Learns trials, and estimates the gains of other configs."""
 
     def __init__(self, encoder: surrogate.Encoder, priors: Priors, columns: surrogate.CompilerColumns) -> None:
-        self._encoder = encoder
-        self._priors = priors
-        self._columns = columns
+        self._encoder, self._priors, self._columns = encoder, priors, columns
         self._chance = Chance(surrogate.ByDistance(encoder.scales, encoder.flags))
         self._surrogates: dict[tuple[int, bool], surrogate.Surrogate] = {}
         self._slice = slice(None)  # the priors in use
@@ -301,14 +299,9 @@ class ExpectedGains:
     """The expected gains of some of the open configs, at these positions among them."""
 
     def __init__(
-        self,
-        positions: NDArray[np.intp],
-        rows: Floats,
-        mean: Floats,
-        doubt: Floats,
-        best: float,
+        self, positions: NDArray[np.intp], rows: Floats, mean: Floats, doubt: Floats, best: float,
         correlation: Callable[[Floats, Floats], Floats],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.positions = positions
         self._rows, self._mean, self._doubt, self._best, self._correlation = rows, mean, doubt, best, correlation
         self.slowness: Floats = np.ones(len(mean))  # by which gains are divided

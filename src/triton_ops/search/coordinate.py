@@ -53,11 +53,11 @@ class Descent(RandomSearch, ABC):
             return first
         if self._starts > 0:
             self._starts -= 1
-            return self._any()
+            return super()._next()
         config = self._first_of(self._around)
         if config is None:  # nothing around is better: start again
             self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
-            return self._any()
+            return super()._next()
         return config
 
     @abstractmethod

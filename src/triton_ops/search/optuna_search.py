@@ -58,7 +58,7 @@ class OptunaSearch(RandomSearch):
                 self._proposals[config] = proposal
                 return config
             self._answer(proposal, self._trials.get(config))
-        return self._any()
+        return super()._next()
 
     def _answer(self, proposal: Any, trial: Trial | None) -> None:
         if trial is not None and trial.ok:

@@ -113,8 +113,8 @@ class RandomSearch:
         self._taken.update(trial.config for trial in trials)
 
     def _next(self) -> Config | None:
-        """Take the next config; None ends the search."""
-        return self._any()
+        """Take the next config, here a random one; None ends the search."""
+        return self._first_of(self._draws)
 
     def _first_of(self, configs: Iterable[Config]) -> Config | None:
         """Take the first of some configs that is not taken yet; None if all are taken."""
@@ -122,10 +122,6 @@ class RandomSearch:
         if config is not None:
             self._taken.add(config)
         return config
-
-    def _any(self) -> Config | None:
-        """Take a random config; None when all are taken."""
-        return self._first_of(self._draws)
 
 
 class ExhaustiveSearch(RandomSearch):
@@ -145,8 +141,7 @@ class OpenConfigs:
     """The configs that may still be proposed, marked `open` in `configs`, which is a sample, or the `whole` space."""
 
     def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
-        self._space = space
-        self._encoder = encoder
+        self._space, self._encoder = space, encoder
         self._rng = random.Random(seed)
         all_valid = space.all_configs(_WHOLE)
         self.whole = all_valid is not None

@@ -62,20 +62,10 @@ class SpaceWalk:
     """
 
     def __init__(
-        self,
-        names: Sequence[str],
-        constraints: Sequence[Constraint],
-        domains: Domains,
-        *,
-        asks: Asks,
-        rng: random.Random | None = None,
-        promising: Callable[[str, Mapping[str, Value]], bool] | None = None,
-    ) -> None:
-        self._names = names
-        self._domains = domains
-        self._asks = asks
-        self._rng = rng
-        self._promising = promising
+        self, names: Sequence[str], constraints: Sequence[Constraint], domains: Domains, *, asks: Asks,
+        rng: random.Random | None = None, promising: Callable[[str, Mapping[str, Value]], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self._names, self._domains, self._asks, self._rng, self._promising = names, domains, asks, rng, promising
         self._narrows_at = _narrowing(names, constraints)
 
     def rows(self, prefix: Mapping[str, Value] | None = None) -> Iterator[dict[str, Value]]:
@@ -251,14 +241,9 @@ class Group:
         return outcome
 
     def _search(
-        self,
-        most_asks: int,
-        domains: Domains,
-        prefix: Mapping[str, Value] | None = None,
-        *,
-        rng: random.Random | None = None,
-        names: Sequence[str] = (),
-    ) -> RowOutcome:
+        self, most_asks: int, domains: Domains, prefix: Mapping[str, Value] | None = None, *,
+        rng: random.Random | None = None, names: Sequence[str] = (),
+    ) -> RowOutcome:  # fmt: skip
         walk = SpaceWalk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
         try:
             return RowOutcome(next(walk.rows(prefix), None), refusing=self.constraints)

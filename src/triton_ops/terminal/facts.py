@@ -16,17 +16,7 @@ import typer
 from triton_ops import settings
 from triton_ops.base import NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
-from triton_ops.terminal.console import (
-    LEAST,
-    ExitCode,
-    State,
-    paragraph,
-    say,
-    tell,
-    tell_failures,
-    unstyled,
-    width,
-)
+from triton_ops.terminal.console import LEAST, ExitCode, State, paragraph, say, tell, tell_failures, unstyled, width
 
 SCHEMA_VERSION = 1
 _GAP = "  "

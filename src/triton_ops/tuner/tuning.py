@@ -50,14 +50,7 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import (
-    CompiledFeed,
-    Compiles,
-    FirstConfigs,
-    Gate,
-    not_within_itself,
-    wait_for_one,
-)
+from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, not_within_itself, wait_for_one
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
+from triton_ops.base import excerpt
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 
@@ -43,13 +44,13 @@ class Tolerance:
             number = _finite(value)
             if number is None or number < 0 or (name == "times" and number == 0):
                 raise SettingsError(
-                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
+                    f"the tolerance's {name} is {excerpt(value)}; it must be a finite number, {least}",
                     hint="leave it out for the rule; 0.02 allows 2 %",
                 )
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
             raise SettingsError(
-                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
+                f"the tolerance's bitwise is {excerpt(self.bitwise)}",
                 hint="it must be True, False or None, which is the rule",
             )
         object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
@@ -83,14 +84,8 @@ class Tolerance:
         if _is_number(tolerance):
             return Tolerance(relative=tolerance)
         raise SettingsError(
-            f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+            f"tolerance is {excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
         )
-
-
-def _excerpt(value: Any) -> str:
-    """A value that was given, for an error; a very long one is cut."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _is_bool(value: Any) -> bool:
@@ -123,4 +118,4 @@ def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
     """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
     if function is None or callable(function):
         return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
+    raise KernelTypeError(f"{what} is {excerpt(function)}, which is not callable", hint=_CALLABLE[what])

@@ -268,8 +268,7 @@ def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
     """Those of a stored block of so many axes and more whose indices step by tuned tiles."""
     return _limits(
-        variant,
-        lambda one: one.access.kind == "store" and len(one.access.type.shape) >= axes and one.extent in extents,
+        variant, lambda one: one.access.kind == "store" and len(one.access.type.shape) >= axes and one.extent in extents
     )
 
 
