@@ -192,9 +192,8 @@ def portfolio_command(
     weights = dict(_weight(text) for text in weight or [])
     with only_data_on_stdout():
         name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel
-    portfolio = choose_portfolio(
-        name, most, objective=objective, device=gpu or device, weights=weights, cache_dir=folder_of(cache_dir)
-    )
+    folder, place = folder_of(cache_dir), gpu or device
+    portfolio = choose_portfolio(name, most, objective=objective, device=place, weights=weights, cache_dir=folder)
     problems = [
         {"label": each.label, "id": each.key, **Facts.members(each, "config", "regret", "gain", "best", "weight")}
         for each in portfolio.served

@@ -325,13 +325,9 @@ class BoundEntry:
         """The key of a launch on a device that is here; None is the entry's own."""
         entry, names = self.entry, ("kind", "name", "arch", "units", "threads")
         own = {**{name: getattr(self.device, name) for name in names}, "driver": entry.origin.driver}
-        return Key(
-            kernel=entry.kernel,
-            problem=dict(entry.problem),
-            identity=dict(self.kernel.identity),
-            device=own if here is None else Key.facts_of(here),
-            cache_state="cold",
-        )
+        problem, identity = dict(entry.problem), dict(self.kernel.identity)
+        device = own if here is None else Key.facts_of(here)
+        return Key(kernel=entry.kernel, problem=problem, identity=identity, device=device, cache_state="cold")
 
 
 def bound(

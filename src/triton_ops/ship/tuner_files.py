@@ -250,12 +250,8 @@ class TritonCache(Format):
         at = table.rows[0].at if table.rows else ()
         if not at:
             raise SettingsError("Triton keeps no file without a key", hint="name the values of its key: --row M")
-        return {
-            "key": list(triton_key(at)),
-            "configs_timings": [
-                [nested(row.config), [math.inf if row.failure else row.median_ms] * 3] for row in table.rows
-            ],
-        }
+        timings = [[nested(row.config), [math.inf if row.failure else row.median_ms] * 3] for row in table.rows]
+        return {"key": list(triton_key(at)), "configs_timings": timings}
 
     def read(self, path: Path) -> Table:
         """The configs of one key with their times; see `Format`."""

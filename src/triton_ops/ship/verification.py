@@ -73,9 +73,8 @@ def unknown_values(case: BoundEntry) -> list[str]:
     """
     generated = {} if case.by_shape is not None else case.specs or {}
     specs = case.entry.call.values if isinstance(case.entry.call, NotedCall) else generated
-    return [
-        name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
-    ]
+    tensors = {name: spec for name, spec in specs.items() if isinstance(spec, TensorSpec)}
+    return [name for name, spec in tensors.items() if not spec.dtype.startswith(_FRACTIONS)]
 
 
 Choose: TypeAlias = Callable[[ConfigSpace | None], ConfigSpace]
