@@ -16,7 +16,7 @@ from triton_ops.records import Record, Timing
 from triton_ops.space import Config
 from triton_ops.values import Key
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(triton_ops.__file__).parents[1]), *sys.path])}
 
 
 def record(kernel: str = "matmul", **changes: Any) -> Record:

@@ -111,7 +111,7 @@ def cases(report: Path) -> Iterator[tuple[str, Shown]]:
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
         file = case.get("file", "")
         classes = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).split(".")
-        faults = [child.get("message", "") for child in case if child.tag in ("failure", "error")]
+        faults = [_fault(child) for child in case if child.tag in ("failure", "error")]
         skips = [child.get("message", "") for child in case if child.tag == "skipped"]
         name = "::".join([file, *filter(None, classes), case.get("name", "")])
         holds = False if faults else None if skips else True
@@ -157,6 +157,12 @@ def _ran(module: str, *words: str, gpu: bool = True) -> tuple[int, str]:
     environment = {**os.environ} if gpu else {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return process.returncode, _last_line(process.stderr + process.stdout)
+
+
+def _fault(report: xml.etree.ElementTree.Element) -> str:
+    """What a test's report says of its fault: the first line that pytest marks, since messages are cut short."""
+    marked = [line.removeprefix("E ") for line in (report.text or "").splitlines() if line.startswith("E ")]
+    return next(iter(marked), report.get("message", ""))
 
 
 def _last_line(text: str) -> str:

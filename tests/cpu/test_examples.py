@@ -50,8 +50,8 @@ def test_softmax_and_the_sum_of_vectors_are_right(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],
         capture_output=True, text=True, check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}",
-             "TRITON_OPS_CACHE_DIR": str(tmp_path)},
+        env={**os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(tmp_path),
+             "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(PROJECT / "examples"), *sys.path])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["config", "128/4", "256/8"]

@@ -133,7 +133,7 @@ def all_ran(tmp_path_factory):
         [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=False, cwd=folder,
         env={
             **os.environ, "TRITON_INTERPRET": "1", "TRITON_OPS_CACHE_DIR": str(folder / "cache"),
-            "TRITON_OPS_EFFORT": "quick", "PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}",
+            "TRITON_OPS_EFFORT": "quick", "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), *sys.path]),
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
