@@ -61,14 +61,9 @@ def at_fork(forget: Callable[[], object]) -> None:
 
 _ALWAYS, _NO_LINK = flags("NONBLOCK", "NOCTTY"), flags("NOFOLLOW")
 _KINDS = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a link",
-    stat.S_IFREG: "a file",
-}
+    stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a block device", stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFREG: "a file",
+}  # fmt: skip
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:

@@ -202,46 +202,27 @@ It was slower than the default by more than 2 % for 2 of 5,823 defaults, by 2.2 
 
 PRESETS = {
     "expected": Effort(
-        name="expected",
-        search="ranked",
-        budget=Budget(trials=2, seconds=2),
+        name="expected", search="ranked", budget=Budget(trials=2, seconds=2),
         race=RacePolicy(checkpoints=(4, 8, 16), seconds=0.05, visit_ms=1.25, regret=RacePolicy.zone),
-        finalists=2,
-        patience=Patience(compile_s=15.0),
-        previews=8,
-        doubt_s=0.1,
-        compiled_first=True,
+        finalists=2, patience=Patience(compile_s=15.0), previews=8, doubt_s=0.1, compiled_first=True,
         expected_gain=_SURE,
     ),
     "race": Effort(
-        name="race",
-        search="ranked",
-        budget=Budget(trials=6, seconds=5),
+        name="race", search="ranked", budget=Budget(trials=6, seconds=5),
         race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=0.25, visit_ms=1.25, regret=RacePolicy.zone),
-        near=0.06,
-        finalists=2,
-        previews=12,
-        doubt_s=0.5,
-        compiled_first=True,
+        near=0.06, finalists=2, previews=12, doubt_s=0.5, compiled_first=True,
     ),
     "quick": Effort(
-        name="quick",
-        budget=Budget(seconds=60),
+        name="quick", budget=Budget(seconds=60),
         race=RacePolicy(
             checkpoints=(4, 6, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=RacePolicy.zone
         ),
-        near=0.06,
-        finalists=4,
-        doubt_s=1.5,
+        near=0.06, finalists=4, doubt_s=1.5,
     ),
     "full": Effort(name="full", budget=Budget(trials=1000, seconds=600), race=RacePolicy(seconds=20.0), previews=4096),
     "exhaustive": Effort(
-        name="exhaustive",
-        search="exhaustive",
+        name="exhaustive", search="exhaustive",
         race=RacePolicy(checkpoints=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
-        processes=3,
-        thorough=True,
-        previews=0,
-        worthwhile=0.0,
+        processes=3, thorough=True, previews=0, worthwhile=0.0,
     ),
-}
+}  # fmt: skip
