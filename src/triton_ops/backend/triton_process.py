@@ -411,6 +411,7 @@ def _from_torch(size: int, _alignment: int, _stream: int | None) -> Any:
 
 _SPILL_UNIT_BYTES = 4
 _TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = tf32")}
+_NARROW_SUMS = {"ttir": re.compile(r"arith\.addf [^:\n]* : (?:bf16|f16)\b")}  # of two numbers, as a reduction's are
 _ATOMICS = {
     "ptx": re.compile(r"\b(?:atom|red|multimem\.red|cp\.reduce\.async\.bulk)\."), "ttir": re.compile(r"tt\.\w*atomic"),
 }  # fmt: skip
@@ -489,10 +490,11 @@ def together(parts: Sequence[Resources]) -> Resources:
 
 
 def traits_of(kernels: Sequence[Any]) -> dict[str, Any]:
-    """The fields of `Executable` that code decides: `tf32`, `atomics`, `compilation` and `suspect`."""
+    """The fields of `Executable` that code decides: `tf32`, `narrow_sums`, `atomics`, `compilation`, `suspect`."""
     hashes = [getattr(kernel, "hash", None) for kernel in kernels]
     return {
-        "tf32": _in_one(kernels, _TF32), "atomics": _in_one(kernels, _ATOMICS), "suspect": lambda: suspicion(kernels),
+        "tf32": _in_one(kernels, _TF32), "narrow_sums": _in_one(kernels, _NARROW_SUMS),
+        "atomics": _in_one(kernels, _ATOMICS), "suspect": lambda: suspicion(kernels),
         "compilation": None if None in hashes else fingerprint(hashes),
     }  # fmt: skip
 

@@ -113,6 +113,7 @@ class Precision:
     """In what precision results are computed.
 
     `reduction` is how many terms are added up for an element; `tf32` whether products of float32 are computed in TF32.
+    With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u.
     `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
     error is unknown; between for a golden result that was rounded to that precision.
     """
@@ -120,6 +121,7 @@ class Precision:
     inputs: tuple[str, ...] = ()
     reduction: int = 1
     tf32: bool = False
+    narrow_sums: bool = False
     blur: float = 1.0
 
     def rounding(self, output: str) -> float:
@@ -127,7 +129,12 @@ class Precision:
         names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
         dtypes = [dtype for dtype in names if dtype in UNITS]
         accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
-        terms = [self.unit(output) / math.sqrt(3), _SLACK[accumulator], 4 * accumulator * math.sqrt(self.reduction)]
+        levels = max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0
+        terms = [
+            self.unit(output) / math.sqrt(3) * math.sqrt(levels),
+            _SLACK[accumulator],
+            4 * accumulator * math.sqrt(self.reduction),
+        ]
         eight = _FLOAT8 * math.sqrt(self.reduction) if any(dtype in _NARROW for dtype in dtypes[1:]) else 0.0
         return self.blur * (max(terms) + eight)
 

@@ -420,12 +420,12 @@ class Verifier:
             self._learn_again(case, executable)
             return
         with self._ran(case, executable) as (results, changes):
-            precision = replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32))
-            standard = replace(self.standard, precision=precision)
+            own = replace(self.standard.precision, blur=2.0, narrow_sums=bool(executable.narrow_sums))
+            standard = replace(self.standard, precision=replace(own, tf32=bool(executable.tf32)))
             case.effects = {name: expected(kept(tensor), None, None, standard) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
-                case.expected = ExpectedResults.of_own(self.standard, results, whole=case.whole)
+                case.expected = ExpectedResults.of_own(replace(self.standard, precision=own), results, whole=case.whole)
         self._keep_if_repeatable(case, executable)
 
     def _learn_again(self, case: Case, executable: Executable) -> None:

@@ -15,6 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+import triton.language as tl  # noqa: E402
+
 from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
 from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, TritonProcess  # noqa: E402
 from triton_ops.backend.offline import never_cached, option_names, pretending  # noqa: E402
@@ -111,6 +113,25 @@ def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compila
         finally:
             knobs.jit_cache_hook = before
     assert traits_of([other])["compilation"] != traits_of([made])["compilation"]
+
+
+@triton.jit
+def sum_kernel(x, out, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    values = tl.load(x + tl.arange(0, BLOCK))
+    tl.store(out, tl.sum(values.to(tl.float32) if WIDE else values))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "narrow"), [("bfloat16", 0, True), ("bfloat16", 1, False), ("float32", 0, False)]
+)
+def test_code_that_adds_up_in_16_bits_is_known(dtype, wide, narrow):
+    tensors = {"x": TensorSpec((64,), dtype), "out": TensorSpec((1,), dtype)}
+    arguments = Arguments(keyword={**tensors, "WIDE": wide}).described()
+    with pretending(Target.named("sm_90"), "asked of the TTIR"):
+        kernels = TritonKernel(sum_kernel, grid=lambda _: (1,), outputs=["out"]).lowered(
+            Config(BLOCK=64, num_warps=1), arguments
+        )
+    assert traits_of(kernels)["narrow_sums"] is narrow
 
 
 def test_only_the_thread_that_asks_for_it_compiles_nothing_and_blocks_may_overlap():

@@ -22,7 +22,7 @@ from tests.cpu.evaluation.emulated import (
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
 from triton_ops.backend import ArgumentSet
-from triton_ops.evaluation.expected import Standard, difference, expected, is_exact, uncompared
+from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
@@ -140,6 +140,35 @@ def test_float32_is_judged_as_float32_unless_the_code_multiplies_in_tf32():
     assert loose.difference(in_tf32) is None
     assert loose.difference(own * 1.0039) is not None
     assert loose.difference(a[:, :-1] @ b[:-1]) is not None
+
+
+def mean_of_narrow_sums(values, block, threads):
+    """The mean of rows as a kernel has it that adds up each block in bfloat16: by each thread, then in a tree."""
+    sums = values.unflatten(1, (-1, threads, block // threads))
+    total = sums[..., 0]
+    for at in range(1, block // threads):
+        total = total + sums[..., at]
+    while total.shape[-1] > 1:
+        left, right = total.chunk(2, -1)
+        total = left + right
+    return (total[..., 0].float().sum(1) / values.shape[1]).bfloat16()
+
+
+def test_code_that_adds_up_in_16_bits_is_right_with_other_tiles_and_wrong_without_a_tile():
+    values = torch.randn(512, 4096, generator=torch.Generator().manual_seed(0)).bfloat16()
+    tiles = [(64, 32), (256, 128), (1024, 32), (2048, 128), (4096, 32), (4096, 512)]
+    refused = {}
+    for narrow in (False, True):
+        precision = Precision(inputs=("bfloat16",), reduction=4096, narrow_sums=narrow)
+        own = mean_of_narrow_sums(values, 1024, 128)
+        expected = ExpectedResults.of_own(Standard(precision=precision), [own])
+        expected.prepare(tf32=False)
+        refused[narrow] = [
+            tile for tile in tiles if expected.difference([mean_of_narrow_sums(values, *tile)], tf32=False)
+        ]
+        assert expected.difference([mean_of_narrow_sums(values[:, :-64], 64, 32)], tf32=False) is not None
+    assert len(refused[False]) > len(tiles) / 2
+    assert refused[True] == []
 
 
 @pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.nn.functional.gelu, torch.sin, torch.sqrt])
