@@ -98,7 +98,7 @@ class Executor(Protocol):
 
 _log = logging.getLogger("triton_ops")
 
-_HELD_S = 0.3  # for which a job's thread leaves the interpreter to the one before it, or to that which has been let in
+_HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so long to that which has just been let in
 
 
 class _Tune:
@@ -142,7 +142,7 @@ class LocalExecutor:
         idle = self._now is None
         for at, job in enumerate(jobs):
             if job.name not in self._ahead:
-                self._ahead[job.name] = self._begun(job, early=idle and at == 0, held_s=_HELD_S * (at if idle else 1))
+                self._ahead[job.name] = self._begun(job, early=idle and at == 0, held_s=0.0 if idle else _HELD_S)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job when the one before has ended."""

@@ -30,7 +30,6 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
-from triton_ops.search import Search
 from triton_ops.tuner import RequestedTune
 from triton_ops.values import TuningResult
 
@@ -226,9 +225,6 @@ def as_problem(item: Any) -> TuneProblem:
     raise KernelTypeError(message, hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}")
 
 
-_FINAL_S, _TRIAL_S = 0.8, 0.05  # of a tune on a GPU: the last comparison, and one trial
-
-
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is only checked; problems whose records have one key have jobs of one name."""
     each = options.each
@@ -239,7 +235,6 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         label=f"{key.kernel} {key.label}".rstrip(), kernel=key.kernel, problem=problem,
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
-        seconds=_FINAL_S + _TRIAL_S * min(request.space.size.valid, Search.SMALL),
         devices=_places(problem, request, options.devices), worker=request.device_name if stations.isolated else "",
     )  # fmt: skip
 

@@ -4,11 +4,10 @@ The schedule is a state machine: it is told what has happened and when, and answ
 thread and no device, so that a fleet of hundreds of devices and days of work can be simulated in a moment.
 
 A problem is worth its weight times the share of its time that a tune is expected to save; those come first that are
-worth most for each second of tuning, so that small spaces precede those whose first configs take long to compile. What
-a kernel's finished problems gained and cost corrects what is expected of its others. A kernel whose first problem is
-still being measured is put off, since that problem's record is going to guide the search on the others. The last
-problems of several devices are prepared and measured the longest first, where all will be measured, so that no device
-waits long for the others' end.
+worth most for each second of tuning. What a kernel's finished problems gained and cost corrects what is expected of
+its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
+guide the search on the others. The last problems of several devices are prepared and measured the longest first, where
+all will be measured, so that no device waits long for the others' end.
 
 Devices that prepare tell when a problem is ready, such as when its first configs are compiled, which takes some kernels
 ten times as long as others. They measure what is ready first of all that they prepare, and begin with nothing that is
@@ -222,21 +221,14 @@ class Schedule:
         for device, state in self._devices.items():
             if state.measuring is None:
                 yield from self._measure(device, state, now_s, left_s)
-        lacking = {device: self._lacking(state) for device, state in self._devices.items()}
-        more: dict[str, _Device] = {}
-        for turn in range(max(lacking.values(), default=0)):  # devices choose in turn, so that each has what is quick
-            for device in [device for device, count in lacking.items() if count > turn]:
-                if (name := self._best(device)) is not None:
-                    self._devices[device].ahead.append(name)
-                    more[device] = self._devices[device]
-        for device, state in more.items():
-            yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
-
-    def _lacking(self, state: _Device) -> int:
-        """The number of problems that a device may prepare beside those that it prepares."""
-        further = 0 if state.ready else _FURTHER  # where none is ready, they may all be slow
-        most = self._ahead and self._ahead + (state.measuring is None) + further
-        return most - len(state.ahead)
+        for device, state in self._devices.items():
+            before = len(state.ahead)
+            further = 0 if state.ready else _FURTHER  # where none is ready, they may all be slow
+            most = self._ahead and self._ahead + (state.measuring is None) + further
+            while len(state.ahead) < most and (name := self._best(device)) is not None:
+                state.ahead.append(name)
+            if len(state.ahead) > before:
+                yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
 
     def _end(self) -> Iterator[Order]:
         self.unbegun += self.waiting

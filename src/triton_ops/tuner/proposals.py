@@ -9,8 +9,7 @@ proposed after its preview is not compiled again. Proposals come first: a previe
 proposal waits to be compiled, and previews take at most half of the processes.
 
 A device tries some dozens of configs a second, and the compilers make as many of quick kernels, but a few of slow ones.
-A problem is therefore ready once so many configs are compiled that the device is busy while the others are. A search
-that knows the first previews needs a third fewer trials: where these take a second or two, all of them are waited for.
+A problem is therefore ready once so many configs are compiled that the device is busy while the others are.
 """
 
 from __future__ import annotations
@@ -119,7 +118,6 @@ class FirstConfigs:
         self._guard = threading.Lock()
         self._due = [(self.enough, self._needed), (self.whole, lambda: math.inf)]
         self._submitted, self._ended, self._compile_s = False, 0, 0.0  # the seconds of those that have ended
-        self._previewed = False
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, as the pool does."""
@@ -130,9 +128,8 @@ class FirstConfigs:
         return future
 
     def complete(self, searcher: Searcher) -> None:
-        """Submit the first proposals of a searcher that has named no previews, and nothing more."""
-        self._previewed = len(self._futures) >= _PROPOSALS
-        if not self._previewed:
+        """Submit the first proposals of a searcher, and nothing more."""
+        if len(self._futures) < _PROPOSALS:
             for config in new_configs(searcher, _PROPOSALS, self._futures):
                 self.submit(config, spare=True)
         with self._guard:
@@ -158,10 +155,8 @@ class FirstConfigs:
         """The number of compiled configs that is enough: more, the less the compilers make in a second."""
         if not self._submitted:
             return math.inf
-        a_second = self._pool.workers / max(self._compile_s / max(self._ended, 1), 1e-3)
-        if self._previewed and a_second >= _A_SECOND:
-            return math.inf
-        return max(_LEAST, math.ceil(_TRIED * (1 - a_second / _A_SECOND)))
+        mean_s = max(self._compile_s / max(self._ended, 1), 1e-3)
+        return max(_LEAST, math.ceil(_TRIED * (1 - self._pool.workers / mean_s / _A_SECOND)))
 
 
 _log = logging.getLogger("triton_ops")

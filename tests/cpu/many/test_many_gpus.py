@@ -160,8 +160,6 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
     executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
     executor.prepare([jobs["a"], jobs["b"]])
     assert executor.measure(jobs["a"], None).result(60).place == "cuda:0"
-    while "b" not in begun:
-        time.sleep(0.01)
     executor.prepare([jobs["c"], jobs["b"]])
     executor.prepare([jobs["c"]])
     assert executor.measure(jobs["c"], None).result(60).place == "cuda:0"

@@ -124,7 +124,7 @@ def test_a_run_whose_jobs_are_never_ready_goes_on_all_the_same(monkeypatch):
 def test_a_job_that_fails_while_it_is_prepared_is_told_of():
     failed = TuningFailedError("nothing ran", "p", 1, None, [])
     lost = ExecutorLostError("its process is gone")
-    executors = {"a": TellingExecutor(["p0"], script={"p0": failed}), "b": TellingExecutor(["p1"], script={"p1": lost})}
+    executors = {"a": TellingExecutor(["p0"], script={"p0": failed}), "b": TellingExecutor(["p2"], script={"p2": lost})}
     _, told = ran(executors, ahead=1)
     assert told.statuses == {"p0": "failed", "p1": "tuned", "p2": "tuned", "p3": "tuned"}
     assert told.losses == ["b"]

@@ -81,7 +81,7 @@ def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
     schedule = Schedule(plans(3), ahead=1)
     schedule.joined("ab", 0.0)
     schedule.ready("a", "p0", 0.5)
-    assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0", "p2"))]
+    assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0", "p1"))]
     fleet = Fleet(Schedule(plans(20), ahead=1), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
     assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
 
@@ -159,13 +159,6 @@ def test_a_device_begins_with_what_is_ready_first_and_prepares_more_as_long_as_n
     schedule.ended("a", "p3", 5.0, seconds=1.0)
     assert schedule.waits
     assert schedule.ready("a", "p4", 6.0) == [Order(OrderStep.MEASURE, "a", ("p4",))]
-
-
-def test_devices_that_prepare_have_their_part_of_what_is_quick():
-    quick = [Planned(name=f"q{at}", kernel=f"q{at}", seconds=1.0) for at in range(4)]
-    slow = [Planned(name=f"s{at}", kernel=f"s{at}", seconds=3.0) for at in range(40)]
-    orders = Schedule([*slow, *quick], ahead=1).joined("ab", 0.0)
-    assert [order.names[:2] for order in orders] == [("q0", "q2"), ("q1", "q3")]
 
 
 def test_of_the_last_problems_that_are_ready_the_longest_is_measured_first():
