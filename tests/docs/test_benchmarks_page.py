@@ -81,6 +81,6 @@ def test_results_are_there_and_from_the_day_that_the_page_says(row):
 
 def test_the_page_says_how_many_cases_of_hidden_lists_there_are_and_have_a_result():
     cases = (FOLDER / "tuning" / "hidden_list_cases.py").read_text(encoding="utf-8").count(": Case(")
-    folder = FOLDER / "results" / "nvidia-h100-80gb-hbm3"
+    folder = FOLDER / "results" / "nvidia-h200"
     results = json.loads((folder / "hidden_lists.json").read_text(encoding="utf-8"))
     assert f"and refused? {len(results['cases'])} of {cases} cases." in PAGE
