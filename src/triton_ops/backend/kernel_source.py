@@ -260,13 +260,13 @@ class KernelSource:
 
         A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
         """
-        made: set[ast.Call] = set()
+        accumulators: set[ast.Call] = set()
         for name, values in self.assignments.items():
             calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
             blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
             if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(_adds(self, name, v) for v in values):
-                made.update(blocks)
-        return frozenset(made)
+                accumulators.update(blocks)
+        return frozenset(accumulators)
 
     def compiled(self, node: ast.expr) -> CodeType:
         """The code of an expression in it; ValueError if that calls anything: what is read must not run code."""

@@ -297,7 +297,7 @@ class Executable:
         resources: What the compiler made of the config; None where the backend has no compiler.
         compile_s: Seconds that the compiler took; None where the backend has no compiler.
         tf32: Whether the code multiplies in TF32; None where the backend cannot tell.
-        narrow_sums: Whether the code adds up in 16 bits; None where the backend cannot tell.
+        narrow_sums: Whether a reduction or scan of the code adds up in 16 bits; None where the backend cannot tell.
         atomics: Whether the code has atomic operations, so that equal launches may give different bits; None where the
             backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel

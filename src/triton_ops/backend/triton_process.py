@@ -411,7 +411,9 @@ def _from_torch(size: int, _alignment: int, _stream: int | None) -> Any:
 
 _SPILL_UNIT_BYTES = 4
 _TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = tf32")}
-_NARROW_SUMS = {"ttir": re.compile(r"arith\.addf [^:\n]* : (?:bf16|f16)\b")}  # of two numbers, as a reduction's are
+_NARROW_SUMS = {  # inside of a reduction or a scan alone: other code may add two numbers once
+    "ttir": re.compile(r'"tt\.(reduce|scan)"(?:(?!tt\.\1\.return)[\s\S])*?arith\.addf [^:\n]* : (?:bf16|f16)\b'),
+}
 _ATOMICS = {
     "ptx": re.compile(r"\b(?:atom|red|multimem\.red|cp\.reduce\.async\.bulk)\."), "ttir": re.compile(r"tt\.\w*atomic"),
 }  # fmt: skip

@@ -121,14 +121,33 @@ def sum_kernel(x, out, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out, tl.sum(values.to(tl.float32) if WIDE else values))
 
 
+@triton.jit
+def scan_kernel(x, out, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    values = tl.load(x + places)
+    tl.store(out + places, tl.cumsum(values.to(tl.float32) if WIDE else values))
+
+
+@triton.jit
+def scalar_kernel(x, out, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Two numbers of 16 bits are added beside a maximum, and no block of them is added up."""
+    values = tl.load(x + tl.arange(0, BLOCK))
+    tl.store(out, tl.max(values).to(x.dtype.element_ty) + tl.load(x) + (tl.sum(values.to(tl.float32)) if WIDE else 0))
+
+
 @pytest.mark.parametrize(
-    ("dtype", "wide", "narrow"), [("bfloat16", 0, True), ("bfloat16", 1, False), ("float32", 0, False)]
-)
-def test_code_that_adds_up_in_16_bits_is_known(dtype, wide, narrow):
-    tensors = {"x": TensorSpec((64,), dtype), "out": TensorSpec((1,), dtype)}
+    ("kernel", "dtype", "wide", "narrow"),
+    [
+        (sum_kernel, "bfloat16", 0, True), (sum_kernel, "float16", 0, True), (sum_kernel, "bfloat16", 1, False),
+        (sum_kernel, "float32", 0, False), (scan_kernel, "float16", 0, True), (scan_kernel, "float16", 1, False),
+        (scalar_kernel, "bfloat16", 0, False), (scalar_kernel, "bfloat16", 1, False),
+    ],
+)  # fmt: skip
+def test_code_that_adds_up_in_16_bits_is_known(kernel, dtype, wide, narrow):
+    tensors = {"x": TensorSpec((64,), dtype), "out": TensorSpec((64,), dtype)}
     arguments = Arguments(keyword={**tensors, "WIDE": wide}).described()
     with pretending(Target.named("sm_90"), "asked of the TTIR"):
-        kernels = TritonKernel(sum_kernel, grid=lambda _: (1,), outputs=["out"]).lowered(
+        kernels = TritonKernel(kernel, grid=lambda _: (1,), outputs=["out"]).lowered(
             Config(BLOCK=64, num_warps=1), arguments
         )
     assert traits_of(kernels)["narrow_sums"] is narrow
