@@ -156,15 +156,26 @@ def test_screening_beside_a_baseline_gives_the_ratio_to_the_baseline(best, count
     assert clock.calls == 2 * count
 
 
-@pytest.mark.parametrize(("own_ms", "best_ms", "calls"), [(21, 10.0, 1), (19, 10.0, 2), (2, 0.9, 2)])
-def test_nothing_runs_beside_a_long_launch_that_is_slower_than_the_best_by_far(own_ms, best_ms, calls):
-    clock = Clock()
+@pytest.mark.parametrize(
+    ("own_ms", "best_ms", "hopeless", "calls"),
+    [(21, 10.0, 1.5, 1), (19, 10.0, 1.5, 2), (2, 0.9, 1.5, 2), (31, 10.0, 3.0, 1)],
+)
+def test_nothing_runs_beside_a_long_launch_that_is_slower_than_the_best_by_far(own_ms, best_ms, hopeless, calls):
+    clock, policy = Clock(), ScreenPolicy(hopeless=hopeless)
     samples, rank = Rounds(timer=HostTimer(clock)).screen(
-        clock.sampler(own_ms * MS), ScreenPolicy(), best_ms / 20.0, beside=clock.sampler(20 * MS), best_ms=best_ms
+        clock.sampler(own_ms * MS), policy, best_ms / 20.0, beside=clock.sampler(20 * MS), best_ms=best_ms
     )
     assert samples == [own_ms]
     assert rank == pytest.approx(own_ms / 20.0)
     assert clock.calls == calls
+
+
+def test_a_long_launch_that_is_not_hopeless_is_screened_whole_beside_the_baseline():
+    clock, policy = Clock(), ScreenPolicy(hopeless=3.0)
+    samples, rank = Rounds(timer=HostTimer(clock)).screen(
+        clock.sampler(25 * MS), policy, 0.5, beside=clock.sampler(20 * MS), best_ms=10.0
+    )
+    assert (samples, rank, clock.calls) == ([25.0] * 3, pytest.approx(1.25), 6)
 
 
 def test_a_passing_load_does_not_change_the_ratio_to_the_baseline():
