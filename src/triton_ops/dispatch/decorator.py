@@ -369,8 +369,8 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
         if not isinstance(names, (Iterable, type(None))):
             raise SettingsError(f"{what} is {names!r}; it is a list of names", hint='write ["n"]')
         if strange := [name for name in names or () if name not in parameters]:
-            name, names = Layers.unwrap(kernel).__name__, ", ".join(map(repr, strange))
-            message = f"{what} names {names}, which is no argument of {name}; it has {', '.join(parameters)}"
+            name, words = Layers.unwrap(kernel).__name__, ", ".join(map(repr, strange))
+            message = f"{what} names {words}, which is no argument of {name}; it has {', '.join(parameters)}"
             raise SettingsError(message, hint="correct the name, or leave it out")
 
 

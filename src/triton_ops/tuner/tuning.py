@@ -499,8 +499,8 @@ class Tuning:
             suspicion = facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
             raise failed(self.request, outcome.trials, loop.doubts.notes, suspicion)
-        taken, were = counted(len(before.trials), "trial"), "was" if len(before.trials) == 1 else "were"
-        resumed = [f"{taken} {were} taken over from an earlier run"] if before.trials else []
+        amount, were = counted(len(before.trials), "trial"), "was" if len(before.trials) == 1 else "were"
+        resumed = [f"{amount} {were} taken over from an earlier run"] if before.trials else []
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         record = record_of(
