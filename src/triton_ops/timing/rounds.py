@@ -189,7 +189,7 @@ class RacePolicy:
         checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
         zone: Differences up to this share count as none.
         confidence: Standard errors by which a difference must exceed the zone.
-        seconds: Wall seconds by which the last round ends, if it takes as long as the one before; two are always run.
+        seconds: Wall seconds after which no round is started; two rounds are always run.
         visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
@@ -329,15 +329,13 @@ class Rounds:
         """
         with self.turn():
             end = self.clock() + policy.seconds
-            rounds, turn, counted, took_s = self._rounds([*arms, *beside]), 0, 0, 0.0
+            rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
             while counted < policy.checkpoints[-1]:
                 if sum(arm.running for arm in arms) < 2:
                     return "one arm"
-                begun = self.clock()
-                if (counted >= 2 or turn >= _PATIENCE) and begun + took_s > end:
+                if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
                     return "seconds"
                 counted, turn = counted + self._counts(next(rounds)), turn + 1
-                took_s = self.clock() - begun
                 running = [arm for arm in arms if arm.running]
                 if counted in policy.checkpoints and not drop_slower(running, policy, default):
                     return "proven"

@@ -266,6 +266,12 @@ def test_the_time_limit_ends_a_race_after_its_second_round_at_the_earliest():
     assert [len(arm.visits) for arm in field.arms] == [2, 2]
 
 
+def test_a_round_that_begins_within_the_time_limit_is_run():
+    field = Field(0, ms=[100.0, 100.1])
+    assert raced(field, policy={"seconds": 0.5}) == "seconds"
+    assert [len(arm.visits) for arm in field.arms] == [3, 3]
+
+
 def test_a_race_in_which_no_round_counts_ends():
     field = Field(0, ms=[600.0, 601.0])
     assert raced(field, policy={"seconds": 1.0}, keep=lambda: False) == "seconds"
