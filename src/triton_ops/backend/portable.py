@@ -187,6 +187,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             nodes = list(ast.walk(ast.parse(kernel.src)))  # with annotations and defaults, which Triton looks up too
             variables = {node.id for node in nodes if isinstance(node, ast.Name)}
             names |= variables | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+            # No attributes: the `sigmoid` of `tl.sigmoid` may be the name of a global that the function does not use.
             scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         modules = {name: self._part(each, names) for name, each in scope.items() if isinstance(each, ModuleType)}
         slots["__globals__"] = {**scope, **modules}

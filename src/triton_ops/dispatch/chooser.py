@@ -308,7 +308,7 @@ class Chooser:
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
-        functions = filter(None, (each.function for each in implementations.values()))
+        functions = (each.function for each in implementations.values() if each.function is not None)
         own_names = (FunctionKernel(function).parameter_names for function in functions)
         parameters = tuple(self._parameters or next(filter(None, own_names), ()))
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
