@@ -273,7 +273,9 @@ class Verifier:
         if self.base is None:
             return "nothing yet"
         failed = ", as the default config failed" if self.trusted not in (None, self.base) else ""
-        return f"config ({self.base}), since there is no reference{failed}{self.standard.words}"
+        narrow = self.standard.by_rule and self._first is not None and self._first.narrow_sums
+        sums = ", allowing for its sums in 16 bits" if narrow else ""
+        return f"config ({self.base}), since there is no reference{failed}{sums}{self.standard.words}"
 
     @property
     def suspicion(self) -> str:

@@ -34,7 +34,6 @@ from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd, GarbledError
-from triton_ops.processes.child import import_heavy
 from triton_ops.processes.copies import Forked, begin, fork_copies
 
 _LINES = 20  # of a worker's output that are kept
@@ -84,7 +83,7 @@ class Child:
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
         self.receive, self.wait_for_question = self._end.receive, self._end.wait_for_question
 
-    import_heavy = staticmethod(import_heavy)
+    import_heavy = staticmethod(child.import_heavy)
     strays = staticmethod(child.Leftovers.strays)
     step = StepStarted  # the message that a step begins
 

@@ -274,7 +274,7 @@ class DuelPolicy:
 
 _LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
-_LONG_MS, _BY_FAR = 1.0, 2.0  # of a launch; by so many times a busy chip changes no clock between two launches
+_LONG_MS, _BY_FAR = 1.0, 2.0  # of a launch; the clock of a busy chip does not change so much between two launches
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
 
@@ -376,8 +376,8 @@ class Rounds:
         The two take samples in turn, so that they share one power state and one load. Ratios to the same launch are
         therefore comparable even if minutes or a compilation lie between two screenings. The times of `policy` are
         those of both together. `best` is the ratio of the best candidate so far, or its milliseconds where nothing runs
-        beside, whose ratio is 1; None for the first. Where the best takes long by itself, `best_ms`, and the launch
-        alone is hopeless, by more than a power state explains, nothing runs beside.
+        beside, whose ratio is 1; None for the first. `best_ms` are the milliseconds of that candidate. Where it takes
+        1 ms or more, a launch that takes twice as long, and is hopeless, is not compared with the launch `beside`.
         """
         with self.turn():
             if best is not None and beside is not None and best_ms >= _LONG_MS:

@@ -81,6 +81,8 @@ def test_without_a_reference_the_first_config_is_right():
     assert result.against == "config (add=1), since there is no reference"
     assert "100.00%" in checked(result, add=2)
     assert checked(result, add=1) is None
+    result._first = replace(result._first, narrow_sums=True)
+    assert result.against == "config (add=1), since there is no reference, allowing for its sums in 16 bits"
 
 
 def test_what_another_config_has_left_behind_last_need_not_have_the_same_bits():
