@@ -11,6 +11,14 @@ are compared. Configs that compile to the same machine code are one program ther
 changes nothing where no loop loads. Results are compared with those of the package's own first config. Cases that the
 file holds of other runs stay in it; a process that dies costs one case.
 
+In that comparison are also the model's first pick, the winner of the effort `race`, and the default. `pick` is what the
+effort `expected` would choose, from the kernel and what the compiler makes of its previews alone. It is there also
+where the model is not `sure`, as that effort has to be; it is the default where the model has no forecast (`silent`),
+for the reason in `pick_said`. Nothing that was measured goes into these two. They come after the tune and find the code
+that it has compiled, so that `pick_s` and `race_s` are those of a process that has started. `pick_share` and
+`race_share` are the speeds over the fastest of all; 0 for one that failed, and none for one that the comparison had no
+time to try.
+
 With `--expected` each kernel is launched under the policies `expected` and `default` instead, over its own list where
 it has one of several configs, else over what is read from it; what both run is compared where it differs.
 """
@@ -22,6 +30,7 @@ import contextlib
 import json
 import os
 import queue
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,11 +50,13 @@ from benchmarks.tuning.hidden_list_cases import CASES, Case, load
 from triton_ops.backend import Arguments, Layers, Protection, ReadSpace
 from triton_ops.request import TuneOptions
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import Silent
+from triton_ops.tuner import RequestedTune, Silent
+from triton_ops.tuner.priors import Expectation
 from triton_ops.values import Trial
 
 USUAL, UNUSUAL = {"num_warps": 4, "num_stages": 3}, {"num_ctas": 1, "maxnreg": None, "ir_override": None}
-SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong", "rung", "speed", "interval", "first_s")
+SHOWN = ("error", "named_right", "share", "over_list", "tune_s", "wrong", "sure", "pick_share", "pick_over_default",
+         "pick_failed", "race_share", "race_failed", "race_s", "rung", "speed", "interval", "first_s")  # fmt: skip
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 COMMAND = "python -m benchmarks.tuning.hidden_lists FOLDER"
 LEADERS, LIST_S, MOST_LISTED = 6, 6.0, 64
@@ -228,20 +239,53 @@ def row_of(name: str, folder: Path) -> dict[str, Any]:
         row["wrong"] = row["difference"] > TOLERANCE
         like_first = [one for one in listed if all(one[name] == listed[0][name] for name in case.given)]
         own = [{n: v for n, v in one.items() if n not in fixed} for one in like_first]
+        again = decorated.launches.call_of(grid, (), fixed)
+        row |= first_pick(again)
+        row |= race(again, f"{folder_of_cache}/race")
+        default = call.space.default_config
+        named = {"pick": row["pick"], "race": row["race_winner"], "default": dict(default)}
         row |= beside(
             lambda space: triton_ops.autotune(space, key=[], **resets)(function).launches.call_of(grid, (), fixed),
-            call.space.default_config, result, own,
+            default, result, own, {name: config for name, config in named.items() if config is not None},
         )  # fmt: skip
     return row
 
 
+def first_pick(call: Any) -> dict[str, Any]:
+    """What the effort `expected` would choose for a call, sure or not, as its rung finds it; nothing is measured."""
+    start = time.monotonic()
+    pick, silent, sure = call.space.default_config, True, False
+    try:
+        tune = RequestedTune(request=call.request.checked(), options=TuneOptions(effort="expected", keep=False))
+        with tune.pool(launches=False) as pool:
+            expectation = Expectation.of(tune.request, tune.effort, pool)
+        pick, said, silent = list(expectation.pair)[-1], expectation.forecast, False
+        sure = bool(expectation.gain >= tune.effort.expected_gain)
+    except Exception as error:  # noqa: BLE001 - why there is no forecast is told, and the case goes on
+        said = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+    return {"pick": dict(pick), "pick_said": said[:500], "silent": silent, "sure": sure,
+            "pick_s": round(time.monotonic() - start, 2)}  # fmt: skip
+
+
+def race(call: Any, folder: str) -> dict[str, Any]:
+    """The winner of the effort `race` for a call, without records; None with the reason where there is none."""
+    start, winner, failed = time.monotonic(), None, {}
+    try:
+        options = TuneOptions(effort="race", keep=False, force=True, cache_dir=folder)
+        winner = dict(call.tuned(options, listener=Silent()).best_config)
+    except Exception as error:  # noqa: BLE001 - a race that fails is told, and the case goes on
+        failed = {"race_failed": f"{type(error).__name__}: {error}"[:500], "race_share": 0.0}
+    return {"race_winner": winner, "race_s": round(time.monotonic() - start, 2), **failed}
+
+
 def beside(
-    call_over: Callable[[ConfigSpace], Any], default: Config, result: Any, listed: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The winner beside the package's list and the leaders of its tune, in one comparison."""
+    call_over: Callable[[ConfigSpace], Any], default: Config, result: Any, listed: Sequence[Mapping[str, Any]],
+    named: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    """The winner beside the package's list, some named configs, and the leaders of its tune, in one comparison."""
     default = Config({**USUAL, **default})
     leaders = sorted((trial for trial in result.trials if trial.ok), key=lambda trial: trial.rank)[:LEADERS]
-    own = [result.best_config, *listed[:MOST_LISTED], *(trial.config for trial in leaders)]
+    own = [result.best_config, *listed[:MOST_LISTED], *named.values(), *(trial.config for trial in leaders)]
     every = [{**default, **{n: v for n, v in one.items() if n in default or v != UNUSUAL.get(n)}} for one in own]
     names = {name for one in every for name in one}
     whole = [Config({name: one.get(name, UNUSUAL.get(name)) for name in sorted(names)}) for one in every]
@@ -249,15 +293,34 @@ def beside(
     options = TuneOptions(search="exhaustive", trials=1000, budget_s=LIST_S + 0.15 * len(whole), keep=False, force=True)
     raced = call_over(space).tuned(options, listener=Silent())
     times = times_ms(raced.trials)
-    of_list = [times[one] for one in whole[1 : 1 + min(len(listed), MOST_LISTED)] if one in times]
-    mine = times.get(whole[0])
+    end = 1 + min(len(listed), MOST_LISTED)
+    of_list = [times[one] for one in whole[1:end] if one in times]
+    mine, of_named = times.get(whole[0]), shares(dict(zip(named, whole[end:], strict=False)), raced.trials)
     if mine is None or not times:
-        return {"raced": raced.totals, "share": None}
+        return {"raced": raced.totals, "share": None, **of_named}
     return {
         "raced": raced.totals, "ms": mine, "best_ms": min(times.values()), "list_ms": min(of_list, default=None),
         "best": dict(min(times, key=lambda one: times[one])), "share": min(times.values()) / mine,
         "over_list": min(of_list) / mine if of_list else None, "over_first": times.get(whole[1], 0.0) / mine or None,
+        **of_named,
     }  # fmt: skip
+
+
+def shares(named: Mapping[str, Config], trials: Sequence[Trial]) -> dict[str, Any]:
+    """The speeds of named configs over the fastest, and of the pick over the default; 0 for one that failed, and why.
+
+    A config that was not tried has no share.
+    """
+    times, ended = times_ms(trials), {trial.config: trial for trial in trials}
+    row: dict[str, Any] = {}
+    for name, config in named.items():
+        own, trial = times.get(config), ended.get(config)
+        row |= {f"{name}_ms": own, f"{name}_share": min(times.values()) / own if own else None}
+        if own is None:
+            row[f"{name}_failed"] = "it was not tried" if trial is None else f"{trial.status}: {trial.error}"[:500]
+            row[f"{name}_share"] = None if trial is None else 0.0
+    pick, default = row.get("pick_ms"), row.get("default_ms")
+    return {**row, "pick_over_default": default / pick if pick and default else None}
 
 
 def times_ms(trials: Sequence[Trial]) -> dict[Config, float]:
@@ -276,7 +339,27 @@ def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "within_1_percent": sum(share >= 0.99 for share in shares), "raced": len(shares),
         "beat_by_3_percent": sum((row.get("over_list") or 0.0) > 1.03 for row in done),
         "wrong": sum(row["wrong"] for row in done), "median_s": seconds[len(seconds) // 2] if seconds else None,
-        "longest_s": max(seconds, default=None),
+        "longest_s": max(seconds, default=None), **summary_of_picks(rows),
+    }  # fmt: skip
+
+
+def summary_of_picks(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of the model's first picks and of the races, over the cases that have them."""
+    picks = {name: row["pick_share"] for name, row in rows.items() if row.get("pick_share") is not None}
+    races = {name: row["race_share"] for name, row in rows.items() if row.get("race_share") is not None}
+    seconds = [row["race_s"] for row in rows.values() if "race_s" in row]
+    sure = {name: row.get("pick_over_default") for name, row in rows.items() if row.get("sure")}
+    return {
+        "picks": len(picks), "silent": sum(bool(row.get("silent")) for row in rows.values()),
+        "mean_pick_share": statistics.mean(picks.values()) if picks else None,
+        "median_pick_share": statistics.median(picks.values()) if picks else None,
+        "worst_pick_share": min(picks.values(), default=None),
+        "worst_pick": min(picks, key=picks.__getitem__, default=None),
+        "sure": len(sure), "smallest_pick_over_default_where_sure": min(filter(None, sure.values()), default=None),
+        "races": len(races), "mean_race_share": statistics.mean(races.values()) if races else None,
+        "worst_race_share": min(races.values(), default=None),
+        "worst_race": min(races, key=races.__getitem__, default=None),
+        "median_race_s": statistics.median(seconds) if seconds else None, "longest_race_s": max(seconds, default=None),
     }  # fmt: skip
 
 
