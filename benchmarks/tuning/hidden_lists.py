@@ -295,7 +295,7 @@ def beside(
     times = times_ms(raced.trials)
     end = 1 + min(len(listed), MOST_LISTED)
     of_list = [times[one] for one in whole[1:end] if one in times]
-    mine, of_named = times.get(whole[0]), shares(dict(zip(named, whole[end:], strict=False)), raced.trials)
+    mine, of_named = times.get(whole[0]), shares_of(dict(zip(named, whole[end:], strict=False)), raced.trials)
     if mine is None or not times:
         return {"raced": raced.totals, "share": None, **of_named}
     return {
@@ -306,7 +306,7 @@ def beside(
     }  # fmt: skip
 
 
-def shares(named: Mapping[str, Config], trials: Sequence[Trial]) -> dict[str, Any]:
+def shares_of(named: Mapping[str, Config], trials: Sequence[Trial]) -> dict[str, Any]:
     """The speeds of named configs over the fastest, and of the pick over the default; 0 for one that failed, and why.
 
     A config that was not tried has no share.

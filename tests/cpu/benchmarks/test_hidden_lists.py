@@ -174,8 +174,8 @@ def test_a_config_that_failed_has_a_share_of_zero_and_one_that_was_not_tried_has
         Trial(slow, Status.OK, Measurement((4.0,), "graph")),
         Trial(wrong, Status.WRONG, error="y differs"),
     ]
-    row = hidden_lists.shares({"pick": fast, "race": missing, "default": slow}, trials)
+    row = hidden_lists.shares_of({"pick": fast, "race": missing, "default": slow}, trials)
     assert (row["pick_share"], row["default_share"], row["pick_over_default"]) == (1.0, 0.25, 4.0)
     assert (row["race_share"], row["race_failed"]) == (None, "it was not tried")
-    row = hidden_lists.shares({"pick": wrong, "default": slow}, trials)
+    row = hidden_lists.shares_of({"pick": wrong, "default": slow}, trials)
     assert (row["pick_share"], row["pick_failed"], row["pick_over_default"]) == (0.0, "wrong: y differs", None)
