@@ -1,4 +1,4 @@
-"""What pytest loads in `benchmarks.tuning.package_tests`: it installs the tuner, and notes how each test ends.
+"""What pytest loads in `benchmarks.tuning.package_tests`: it installs the tuner, keeps a shard, notes each test's end.
 
 That script copies this file into a folder of its own, and gives pytest that folder alone: a package's tests may import
 modules called `tests` and `benchmarks`, which must not be those of this project.
@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 OURS = os.environ.get("PACKAGE_TESTS_TUNER") == "ours"
+SHARD, SHARDS = map(int, os.environ.get("PACKAGE_TESTS_SHARD", "0/1").split("/"))
 
 if OURS:
     import triton_ops
 
     triton_ops.install()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep this shard's stretch of each test function's cases: neighbours mostly compile the same kernels."""
+    functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        functions[item.nodeid.partition("[")[0]].append(item)
+    shard = {case: place * SHARDS // len(cases) for cases in functions.values() for place, case in enumerate(cases)}
+    config.hook.pytest_deselected(items=[item for item in items if shard[item] != SHARD])
+    items[:] = [item for item in items if shard[item] == SHARD]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
