@@ -241,7 +241,7 @@ def _common(configs: list[Config]) -> Config:
     if len(configs) < 2:
         return Config()
     return Config(
-        {name: v for name, v in configs[0].items() if all(repr(config[name]) == repr(v) for config in configs)}
+        {name: v for name, v in configs[0].items() if all(repr(config.get(name)) == repr(v) for config in configs)}
     )
 
 

@@ -259,7 +259,7 @@ def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: 
 
 def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
     """The values of tunables in a launch or a config, members of an `Enum` and dtypes by name."""
-    return tuple(checked_value(name, values[name]) for name in names)
+    return tuple(checked_value(name, values.get(name)) for name in names)
 
 
 def extents_of(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> Any:

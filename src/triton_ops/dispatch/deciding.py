@@ -201,6 +201,7 @@ class KernelCall:
     may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
     if stderr is a terminal. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
     asks; empty if nothing. `triton_tunes` tunes by that loop, where this package's tuner cannot be told of the call.
+    `beside` are options that the call gives beside the arguments.
     """
 
     function: Any
@@ -214,6 +215,7 @@ class KernelCall:
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     listener: Listener | None = None
     own_bench: str = ""
+    beside: Mapping[str, Any] = field(default_factory=dict)
     tuned_as: Callable[[TuningResult], Any] | None = None
 
     @property
@@ -232,7 +234,7 @@ class KernelCall:
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
-        values = self.called.given.keyword
+        values = {**self.called.given.keyword, **self.beside}
         if self.configs is None and self.options.space is None:
             return plain, space_of_call(self.function, values, self.grid)
         part = self.options.space if self.configs is None else list(self.configs)

@@ -250,7 +250,7 @@ class Launches:
         if (config := self.shown.by_others(launch.key)) is not None:
             place = (_SET, called.device, called.text)
             return self._chosen(place, config, called.label, "it was set in the kernel's cache")
-        launch.place = (called.device, called.text)
+        launch.place = (called.device, called.text, *launch.kwargs.keys() & {"maxnreg"})  # which a winner may have
         decision = self._at(launch, called, without_launch)
         if self.calls.mapper.buckets:
             decision = self._of_bucket(decision, launch, called, without_launch)
@@ -420,6 +420,7 @@ class Launches:
             pre_hook=own_loop.BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
             listener=own_loop.printed_listener(autotuner.base_fn.__name__, key),
             own_bench=own_loop.measures_itself(autotuner), triton_tunes=partial(self._by_triton, launch),
+            beside={name: value for name, value in launch.kwargs.items() if name not in autotuner.arg_names},
             tuned_as=partial(self._timed, launch),
         )  # fmt: skip
 

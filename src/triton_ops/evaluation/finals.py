@@ -169,7 +169,7 @@ def with_further_processes(
 
 
 def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
-    """The order among tied configs: incumbents, the default, no heavy spills, less shared memory, fewer registers.
+    """The order among ties: incumbents, the default, no heavy spills, no limit of registers, less memory, fewer registers.
 
     Among equals in all that, a smaller p20 comes first, then a smaller p80. The text of the config comes last.
     """
@@ -178,6 +178,7 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
         trial.config not in incumbents,
         trial.config != default,
         resources.wasteful,
+        trial.config.get("maxnreg") is not None,
         resources.shared_bytes or 0,
         resources.registers or 0,
         times.p20_ms,

@@ -48,7 +48,7 @@ def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
 def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
     """Tell which of the values none of the valid configs has, and which rule refuses the first one with it."""
     for name in values or {}:
-        valid = {repr(config[name]) for config in configs}
+        valid = {repr(config.get(name)) for config in configs}
         for value in space.tunables[name].values:
             if repr(value) not in valid:
                 reason = space.why_not(Config({**configs[0], name: value}))

@@ -306,8 +306,9 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
 
 
 def recording_of(run: Run) -> Recording:
-    """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
-    head, trials = run.head, run.trials
+    """The recording of the configs of a run's space; unlike `read_recording` also of a log in which none ran."""
+    head, names = run.head, run.head.space.tunables.keys()
+    trials = {it: trial for it, trial in run.trials.items() if not it.keys() > names}  # limits of registers are in none
     tensors = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
     dtypes = (tensor["dtype"] for tensor in tensors if "dtype" in tensor)
     tunables = head.space.tunables

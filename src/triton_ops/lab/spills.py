@@ -77,7 +77,7 @@ def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
     sides = [
         (value, place, name)
         for place, name in enumerate(space.tunables)
-        if isinstance(value := config[name], int) and not isinstance(value, bool) and name not in _LAUNCH_OPTIONS
+        if isinstance(value := config.get(name), int) and not isinstance(value, bool) and name not in _LAUNCH_OPTIONS
     ]
     for value, _, name in sorted(sides, reverse=True):
         listed = space.tunables[name].values

@@ -39,7 +39,7 @@ class Descent(RandomSearch, ABC):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of the trials if it is better than the current config, of which the latest time counts."""
-        mine = [trial for trial in trials if trial.config.keys() == self._space.tunables.keys()]
+        mine = [trial for trial in trials if trial.config.keys() <= self._space.tunables.keys()]
         self._taken.update(trial.config for trial in mine)
         for trial in mine:
             if self._best is not None and trial.ok and trial.config == self._best.config:
@@ -102,7 +102,7 @@ class CoordinateDescent(Descent):
     def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:
         """The configs around one, beginning with the tunable after the first in which it differs from the last one."""
         names = list(self._space.tunables)
-        first = next((at + 1 for at, name in enumerate(names) if before and config[name] != before[name]), 0)
+        first = next((at + 1 for at, name in enumerate(names) if before and config.get(name) != before.get(name)), 0)
         along = (
             Config({**config, name: value})
             for name in [*names[first:], *names[:first]]
@@ -113,7 +113,7 @@ class CoordinateDescent(Descent):
 
     def _values(self, config: Config, name: str, radius: int) -> list[Value]:
         """The other values of a tunable within the radius, the nearest first; all of one that has no order."""
-        tunable, value = self._space.tunables[name], config[name]
+        tunable, value = self._space.tunables[name], config.get(name)
         others = [one for one in tunable.values if type(one) is not type(value) or one != value]
         if not tunable.ordered or value not in tunable.values:
             return others

@@ -74,7 +74,7 @@ class OptunaSearch(RandomSearch):
 
     def _positions(self, config: Config) -> dict[str, int]:
         typed = {name: [(type(v), v) for v in tunable] for name, tunable in self._space.tunables.items()}
-        return {name: values.index((type(config[name]), config[name])) for name, values in typed.items()}
+        return {name: values.index((type(config.get(name)), config.get(name))) for name, values in typed.items()}
 
 
 def _value(trial: Trial) -> float:

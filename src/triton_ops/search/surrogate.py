@@ -89,7 +89,7 @@ class Encoder:
         """One row per config, each entry in 0 to 1; an unlisted number lies between others, a word at 0.5."""
         if not self._axes or not configs:
             return np.zeros((len(configs), self.columns))
-        return np.hstack([[axis.code(config[name]) for config in configs] for name, axis in self._axes.items()])
+        return np.hstack([[axis.code(config.get(name)) for config in configs] for name, axis in self._axes.items()])
 
 
 class _Axis:

@@ -62,7 +62,7 @@ def neighbours(space: ConfigSpace | None, config: Config) -> Iterable[Config]:
     if space.listed is None:
         return space.neighbours(config, steps_only=True)
     others = (other for other in space if other != config)
-    return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
+    return sorted(others, key=lambda other: sum(other.get(name) != value for name, value in config.items()))
 
 
 def unknown_values(case: BoundEntry) -> list[str]:
@@ -442,7 +442,7 @@ class _Case:
         if isinstance(race, Verdict):
             return race
         verdict, own = judged(entry, race), trial_of(race, entry.config)
-        best = Config({name: race.best_config[name] for name in entry.config})
+        best = Config(race.best_config)
         if own is None or verdict.outcome not in ("ok", "slower"):
             failed = own is not None and not own.ok and own.status is not Status.WRONG
             return self._repaired(lock, verdict, race, best, verdict.reason) if failed else verdict

@@ -137,7 +137,8 @@ class ConfigSpace:
         """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
         A `triton.Config` becomes one flat config with its meta-parameters, `num_warps`, `num_stages`, and, if some
-        config sets them, `num_ctas`, `maxnreg` and `ir_override`. Repeated configs count once.
+        config sets them, `num_ctas`, `maxnreg` and `ir_override`. Repeated configs count once. Without `maxnreg` a config
+        has no limit of registers, whatever others have.
 
         Raises:
             EmptySpaceError: The list is empty.
@@ -148,14 +149,14 @@ class ConfigSpace:
         distinct = tuple(dict.fromkeys(flat_configs(entries)))
         if not distinct:
             raise EmptySpaceError("the list of configs is empty", hint="give at least one config")
-        names = list(distinct[0])
+        names = list(dict.fromkeys(name for config in distinct for name in config))
         for config in distinct:
-            if set(config) != set(names):
+            if (config.keys() ^ distinct[0].keys()) - {_LIMIT}:
                 raise SpaceError(
-                    f"config ({config}) has the names {sorted(config)}, the first one has {sorted(names)}",
+                    f"config ({config}) has the names {sorted(config)}, the first one has {sorted(distinct[0])}",
                     hint="give every config the same names",
                 )
-        by_text = {name: {canonical_json(c[name]): c[name] for c in distinct} for name in names}
+        by_text = {name: {canonical_json(c.get(name)): c.get(name) for c in distinct} for name in names}
         rows = [entry if isinstance(entry, Mapping) else entry.kwargs for entry in entries]
         tunables = {
             name: Tunable(tuple(values.values()), members=members_among([row.get(name) for row in rows], name))
@@ -238,7 +239,7 @@ class ConfigSpace:
 
     def why_not(self, config: Config) -> str | None:
         """The reason why `config` is not in this space; None if it is. The default always is in the space."""
-        if set(config) != set(self.tunables):
+        if set(config) != set(self.tunables) and config not in self._listed_set:
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
         why = self._why_refused(config)
         return None if why is None or config == self.default else why
@@ -246,8 +247,8 @@ class ConfigSpace:
     def _why_refused(self, config: Config) -> str | None:
         # Values are checked before constraints, since a predicate need only work for values of the space.
         for name, texts in self._value_texts.items():
-            if repr(config[name]) not in texts:
-                return f"{name}={config[name]!r} is none of {list(self.tunables[name].values)}"
+            if repr(value := config.get(name)) not in texts:
+                return f"{name}={value!r} is none of {list(self.tunables[name].values)}"
         if self.listed is not None and config not in self._listed_set:
             return "not in the list of configs"
         broken = self.broken(config)
@@ -280,7 +281,7 @@ class ConfigSpace:
         Cost: one check of the constraints for each neighbour, and no memory.
         """
         for name, tunable in self.tunables.items():
-            own = config[name]
+            own = config.get(name)
             values = _next_to(tunable.values, own) if steps_only and tunable.ordered else tunable.values
             others = (value for value in values if type(value) is not type(own) or value != own)
             yield from (other for value in others if (other := Config({**config, name: value})) in self)
@@ -380,7 +381,7 @@ class ConfigSpace:
 
     def _checked_default(self, config: Config) -> Config:
         self._check_names(config, "the default config")
-        if missing := [name for name in self.tunables if name not in config]:
+        if (missing := [name for name in self.tunables if name not in config]) and config not in self._listed_set:
             raise SpaceError(f"the default config lacks {', '.join(missing)}", hint="give it a value for every tunable")
         if broken := self.broken(config):
             raise SpaceError(

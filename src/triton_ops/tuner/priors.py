@@ -335,7 +335,7 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
     variants: list[tuple[str, Config, Config]] = []
     for name in config:
         if name in TritonKernel.LAUNCH_OPTIONS:
-            other: Any = next((one[name] for one in configs if one[name] != config[name]), config[name])
+            other: Any = next((one.get(name) for one in configs if one.get(name) != config[name]), config[name])
             if other != config[name]:
                 variants.append((name, config, Config({**config, name: other})))
     return variants

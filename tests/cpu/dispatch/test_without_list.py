@@ -146,6 +146,9 @@ def test_the_fastest_configs_are_tried_with_other_limits_of_registers_which_a_re
     assert call.space.why_not(winner) is None
     assert "maxnreg" in call.space.why_not(Config({**winner, "maxnreg": "64"}))
     assert "num_warps=7" in call.space.why_not(Config({**winner, "num_warps": 7}))
+    for limit in (32, None):
+        own = add.launches.known(grid, (x, x, x, 1000), {"BLOCK": 512, "maxnreg": limit})
+        assert "maxnreg" not in own.found.config, "the call gives it"
 
 
 @pytest.mark.usefixtures("gpu", "shared_fork_server")

@@ -209,3 +209,11 @@ def test_tied_configs_are_in_the_order_of_use_resources_and_fast_and_slow_fifths
     assert sorted(drawn, key=lambda trial: preference(trial, DEFAULT, {Config(k=7)})) == [
         *trials[:5], of(2, high), of(3, high),
     ]  # fmt: skip
+
+
+def test_a_tied_config_with_a_limit_of_registers_comes_after_those_without_one():
+    plain, limited = (
+        Trial(config, Status.OK, Measurement((1.0,), "host"), resources=Resources(registers, 0, 0))
+        for config, registers in ((Config(k=1), 72), (Config(k=1, maxnreg=64), 64))
+    )
+    assert min(limited, plain, key=lambda trial: preference(trial, DEFAULT, ())) is plain

@@ -85,6 +85,8 @@ def run_log_file(folder, shape=(64, 64), dtype="bfloat16", tensor="float32", nam
     for a in VALUES["A"]:
         log.trial(Trial(Config(A=a, B=1), Status.OK, Measurement((time_of(a, 1),), "host")), Origin.SEARCHER)
     log.trial(Trial(Config(A=1, B=2), Status.COMPILE, error="no"), Origin.SEARCHER)
+    limited = Trial(Config(A=1, B=1, maxnreg=64), Status.OK, Measurement((0.1,), "host"))  # in no space
+    log.trial(limited, Origin.SEARCHER)
     log.ended("complete")
     return folder / f"{name}.jsonl"
 
