@@ -35,7 +35,7 @@ _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
 """The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
     "num_ctas": "a kernel must be written for clusters of programs; who knows it to be names it",
-    "maxnreg": "num_warps divides the same registers; who wants a limit names it",
+    "maxnreg": "the fastest configs are tried with the limits beside the registers that they have",
 }
 _USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch has none
 _WIDE = 8192  # elements of a row, above which one warp has too many
@@ -84,6 +84,11 @@ class ReadSpace:
         space = ConfigSpace({**self.tunables, **fixed, **self.options}, self.constraints)
         first = Config({**space.first_config(), **self.first})
         return space if space.why_not(first) else ConfigSpace(space.tunables, self.constraints, first)
+
+    @property
+    def limits_registers(self) -> bool:
+        """Tell whether configs may limit registers: neither the kernel nor the call has a constant of that name."""
+        return "maxnreg" not in self._source.own_names and "maxnreg" not in self._values
 
     @classmethod
     def of(cls, kernel: Any, values: Mapping[str, Any], device: Any = None, *, grid: Any = None) -> ReadSpace:

@@ -28,6 +28,7 @@ from typing import Any
 from triton_ops.exceptions import DeviceError
 
 _KIB = 1024
+_FEWEST, _MOST = 32, 256  # registers of a thread: with fewer most kernels spill, and there are no more
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,21 @@ class UnitLimits:
             "blocks": self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks,
         }
         return Residents(by, warps, self.warps)
+
+    def register_limits(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, ...]:
+        """Limits of a thread's registers beside `registers`: the next more, and the most with which more blocks fit.
+
+        Each is the most with which so many blocks fit: between two of them a limit has no use.
+        """
+        step = self.register_granule // self.warp_size
+
+        def fitting(count: int) -> int:
+            return self.residents(count, shared_bytes, warps).blocks
+
+        limits = [count for count in range(_FEWEST, _MOST, step) if fitting(count) > fitting(count + step)]
+        more = [count for count in limits if count >= registers + step]
+        fewer = [count for count in limits if count < registers and fitting(count) > fitting(registers)]
+        return (*more[:1], *fewer[-1:])
 
 
 @dataclass(frozen=True)

@@ -369,7 +369,7 @@ def space_of_call(function: Any, values: Mapping[str, Any], grid: Any) -> Unlist
         hint = "give it in the call: what is found by measuring are tiles and launch options alone"
         raise SpaceError(f"{Layers.unwrap(function).__name__} is called without {', '.join(lacking)}", hint=hint)
     signed = [{name: defaults[name] for name in view.tunables}] if view.tunables.keys() <= defaults.keys() else []
-    return UnlistedSpace.around(view.space, signed, view.tunables)
+    return UnlistedSpace.around(view.space, signed, view.tunables, limits_registers=view.limits_registers)
 
 
 def space_around(
@@ -383,4 +383,7 @@ def space_around(
     tunables = {**names, **{name: tile for name, tile in view.tunables.items() if name in names}, **view.options}
     rules = tuple(rule for rule in view.constraints if tunables.keys() >= {*rule.names})
     usual = {name: value for name, value in view.first.items() if name in view.options}
-    return UnlistedSpace.around(ConfigSpace(tunables, rules), [{**usual, **seed} for seed in seeds], view.tunables)
+    whole = [{**usual, **seed} for seed in seeds]
+    return UnlistedSpace.around(
+        ConfigSpace(tunables, rules), whole, view.tunables, limits_registers=view.limits_registers
+    )

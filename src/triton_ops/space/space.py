@@ -24,7 +24,8 @@ from triton_ops.space.config import Config, Members, Value, members_among, named
 from triton_ops.space.tunable import Constraint, Tunable
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
-_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
+_LIMIT = "maxnreg"
+_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, _LIMIT: None, "ir_override": None}
 
 
 def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
@@ -457,13 +458,19 @@ class UnlistedSpace(ConfigSpace):
     Attributes:
         tiles: The tunables that must be shown to change no result.
         seeds: Configs that somebody has written, the first of which is the default; empty if the default is made up.
+        limits_registers: Whether a config may limit a thread's registers too, by `maxnreg`, which is no tunable: which
+            limits have a use depends on what the compiler has made of the config without one.
     """
 
     tiles: tuple[str, ...] = ()
     seeds: tuple[Config, ...] = ()
+    limits_registers: bool = False
 
     @classmethod
-    def around(cls, space: ConfigSpace, seeds: Sequence[Mapping[str, Any]], tiles: Iterable[str]) -> UnlistedSpace:
+    def around(
+        cls, space: ConfigSpace, seeds: Sequence[Mapping[str, Any]], tiles: Iterable[str], *,
+        limits_registers: bool = False,
+    ) -> UnlistedSpace:  # fmt: skip
         """A space with the values of seeds beside its own; the seeds are in it, whatever rules they break."""
         whole = tuple(Config({**space.default_config, **seed}) for seed in seeds)
         tunables = dict(space.tunables)
@@ -472,8 +479,9 @@ class UnlistedSpace(ConfigSpace):
             tunables[name] = Tunable.of(name, sorted(values, key=lambda value: (str(type(value)), value)))
         default = next(iter(whole), space.default_config)
         return cls(
-            tunables, space.constraints, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole
-        )
+            tunables, space.constraints, default, tiles=tuple(name for name in tiles if name in tunables), seeds=whole,
+            limits_registers=limits_registers and _LIMIT not in tunables,
+        )  # fmt: skip
 
     @property
     def made_up(self) -> bool:
@@ -483,6 +491,12 @@ class UnlistedSpace(ConfigSpace):
     def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
         """The constraints that a config breaks; a seed breaks none."""
         return [] if config in self.seeds else super().broken(config)
+
+    def why_not(self, config: Config) -> str | None:
+        """The reason why `config` is not in this space; None if it is, with a limit of registers or without one."""
+        if self.limits_registers and type(config.get(_LIMIT)) is int:
+            config = Config({name: value for name, value in config.items() if name != _LIMIT})
+        return super().why_not(config)
 
 
 def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:

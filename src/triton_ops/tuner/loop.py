@@ -364,7 +364,8 @@ class TuningLoop:
     """The loop of one search.
 
     Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
-    now. `check` raises before a trial if the tune is to end.
+    now. `check` raises before a trial if the tune is to end. `derived` makes configs of the trials, which are tried
+    when the searcher has no more.
     """
 
     space: ConfigSpace
@@ -378,6 +379,7 @@ class TuningLoop:
     clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
     proof: TileProof = field(default_factory=TileProof)
+    derived: Callable[[Collection[Trial]], Iterable[Config]] = lambda _trials: ()
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -471,16 +473,19 @@ class TuningLoop:
         self._fill(least=0 if reason is None else 1)
         if self._under_way and not (self.feed.held and self.feed.ready):
             return None  # whether what was deferred is run, and what is asked for next, depends on it
-        if reason is not None and self.feed.held:
+        if reason is not None and (self.feed.held or self._from_feed() is not None):
             self.stopped = reason
             return None
-        ready = self.feed.next(self.effort.thorough or self.best is None, patient=not self._settled)
-        if reason is not None and ready is not None:
-            self.stopped = reason
-            return None
+        ready = None if reason is not None else self._from_feed()
+        if ready is None and reason is None:
+            self._propose(self.derived(self.trials.values()), TrialOrigin.SEARCHER)
+            ready = self._from_feed()
         if ready is None and self._settled:
             self.stopped = "settled"
         return ready
+
+    def _from_feed(self) -> Ready | None:
+        return self.feed.next(self.effort.thorough or self.best is None, patient=not self._settled)
 
     def _default_at_last(self, reason: str) -> Ready | None:
         """The default, which is tried in any case, once it is compiled: no winner may be slower than it."""

@@ -50,7 +50,15 @@ from triton_ops.tuner.priors import (
     winners_nearby,
 )
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
-from triton_ops.tuner.proposals import CompiledFeed, Compiles, FirstConfigs, Gate, not_within_itself, wait_for_one
+from triton_ops.tuner.proposals import (
+    CompiledFeed,
+    Compiles,
+    FirstConfigs,
+    Gate,
+    limited_registers,
+    not_within_itself,
+    wait_for_one,
+)
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -477,12 +485,14 @@ class Tuning:
 
     def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
         feed, check = DirectFeed(), self.gate.check if self.gate else lambda: None
+        machine = Machine.of(self.request.device)
         if pool is not None:
             waits = partial(wait_for_one, check=check)
-            feed = CompiledFeed.over(pool, Machine.of(self.request.device), self.effort, searcher, log.preview, waits)
+            feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.request.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
             quarantine=self.quarantine, start=self.start, check=check, proof=self._proof,
+            derived=partial(limited_registers, self.request.space, machine),
         )  # fmt: skip
 
     def _record(self, loop: TuningLoop, outcome: Outcome, facts: StationFacts, log: RunLog, before: Before) -> Record:

@@ -161,6 +161,25 @@ def test_occupancy_follows_from_what_a_block_takes(arch, registers, shared_bytes
     assert result.occupancy == blocks * warps / limits.warps
 
 
+@pytest.mark.parametrize(
+    ("registers", "shared_bytes", "warps", "beside"),
+    [
+        (56, 16, 4, (64, 48)),  # nine blocks: eight with more registers, ten with fewer
+        (158, 49_664, 4, (168, 128)),  # three blocks, four with fewer, as many as shared memory holds
+        (120, 49_664, 4, (128,)),  # four, and no more than that with any number of registers
+        (32, 0, 4, (40,)),  # as many warps as there are places
+        (255, 0, 8, (128,)),
+        (168, 200_000, 8, ()),  # shared memory holds one
+    ],
+)
+def test_limits_of_registers_are_the_most_with_which_so_many_blocks_fit(registers, shared_bytes, warps, beside):
+    limits = LIMITS["sm_90"]
+    assert limits.register_limits(registers, shared_bytes, warps) == beside
+    for limit in beside:
+        fits, more = (limits.residents(each, shared_bytes, warps).blocks for each in (limit, limit + 1))
+        assert fits > more
+
+
 def test_the_last_wave_leaves_places_empty():
     tail = Waves(grid=1024, at_once=608)
     assert (tail.full, tail.tail_blocks, round(tail.waves, 3), round(tail.used, 3)) == (1, 416, 1.684, 0.842)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests import meaning_kernels, tuned_kernels
+from tests.planned_gpu import Planned
 from triton_ops import autotune
+from triton_ops.backend import ReadSpace
+from triton_ops.device import DeviceSpec
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import ConfigCollisionError, SpaceError, UntunedError
+from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
+from triton_ops.tuner import Silent
 from triton_ops.tuner.loop import TileProof
 from triton_ops.values import Measurement, Status, Trial
 
@@ -100,6 +108,55 @@ def of_equal_numbers(folder):
     scale[grid](x, out, 1000, TIMES=1)
     reason = "each tensor that it reads holds one value"
     return reason if reason in refusal else refusal, scale.decisions[-1].found.rung, 2 * out.sum().item()
+
+
+class Limited(Planned):
+    """Tries configs at once; more warps are slower, and a limit of registers is faster."""
+
+    def attempt(self, config, best):
+        ms = 100.0 + config["num_warps"] - 5 * ("maxnreg" in config)
+        return Trial(config, Status.OK, Measurement((ms,), "planned"))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that is not here."""
+    monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
+    monkeypatch.setattr(request, "gpu_missing", lambda: "")
+    monkeypatch.setattr(request, "device_of", lambda *_: "cuda:0")
+    monkeypatch.setattr(request.TuneProblem, "device_of", staticmethod(lambda *_: "cuda:0"))
+    monkeypatch.setattr(Stations, "early_process", lambda _: nullcontext())
+    monkeypatch.setattr(Stations, "begin", lambda *_, **__: Limited)
+
+
+@pytest.mark.usefixtures("gpu", "shared_fork_server")
+def test_the_fastest_configs_are_tried_with_other_limits_of_registers_which_a_record_keeps(tmp_path):
+    x = torch.empty(1000, device="meta")
+    add = autotune(key=["n"], cache_dir=tmp_path)(tuned_kernels.add)
+    call = add.launches.call_of(grid, (x, x, x, 1000), {"BLOCK": 512})
+    result = call.tuned(TuneOptions(budget_s=300.0, cache_dir=tmp_path), listener=Silent())
+    limited = [trial.config for trial in result.trials if "maxnreg" in trial.config]
+    assert {each["num_warps"] for each in limited[:2]} <= {1, 2}, "they are beside the fastest"
+    assert 2 <= len(limited) <= 8
+    winner = Config(result.best_config)
+    assert winner in limited
+    decision = add.launches.known(grid, (x, x, x, 1000), {"BLOCK": 512})
+    assert decision.found.rung == "record"
+    assert {**decision.config.all_kwargs()}.items() >= winner.items()
+    assert call.space.why_not(winner) is None
+    assert "maxnreg" in call.space.why_not(Config({**winner, "maxnreg": "64"}))
+    assert "num_warps=7" in call.space.why_not(Config({**winner, "num_warps": 7}))
+
+
+@pytest.mark.usefixtures("gpu", "shared_fork_server")
+def test_a_list_and_a_kernel_with_a_limit_of_its_own_get_none(tmp_path):
+    x = torch.empty(1000, device="meta")
+    listed = autotune([{"BLOCK": 256}, {"BLOCK": 512}], key=["n"], cache_dir=tmp_path)(tuned_kernels.add)
+    call = listed.launches.call_of(grid, (x, x, x, 1000), {})
+    result = call.tuned(TuneOptions(budget_s=300.0), listener=Silent())
+    assert [trial.config.keys() for trial in result.trials] == 2 * [{"BLOCK", "num_warps", "num_stages"}]
+    view = ReadSpace.of(tuned_kernels.add, {"n": 1000, "maxnreg": 64}, grid=grid)
+    assert not view.limits_registers
 
 
 def refused(planted):
