@@ -11,6 +11,7 @@ import pytest
 
 from tests.forking import Lender
 from tests.interpreter import Interpreter
+from tests.programs import Programs
 from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
 
@@ -97,5 +98,13 @@ def golden(request):
 def interpreted():
     """Calls a function of a test's module in a process where Triton's kernels run as Python."""
     process = Interpreter()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """`programs.command` begins the command of a program that finds torch and Triton imported."""
+    process = Programs()
     yield process
     process.close()
