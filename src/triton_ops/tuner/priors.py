@@ -493,8 +493,13 @@ def _leaders(request: TuneRequest, most: int, pool: CompilePool, priors: list[Pr
     previews.update()
     wait(previews.under_way)
     previews.update()
-    light = [one for one in compiled if one.status is Status.OK and one.resources and not one.resources.wasteful]
-    return [*(pool.submit(config, anyway=True).result() for config in searcher.ask(1)), *light]
+    asked = (pool.submit(config, anyway=True).result() for config in searcher.ask(most))
+    first = next(filter(_is_light, asked), None)
+    return [*([] if first is None else [first]), *filter(_is_light, compiled)]
+
+
+def _is_light(compiled: Compiled) -> bool:
+    return compiled.status is Status.OK and compiled.resources is not None and not compiled.resources.wasteful
 
 
 def _unsure(request: TuneRequest, why: str) -> UntunedError:
