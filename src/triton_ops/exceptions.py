@@ -204,6 +204,14 @@ INSTALL = {package: f"pip install 'triton-ops[{extra}]'" for extra, packages in 
 INSTALL["torch"] += ", or the torch build of your platform"
 INSTALL["pynvml"] = "pip install nvidia-ml-py"
 INSTALL["triton-ops-serving"] = "in a clone of triton-ops: pip install ./serving"
+_installed: set[str] = set()
+
+
+def _is_installed(name: str) -> bool:
+    """Tell whether a package is there; one that was is not looked for again, which takes a millisecond."""
+    if name not in _installed and importlib.util.find_spec(name) is not None:
+        _installed.add(name)
+    return name in _installed and sys.modules.get(name, name) is not None
 
 
 class MissingDependencyError(TritonKernelError, ImportError):
@@ -223,8 +231,7 @@ class MissingDependencyError(TritonKernelError, ImportError):
     @classmethod
     def of_extra(cls, extra: str, purpose: str) -> MissingDependencyError | None:
         """The error for the first package of an extra that is not installed; None if all are."""
-        absent = (name for name in _EXTRAS[extra] if importlib.util.find_spec(name) is None)
-        return next((cls.absent(name, purpose) for name in absent), None)
+        return next((cls.absent(name, purpose) for name in _EXTRAS[extra] if not _is_installed(name)), None)
 
     @classmethod
     def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:

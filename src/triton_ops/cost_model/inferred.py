@@ -531,12 +531,17 @@ class InferredPrior(ModelPrior):
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
         super().__init__(readings.model(machine))
-        self.readings = readings
-        some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        self.readings, self._configs = readings, configs
+        self.renew()
+
+    def renew(self) -> None:
+        """Take in what was read since."""
+        self._guessed = {config: ms for config, ms in self._guessed.items() if not math.isnan(ms)}
+        some = [config for config in self._configs if self.readings.key(config) in self.readings.works][:_MOST_FITTED]
         pairs = zip(some, super().score(some), strict=True)
         self._samples = [(config, ms) for config, ms in pairs if math.isfinite(ms) and ms > 0]
         self._fit: Any = None
-        self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
+        self.silent = self.readings.silent or _why_useless([ms for _, ms in self._samples])
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds, once in 0.1 ms each: NaN for one without a forecast, infinite if it does not fit."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from triton_ops.backend import Arguments
@@ -33,6 +34,7 @@ _COUNTS = {
 }  # fmt: skip
 """What counts of an argument of each kind, as expressions of its name."""
 _PLAIN = frozenset({bool, int, float, str, type(None)})
+_code = lru_cache(_MOST_PATTERNS)(partial(compile, filename="<known calls>", mode="exec"))
 _UNTOLD = (AttributeError, TypeError, RuntimeError)  # cannot be hashed, or a tensor has no strides or no address
 
 
@@ -153,7 +155,9 @@ class KnownCalls(dict[Any, V], Generic[V]):
             fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
             taken="; ".join(bindings) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
         )  # fmt: skip
-        exec(compile(source, "<known calls>", "exec"), scope)
+        exec(_code(source), scope)
+        for function in (scope["key"], scope["call"]):
+            function.__code__ = function.__code__.replace()  # Python specialises code by what its names are
         return scope["key"], scope["call"]
 
 

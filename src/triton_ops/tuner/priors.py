@@ -174,8 +174,7 @@ class LatePriors:
 
     def expected_gain(self) -> float:
         """As of the searcher; infinite until it is there."""
-        searcher = self._current()
-        return float("inf") if searcher is None else Search.expected_gain(searcher)
+        return math.inf if (searcher := self._current()) is None else Search.expected_gain(searcher)
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
@@ -225,6 +224,8 @@ Ask: TypeAlias = "Callable[[Config, Contents], Future[kernel_ir.KernelWork]]"
 WHOLE = 5_000  # most configs of a space that are all considered
 _DRAWN = 2_000  # of a larger space
 _FIRST_S = 30.0  # until the first answer: the processes start meanwhile
+_COVER = 24  # texts that are spread over a space before promising ones are read
+_LEADING, _ROUNDS = 16, 8  # texts of the configs that are expected to be fastest; how often these are looked for
 _SPREAD_SHARE = 0.7  # of the time, for the texts that are spread over a space of more; the rest is for promising ones
 
 
@@ -232,8 +233,8 @@ _SPREAD_SHARE = 0.7  # of the time, for the texts that are spread over a space o
 class Survey:
     """A survey of the work of configs, with the limits of its cost.
 
-    So many different texts are read, spread over the space; then `promising` ones, which are expected to be fast.
-    `seconds` count from the first answer, for all that follows.
+    So many different texts are read, spread over the space, and `promising` ones, which are expected to be fast: after
+    the first of the others, and after all of them. `seconds` count from the first answer, for all that follows.
     """
 
     texts: int = 400
@@ -247,34 +248,36 @@ class Survey:
 
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
-        """The configs that a survey considers: all of a small space, some of a large one in random order."""
-        if configs := space.all_configs(WHOLE):
-            return configs
-        rng = random.Random(0)
-        return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
+        """The configs that a survey considers: default and seeds, all of a small space, some of a large one."""
+        rng, seeds = random.Random(0), getattr(space, "seeds", ())
+        others = space.all_configs(WHOLE) or (space.sample(rng) for _ in range(_DRAWN))
+        return list(dict.fromkeys((space.default_config, *seeds, *others)))
 
     def read(
-        self, configs: Sequence[Config], machine: Machine | None, ask: Ask, contents: Contents | None = None
-    ) -> Readings:
+        self, configs: Sequence[Config], machine: Machine | None, ask: Ask, contents: Contents | None = None,
+        named: int = 1,
+    ) -> Readings:  # fmt: skip
         """The work of the configs, at least one, as far as it can be read in time; promising ones for a machine.
 
-        `ask` starts reading one config. `contents` are the elements of small tensors of whole numbers, which are used
-        if the kernel's loops depend on data.
+        The first ones, so many as are `named`, are read before the others. `ask` starts reading one config. `contents`
+        are the elements of small tensors of whole numbers, which are used if the kernel's loops depend on data.
         """
         reader = _SurveyReader(ask, self.seconds)
         readings = reader.begun(configs, contents)
         if not readings.works:
             return readings
-        todo = readings.representatives(configs)
-        capped = len(todo) > self.texts
-        spread = random.Random(0).sample(todo, self.texts) if capped else todo
-        reader.read(readings, spread, _SPREAD_SHARE if capped and self.promising else 1.0)
-        if capped and machine is not None and not readings.silent:
-            rest = [config for config in todo if readings.key(config) not in readings.works]
-            times = readings.prior(machine, configs).score(rest)
-            best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
-            reader.read(readings, [rest[at] for at in best])
+        first, todo = (readings.representatives(some) for some in (configs[:named], configs))
+        rng = random.Random(0)
+        rest = sorted(todo[len(first) :], key=lambda one: (readings.key(one) not in readings.works, rng.random()))
+        for texts in sorted({min(_COVER, self.texts), self.texts}):
+            some = bool(rest[texts:] and self.promising)
+            reader.read(readings, [*first, *rest[:texts]], _SPREAD_SHARE if some else 1.0)
+            if some and machine is not None and not readings.silent:
+                reader.read_promising(readings, configs, machine, len(first) + texts + self.promising)
         return readings
+
+
+_OF_A_LAUNCH = Survey(texts=_COVER, promising=72, seconds=2.0)  # few texts, so that the machine's speed decides nothing
 
 
 class _SurveyReader:
@@ -296,17 +299,31 @@ class _SurveyReader:
         if contents and any(loop.by_data for loop in loops):
             self._contents = contents
             works = self._first_answers(probed)
-        if (first := works.get(configs[0])) is None:
+        if configs[0] not in works:
             return Readings(names)
-        options = dict.fromkeys(name for name, one, other in probes if works.get(one) != works.get(other))
+        read = {config: work for config, work in works.items() if not work.silent}
+        options = dict.fromkeys(name for name, a, b in probes if read.keys() >= {a, b} and read[a] != read[b])
         readings = Readings((*names, *options))
-        readings.works[readings.key(configs[0])] = first
+        readings.works.update((readings.key(config), works[config]) for config in ends if config in works)
         return readings
 
     def read(self, readings: Readings, configs: Sequence[Config], share: float = 1.0) -> None:
         todo = [config for config in configs if readings.key(config) not in readings.works]
         for config, work in self._in_time(self._futures(todo), share).items():
             readings.works[readings.key(config)] = work
+
+    def read_promising(self, readings: Readings, configs: Sequence[Config], machine: Machine, most: int) -> None:
+        """Read what is expected to be fast until all leading texts, or so many in all, are read."""
+        prior = readings.prior(machine, configs)
+        for _ in range(_ROUNDS):
+            times = prior.score(configs)
+            order = sorted((at for at, ms in enumerate(times) if ms < math.inf), key=times.__getitem__)
+            leading = readings.representatives(configs[at] for at in order)[:_LEADING]
+            unread = [config for config in leading if readings.key(config) not in readings.works]
+            if not unread or time.monotonic() >= self._end_s:
+                return
+            self.read(readings, unread[: max(most - len(readings.works), 0)])
+            prior.renew()
 
     def _first_answers(self, configs: Sequence[Config]) -> dict[Config, kernel_ir.KernelWork]:
         """Works of the first configs; the time for all that follows begins with the answer for the first."""
@@ -330,15 +347,12 @@ class _SurveyReader:
         return {config: it.result() for config, it in futures.items() if it.done() and not it.cancelled()}
 
 
-def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple[str, Config, Config]]:
-    """For each launch option that varies: its name, a config, and the config with another value of it."""
-    variants: list[tuple[str, Config, Config]] = []
-    for name in config:
-        if name in TritonKernel.LAUNCH_OPTIONS:
-            other: Any = next((one.get(name) for one in configs if one.get(name) != config[name]), config[name])
-            if other != config[name]:
-                variants.append((name, config, Config({**config, name: other})))
-    return variants
+def _with_other_options(config: Config, configs: Sequence[Config]) -> Iterator[tuple[str, Config, Config]]:
+    """For each launch option that varies: its name, a config, and one with another value of it, a listed one if any."""
+    for name in filter(TritonKernel.LAUNCH_OPTIONS.__contains__, config):
+        if others := [one for one in configs if one.get(name) != config[name]]:
+            nearest = min(others, key=lambda one: sum(value != config.get(each) for each, value in one.items()))
+            yield name, config, Config({**config, name: nearest.get(name)})
 
 
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
@@ -370,7 +384,8 @@ def coming_priors(
     contents = small_contents(request)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> list[Prior]:
-        prior = (survey or Survey()).read(configs, machine, pool.read, contents).prior(machine, configs)
+        named = len(getattr(request.space, "seeds", ())) or 1
+        prior = (survey or Survey()).read(configs, machine, pool.read, contents, named).prior(machine, configs)
         if prior.silent:
             _log.info("the search begins without a model: %s", prior.silent)
         return [] if prior.silent else [prior]
@@ -431,7 +446,7 @@ class Expectation:
         if pool is None:
             raise _unsure(request, "it is not compiled ahead, so that no model can read it")
         pool.submit(request.space.default_config, anyway=True, spare=True)
-        if not (priors := coming_priors(request, None, pool, trials=1, survey=survey).result()):
+        if not (priors := coming_priors(request, None, pool, 1, survey or _OF_A_LAUNCH).result()):
             raise _unsure(request, "no model has a forecast of its configs on this device")
         first, whose = request.space.default_config, "the default"
         if of_list and isinstance(request.space, UnlistedSpace):
@@ -478,8 +493,13 @@ def _leaders(request: TuneRequest, most: int, pool: CompilePool, priors: list[Pr
     previews.update()
     wait(previews.under_way)
     previews.update()
-    light = [one for one in compiled if one.status is Status.OK and one.resources and not one.resources.wasteful]
-    return [*(pool.submit(config, anyway=True).result() for config in searcher.ask(1)), *light]
+    asked = (pool.submit(config, anyway=True).result() for config in searcher.ask(most))
+    first = next(filter(_is_light, asked), None)
+    return [*([] if first is None else [first]), *filter(_is_light, compiled)]
+
+
+def _is_light(compiled: Compiled) -> bool:
+    return compiled.status is Status.OK and compiled.resources is not None and not compiled.resources.wasteful
 
 
 def _unsure(request: TuneRequest, why: str) -> UntunedError:

@@ -31,9 +31,10 @@ from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import TuneRequest  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
-from triton_ops.space import Config, ConfigSpace  # noqa: E402
+from triton_ops.space import Config, ConfigSpace, UnlistedSpace  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
     Survey,
+    priors,
 )
 from triton_ops.tuner.priors import coming_priors, small_contents  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -293,11 +294,61 @@ def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_b
     reading = Reading()
     configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
-    fit = SimpleNamespace(score=lambda left: [config["A"] for config in left])
+    fit = SimpleNamespace(score=lambda left: [config["A"] for config in left], renew=lambda: None)
+    monkeypatch.setattr("triton_ops.tuner.priors._COVER", 40)
     monkeypatch.setattr(Readings, "prior", lambda *_: fit)
     result = Survey(texts=40, promising=10).read(configs, H200, reading)
     assert len(result.works) == 51
     assert all(config["A"] <= 2 for config, _ in reading.asked[-10:])
+
+
+def test_a_default_that_is_not_among_many_configs_drawn_is_read_before_the_others():
+    space = ConfigSpace.from_user({"A": list(range(1, 51)), "B": list(range(1, 51)), "BLOCK": [128, 256, 512]})
+    reading = Reading()
+    configs = Survey.considered(space)
+    assert len(configs) < space.size.valid
+    result = Survey(texts=8, promising=0).read(configs, H200, reading)
+    assert configs[0] == reading.asked[0][0] == space.default_config
+    assert not result.work_of(space.default_config).silent
+
+
+def test_the_seeds_of_a_space_are_read_before_the_others():
+    seeds = [Config(BLOCK=block, num_warps=4, num_stages=1) for block in (512, 128, 1024)]
+    space = UnlistedSpace.around(SPACE, seeds, ())
+    reading = Reading()
+    configs = Survey.considered(space)
+    assert configs[:3] == seeds
+    Survey(texts=1, promising=0).read(configs, H200, reading, named=3)
+    assert {config["BLOCK"] for config, _ in reading.asked} >= {512, 128, 1024}
+
+
+def test_a_launch_option_is_not_told_apart_by_a_config_that_the_launcher_does_not_know_or_that_comes_too_late():
+    wide = [config for config in SPACE if config["num_stages"] == 1 or config["num_warps"] == 4]
+    for unknown in (KernelWork(silent="its grid cannot be told"), None):
+        reading = Reading()
+
+        def answer(future, config, work=reading.work, silent=unknown):
+            if config in wide and (silent is not None or config["num_warps"] == 4):
+                future.set_result(work(config))
+            elif silent is not None:
+                future.set_result(silent)
+
+        reading._answer = answer
+        result = Survey(seconds=0.2).read(wide, H200, reading)
+        assert result.names == ("BLOCK",)
+
+
+def test_the_texts_of_the_leading_configs_are_read_until_the_leading_ones_are_known():
+    space = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512, 1024], "A": list(range(1, 101)), "num_warps": [4]})
+    reading = Reading()
+    configs = Survey.considered(space)
+    result = Survey(texts=priors._COVER, promising=72, seconds=60).read(configs, H200, reading)
+    assert len(result.works) <= 2 + priors._COVER + 72
+    times = result.prior(H200, configs).score(configs)
+    leading = sorted(range(len(configs)), key=times.__getitem__)[: priors._LEADING]
+    assert all(result.key(configs[at]) in result.works for at in leading)
+    again = Survey(texts=priors._COVER, promising=72, seconds=60).read(configs, H200, Reading())
+    assert list(again.works) == list(result.works)  # which go by no clock
 
 
 def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data():
