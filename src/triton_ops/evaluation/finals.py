@@ -169,7 +169,7 @@ def with_further_processes(
 
 
 def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
-    """The order among ties: incumbents, the default, no heavy spills, no limit of registers, less memory, fewer registers.
+    """The order among ties: incumbents, default, no heavy spills, no limit of registers, less memory, fewer registers.
 
     Among equals in all that, a smaller p20 comes first, then a smaller p80. The text of the config comes last.
     """

@@ -137,8 +137,8 @@ class ConfigSpace:
         """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
         A `triton.Config` becomes one flat config with its meta-parameters, `num_warps`, `num_stages`, and, if some
-        config sets them, `num_ctas`, `maxnreg` and `ir_override`. Repeated configs count once. Without `maxnreg` a config
-        has no limit of registers, whatever others have.
+        config sets them, `num_ctas`, `maxnreg` and `ir_override`. Repeated configs count once. Without `maxnreg` a
+        config has no limit of registers, whatever others have.
 
         Raises:
             EmptySpaceError: The list is empty.
@@ -236,6 +236,10 @@ class ConfigSpace:
     def broken(self, config: Mapping[str, Any]) -> list[Constraint]:
         """The constraints that `config`, which has all tunables, breaks."""
         return [constraint for constraint in self.constraints if not constraint.kept_by(config)]
+
+    def names(self, config: Config) -> bool:
+        """Tell whether a config has a value for each tunable and nothing else; a limit of registers may be left out."""
+        return not config.keys() - self.tunables.keys() and self.tunables.keys() - config.keys() <= {_LIMIT}
 
     def why_not(self, config: Config) -> str | None:
         """The reason why `config` is not in this space; None if it is. The default always is in the space."""
