@@ -53,7 +53,7 @@ SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
 ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
 COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
 STATED = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/stated.json"
-PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/package_tests.json"
+PACKAGE_TESTS = ROOT / "benchmarks/results/nvidia-h200/package_tests.json"
 IN_PLACE = ROOT / "benchmarks/results/nvidia-h200/in_place.json"
 CONTENTS = ROOT / "benchmarks/results/nvidia-h200/contents.json"
 SERVING = tuple(sorted((ROOT / "benchmarks/results").glob("*/serving*.json")))
@@ -419,7 +419,7 @@ def limits_table(path: Path, device: str) -> str:
 def package_tests_table() -> str:
     """The tests of public packages with both tuners, from empty caches and then from what they left."""
     if not PACKAGE_TESTS.is_file():
-        return "Not measured yet: `python -m benchmarks.tuning.package_tests` on an H100 measures it."
+        return "Not measured yet: `python -m benchmarks.tuning.package_tests` on an H200 measures it."
     document = json.loads(PACKAGE_TESTS.read_text())
     rows = ["| tests | caches | `triton.autotune` | `triton_ops` | ended otherwise |", "|---|---|---|---|---|"]
     for name, suite in document["suites"].items():
