@@ -13,7 +13,7 @@ from triton_ops_serving.linear import operation_of
 from triton_ops_serving.model import EngineProblem
 
 TINY = {
-    "model_type": "qwen3_moe", "hidden_size": 64, "moe_intermediate_size": 32, "num_experts": 2,
+    "model_type": "qwen3_moe", "hidden_size": 64, "moe_intermediate_size": 32, "num_experts": 4,
     "num_experts_per_tok": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "torch_dtype": "float16",
 }  # fmt: skip
 FP8 = {**TINY, "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]}}
@@ -28,7 +28,7 @@ def tuned(folder, model, only):
     sys.path[:0] = [str(write_engines(path / "site", sglang=KERNEL))]
     (path / "config.json").write_text(json.dumps(model))
     words = ["--model", str(path / "config.json"), "--lockfile", str(path / "lock.json")]
-    limits = ["--size", "5", "--size", "20", "--trials", "3", "--cache-dir", str(path / "cache")]
+    limits = ["--size", "5", "--size", "40", "--trials", "3", "--cache-dir", str(path / "cache")]
     return main(["engine", "tune", "sglang", *words, *limits, "--only", only])
 
 
@@ -40,7 +40,7 @@ def pinned(folder):
 def test_a_linear_layer_is_tuned_through_the_engines_own_look_up(interpreted, tmp_path):
     assert interpreted(tuned, str(tmp_path), FP8, "linear N=128") == 0
     rows = pinned(tmp_path)
-    assert {size for size, _ in rows} == {5, 20}
+    assert {size for size, _ in rows} == {5, 40}
     for entry in rows.values():
         assert (entry["kernel"], entry["origin"]["source"]) == ("sglang-linear", "sglang of no version")
         assert entry["problem"]["block_shape"] == "[32, 32]"
@@ -50,8 +50,8 @@ def test_a_linear_layer_is_tuned_through_the_engines_own_look_up(interpreted, tm
 def test_both_products_of_sglangs_experts_are_tuned_and_share_one_height(interpreted, tmp_path):
     assert interpreted(tuned, str(tmp_path), TINY, "moe") == 0
     rows = pinned(tmp_path)
-    assert set(rows) == {(5, False), (20, False), (5, True), (20, True)}
-    for size in (5, 20):
+    assert set(rows) == {(5, False), (40, False), (5, True), (40, True)}
+    for size in (5, 40):
         assert rows[size, True]["config"]["BLOCK_SIZE_M"] == rows[size, False]["config"]["BLOCK_SIZE_M"]
         assert "USE_TMA" not in rows[size, True]["config"]
 
