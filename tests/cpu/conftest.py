@@ -11,10 +11,8 @@ import pytest
 
 from tests.forking import Lender
 from tests.interpreter import Interpreter
-from tests.programs import Programs
 from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.processes import worker_process
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MOVED = re.compile(r"^`triton-ops [a-z -]+` is now `triton-ops [a-z -]+`\n", re.MULTILINE)  # of a former name
@@ -101,17 +99,3 @@ def interpreted():
     process = Interpreter()
     yield process
     process.close()
-
-
-@pytest.fixture(scope="session")
-def programs():
-    """`programs.command` begins the command of a program that finds torch and Triton imported."""
-    process = Programs()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def forked_workers(programs, monkeypatch):
-    """Workers of this process find torch and Triton imported, where their start is not what a test is about."""
-    monkeypatch.setattr(worker_process, "begin", programs.begin_worker)

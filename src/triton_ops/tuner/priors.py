@@ -249,9 +249,11 @@ class Survey:
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: default and seeds, all of a small space, some of a large one."""
-        rng, seeds = random.Random(0), getattr(space, "seeds", ())
-        others = space.all_configs(WHOLE) or (space.sample(rng) for _ in range(_DRAWN))
-        return list(dict.fromkeys((space.default_config, *seeds, *others)))
+        rng, first = random.Random(0), (space.default_config, *getattr(space, "seeds", ()))
+        whole = space.all_configs(WHOLE)
+        known = {*whole} if whole else {*first}  # a part of a space need not have the default
+        others = whole or (space.sample(rng) for _ in range(_DRAWN))
+        return list(dict.fromkeys((*filter(known.__contains__, first), *others)))
 
     def read(
         self, configs: Sequence[Config], machine: Machine | None, ask: Ask, contents: Contents | None = None,

@@ -16,7 +16,6 @@ from benchmarks.robustness.workers import workers_of
 
 from tests import compiled_models as models
 from tests.compiled_models import Gated, gated
-from tests.programs import Programs
 from triton_ops import (
     CompileMode,
     Config,
@@ -38,28 +37,14 @@ from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.compile_mode import EAGER, MODES
 from triton_ops.compile_modes.mode_process import CallManner, KeptLines, ModeAssignment, ModeProcess, ModeStation
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
-from triton_ops.processes import worker_process
 from triton_ops.request import TuneOptions
 
 AOT = CompileMode("aot", backend="aot_eager")
 WAY = Config(mode="aot")
 
 
-@pytest.fixture(scope="module")
-def compiling(programs):
-    """The process that workers are forked from: it has imported torch's compiler."""
-    process = Programs(["torch._dynamo", "torch._inductor.compile_fx"], programs)
-    yield process
-    process.close()
-
-
 @pytest.fixture(autouse=True)
-def _forked_workers(compiling, monkeypatch):
-    monkeypatch.setattr(worker_process, "begin", compiling.begin_worker)
-
-
-@pytest.fixture(autouse=True)
-def _as_before(_forked_workers):
+def _as_before():
     """Neither the switch of gradients nor compiled code outlives a test, nor does a process."""
     importlib.import_module("torch._dynamo")  # here, since every process that runs tests imports this file
     release_processes()  # those that an earlier test of another file has kept

@@ -39,9 +39,6 @@ def product(x, y):
     return torch.mm(x, y)
 
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
-
 @pytest.fixture(autouse=True)
 def _nothing_known():
     sources._sources.ladders.clear()

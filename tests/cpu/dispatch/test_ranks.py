@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import ENVIRONMENT  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
@@ -119,9 +120,9 @@ if other:
 """
 
 
-def test_two_processes_with_different_records_launch_the_same_config(programs, tmp_path):
+def test_two_processes_with_different_records_launch_the_same_config(tmp_path):
     done = subprocess.run(
-        [*programs.command, "-W", "ignore", "-c", JOB, str(tmp_path / "meet")],
+        [sys.executable, "-W", "ignore", "-c", ENDS_UNSEARCHED + JOB, str(tmp_path / "meet")],
         capture_output=True, text=True, timeout=120, check=False,
         env={**ENVIRONMENT, **os.environ, "TRITON_OPS_CACHE_DIR": str(tmp_path / "rank"),
              "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_DEFAULT_FP_FUSION": "1"},

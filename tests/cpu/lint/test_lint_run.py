@@ -14,7 +14,7 @@ from triton_ops.lint.apart_child import odd_problem
 from triton_ops.lint.engine import lint
 from triton_ops.lint.memory_watch import CONFLICT
 
-pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("forked_workers")]
+pytestmark = pytest.mark.triton
 SOURCE = Path(watched_kernels.__file__)
 
 

@@ -42,8 +42,7 @@ def pid():
     return copies._copies[os.getpid(), "worker"][0].pid
 def in_programs(texts):
     # The exit code of each text, in a program of its own that has what this one has imported.
-    import triton_ops
-    codes, _ = [], triton_ops.autotune
+    codes = []
     for text in texts:
         if not (child := os.fork()):
             try:
@@ -55,28 +54,21 @@ def in_programs(texts):
 """
 
 
-@pytest.fixture
-def program(programs):
-    """Runs a program in a folder, and reads what it shows; without `wait` it is left to the test."""
-
-    def run(folder, text, wait=True, **variables):
-        (folder / "users_kernel.py").write_text(KERNEL)
-        (folder / "program.py").write_text(BEGIN + text)
-        path = os.pathsep.join((str(SOURCE / "src"), str(SOURCE)))
-        environment = {**os.environ, "PYTHONPATH": path, "TRITON_OPS_CACHE_DIR": str(folder / "cache"), **variables}
-        python = (sys.executable,) if "PYTHONDEVMODE" in variables else programs.command
-        process = subprocess.Popen(
-            [*python, str(folder / "program.py")], env=environment, cwd=folder, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        if not wait:
-            return process
-        output, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert "Warning" not in errors
-        return json.loads(output)
-
-    return run
+def program(folder, text, wait=True, **variables):
+    (folder / "users_kernel.py").write_text(KERNEL)
+    (folder / "program.py").write_text(BEGIN + text)
+    path = os.pathsep.join((str(SOURCE / "src"), str(SOURCE)))
+    environment = {**os.environ, "PYTHONPATH": path, "TRITON_OPS_CACHE_DIR": str(folder / "cache"), **variables}
+    process = subprocess.Popen(
+        [sys.executable, str(folder / "program.py")], env=environment, cwd=folder, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    if not wait:
+        return process
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "Warning" not in errors
+    return json.loads(output)
 
 
 def eventually(condition, seconds=60.0):
@@ -86,7 +78,7 @@ def eventually(condition, seconds=60.0):
         time.sleep(0.02)
 
 
-def test_a_copy_is_the_worker_and_knows_nothing_of_the_program_but_what_it_is_now(program, tmp_path):
+def test_a_copy_is_the_worker_and_knows_nothing_of_the_program_but_what_it_is_now(tmp_path):
     seen = program(tmp_path, """
 folder = tempfile.TemporaryDirectory()
 file = open("log", "w"); file.write("once ")
@@ -140,7 +132,7 @@ NOT_FORKED = [
 ]  # fmt: skip
 
 
-def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(program, tmp_path):
+def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(tmp_path):
     threads = "torch.set_num_threads(4); torch.randn(2000, 2000) @ torch.randn(2000, 2000)"
     alone = "import users_kernel; os._exit(len(copies._copies) == 2 * (len(os.listdir('/proc/self/task')) == 1))"
     texts = [FORKED, *(f"{before}; {FORKED}" for before in NOT_FORKED), f"{threads}; {alone}"]
@@ -148,7 +140,7 @@ def test_copies_are_forked_where_no_fork_does_harm_and_launches_may_tune(program
     assert dict(zip(texts, seen["codes"], strict=True)) == {**dict.fromkeys(texts, 0), texts[0]: 2, texts[-1]: 1}
 
 
-def test_a_copy_ends_with_its_program_however_that_ends_and_starts_nothing_before(program, tmp_path):
+def test_a_copy_ends_with_its_program_however_that_ends_and_starts_nothing_before(tmp_path):
     process = program(tmp_path, """
 import users_kernel
 show(pid=pid())
@@ -162,7 +154,7 @@ time.sleep(600)
     eventually(lambda: Process(pid).ended)
 
 
-def test_a_worker_begins_whatever_became_of_the_copies_and_of_the_programs_folder(program, tmp_path):
+def test_a_worker_begins_whatever_became_of_the_copies_and_of_the_programs_folder(tmp_path):
     ended = """
 import users_kernel
 first = pid()
@@ -196,7 +188,7 @@ os._exit(two + 4 * len(copies._copies))
     assert seen == {"codes": [2 + 4, 2 + 8, 2]}
 
 
-def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(program, tmp_path):
+def test_a_program_that_has_changed_what_it_may_do_gets_a_new_process(tmp_path):
     changes = {
         "os.umask(0o31)": "os.umask(0)", "os.nice(2)": "os.nice(0)",
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])": "len(os.sched_getaffinity(0))",
@@ -214,7 +206,7 @@ os._exit(is_new + 2 * is_same + 4 * len(copies._copies))
     assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [3] * len(changes)}
 
 
-def test_a_program_waits_for_its_own_children_alone(program, tmp_path):
+def test_a_program_waits_for_its_own_children_alone(tmp_path):
     seen = program(tmp_path, """
 import users_kernel
 waiting = [each.pid for each, _ in copies._copies.values()]
@@ -231,7 +223,7 @@ except ChildProcessError:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_multiprocessing_have_no_copies(method, program, tmp_path):
+def test_children_of_multiprocessing_have_no_copies(method, tmp_path):
     seen = program(tmp_path, f"""
 import multiprocessing, users_kernel
 def look(answers):
@@ -248,7 +240,7 @@ if __name__ == "__main__":
     assert seen == {"seen": [0, 0]}
 
 
-def test_a_program_is_forked_once_however_many_kernels_it_decorates(program, tmp_path):
+def test_a_program_is_forked_once_however_many_kernels_it_decorates(tmp_path):
     texts = [f"""
 forks = []
 sys.addaudithook(lambda event, _: forks.append(event) if event == "os.fork" else None)
@@ -261,7 +253,7 @@ os._exit(len(forks) + 8 * len(copies._copies))
     assert program(tmp_path, f"show(codes=in_programs({texts!r}))") == {"codes": [2, 0]}
 
 
-def test_a_copy_belongs_to_one_program(program, tmp_path):
+def test_a_copy_belongs_to_one_program(tmp_path):
     seen = program(tmp_path, """
 import users_kernel
 first = pid()
@@ -275,7 +267,7 @@ show(code=code, left=len(copies._copies), gone=not os.path.exists(f"/proc/{first
     assert seen == {"code": 0, "left": 0, "gone": True}
 
 
-def test_three_programs_have_a_copy_each_whose_worker_ends_with_them(program, tmp_path):
+def test_three_programs_have_a_copy_each_whose_worker_ends_with_them(tmp_path):
     processes = []
     for number in range(3):
         folder = tmp_path / str(number)
@@ -295,7 +287,7 @@ sys.stdin.read()
     eventually(lambda: all(Process(each["pid"]).ended for each in seen))
 
 
-def test_a_task_that_fails_in_the_copy_is_loaded_by_a_new_process(program, tmp_path):
+def test_a_task_that_fails_in_the_copy_is_loaded_by_a_new_process(tmp_path):
     """A module that torch lets be imported once in a process, by the program, before the fork."""
     (tmp_path / "once.py").write_text(
         "import torch\n_library = torch.library.Library('once', 'DEF')\ndef work(size):\n    pass\n"
@@ -330,7 +322,7 @@ show(forks=forks, left=len(copies._copies), results=[[each.status, str(each.reso
 """
 
 
-def test_compilers_of_a_copy_compile_as_those_of_a_new_process(program, tmp_path):
+def test_compilers_of_a_copy_compile_as_those_of_a_new_process(tmp_path):
     compiled = [program(tmp_path, f"""
 from tests.planted_kernels import grid, planted
 {imported}
@@ -346,7 +338,7 @@ from tests.planted_kernels import grid, planted
     ["os.nice = None; import users_kernel", "files = [open(os.devnull) for _ in range(1100)]; import users_kernel"],
     ids=["a copy that fails", "a program with many files"],
 )
-def test_compilers_start_whatever_the_program_is(before, program, tmp_path):
+def test_compilers_start_whatever_the_program_is(before, tmp_path):
     """A copy fails where the program has replaced a function that it needs."""
     seen = program(tmp_path, f"""
 from tests.planted_kernels import grid, planted

@@ -260,14 +260,14 @@ print(json.dumps(sorted(rows)))
 """
 
 
-def test_ranks_serve_what_the_first_one_has(engines, lock, programs, tmp_path):
+def test_ranks_serve_what_the_first_one_has(engines, lock, tmp_path):
     other = tmp_path / "other.json"
     table = write_table(tmp_path / "one" / "E=8,N=14336,device_name=NVIDIA_H200.json", [256])
     assert not main(["exchange", "import", "vllm-moe", str(table), "--kernel", "vllm-moe", "--lockfile", str(other)])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(engines), str(SERVING), *filter(None, sys.path)])}
     processes = [
         subprocess.Popen(
-            [*programs.command, "-c", RANK, str(rank), str(tmp_path / "store")], text=True, stdout=subprocess.PIPE,
+            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")], text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env={**environment, DIGEST: "", "TRITON_OPS_LOCKFILE": str(path)},
         )
         for rank, path in enumerate((lock, other))
