@@ -35,7 +35,7 @@ _VALUES: dict[str, tuple[tuple[int, ...], int]] = {
 """The values of constants that size no block, and the first of them, by an option's name or the role."""
 _ALONE = {
     "num_ctas": "a kernel must be written for clusters of programs; who knows it to be names it",
-    "maxnreg": "the fastest configs are tried with the limits beside the registers that they have",
+    "maxnreg": "on NVIDIA's devices the fastest configs are tried with the limits beside the registers that they have",
 }
 _USUAL = {"num_warps": 4, "num_stages": 3}  # what Triton takes where a launch has none
 _WIDE = 8192  # elements of a row, above which one warp has too many

@@ -400,7 +400,7 @@ class AutoSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Learn from the trials, except those of configs with other tunables."""
-        mine = [trial for trial in trials if self._space.names(trial.config)]
+        mine = [trial for trial in trials if self._space.names_agree(trial.config)]
         for trial in mine:
             self._trials[trial.config] = trial
             self._pending.pop(trial.config, None)

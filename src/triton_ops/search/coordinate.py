@@ -39,7 +39,7 @@ class Descent(RandomSearch, ABC):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of the trials if it is better than the current config, of which the latest time counts."""
-        mine = [trial for trial in trials if self._space.names(trial.config)]
+        mine = [trial for trial in trials if self._space.names_agree(trial.config)]
         self._taken.update(trial.config for trial in mine)
         for trial in mine:
             if self._best is not None and trial.ok and trial.config == self._best.config:

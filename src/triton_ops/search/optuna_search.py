@@ -36,7 +36,7 @@ class OptunaSearch(RandomSearch):
     def tell(self, trials: Sequence[Trial]) -> None:
         """Report the trials to Optuna; configs that others proposed are added to the study as trials."""
         for trial in trials:
-            if trial.config not in self._space:
+            if trial.config not in self._space or not self._space.names_agree(trial.config):
                 continue
             self._taken.add(trial.config)
             self._trials[trial.config] = trial

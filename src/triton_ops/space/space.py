@@ -237,7 +237,7 @@ class ConfigSpace:
         """The constraints that `config`, which has all tunables, breaks."""
         return [constraint for constraint in self.constraints if not constraint.kept_by(config)]
 
-    def names(self, config: Config) -> bool:
+    def names_agree(self, config: Config) -> bool:
         """Tell whether a config has a value for each tunable and nothing else; a limit of registers may be left out."""
         return not config.keys() - self.tunables.keys() and self.tunables.keys() - config.keys() <= {_LIMIT}
 

@@ -671,3 +671,14 @@ def test_equal_mappings_give_one_space_and_others_do_not():
     given["n"].append(3)
     assert len(ConfigSpace.from_user(given).tunables["n"]) == 3
     assert len(space.tunables["n"]) == 2
+
+
+def test_a_list_may_limit_registers_in_some_of_its_configs():
+    plain, limited = Config(BLOCK=64, num_warps=4), Config(BLOCK=64, num_warps=4, maxnreg=64)
+    for space in (ConfigSpace.from_configs([plain, limited]), ConfigSpace.from_configs([limited, plain])):
+        assert {*space} == {plain, limited}
+        assert [space.why_not(config) for config in (plain, limited)] == [None, None]
+        assert space.names_agree(plain)
+        assert "names" in space.why_not(Config(BLOCK=128, num_warps=4))
+    with pytest.raises(SpaceError, match="has the names"):
+        ConfigSpace.from_configs([plain, Config(BLOCK=64, maxnreg=64)])
