@@ -69,6 +69,13 @@ class Outcome:
         """True if several configs were compared side by side."""
         return len(self.dropped_at) > 1
 
+    @property
+    def told(self) -> bool:
+        """False where time ran out before a few rounds could tell whether a config beats the default."""
+        rounds = 0 if self.winner is None or self.winner.final is None else self.winner.final.rounds
+        few = self.compared and rounds < DuelPolicy.LEAST_ROUNDS
+        return self.confidence == "ok" or not (few or self.confidence == _NO_TIME)
+
     @classmethod
     def of_screenings(cls, trials: Sequence[Trial]) -> Outcome:
         """The outcome without a race: the winner is the config with the fastest screening."""
@@ -121,11 +128,13 @@ def _confidence(standing: Standing[Config], winner: Config, resolution: Resoluti
     challenger = standing.challenger
     if winner != standing.default or challenger is None or not standing.default_ms:
         return "ok"
-    possible = standing.gain(challenger) if resolution is None else resolution.over
+    possible = standing.possible(challenger) if resolution is None else resolution.over
     if possible.high <= _UNTOLD:
         return "ok"
-    low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
-    return f"the default was kept, since noise hides whether ({challenger}) is faster: {low:+.1f} to {high:+.1f} %"
+    interval = " to ".join(f"{100 * math.expm1(end):+.1f}" for end in (possible.low, possible.high)) + " %"
+    if possible.low > 0:
+        return f"the default was kept, since ({challenger}) differs from itself as much as from the default, {interval}"
+    return f"the default was kept, since noise hides whether ({challenger}) is faster: {interval}"
 
 
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
@@ -306,9 +315,9 @@ def compare_finalists(
     leads_again = len(few) == len(always) + 1 and few[0].config == final.nearby
     racing = few if leads_again else racing
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
-    most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
-    least = 2 if final.anyway else 0
-    racing = _fitting(racing, policy, most_s, always, least)
+    whole_s = effort.budget.seconds if final.seconds is None else final.seconds
+    most_s = math.inf if whole_s is None else _RACE_SHARE * whole_s
+    racing = _fitting(racing, policy, most_s, always, math.inf if final.anyway else end - clock())
     if not racing and final.seconds is not None:
         return unraced(final.trials, final.default)
     if final.anyway:
@@ -381,7 +390,10 @@ class _LastComparison:
 
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
-        policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
+        seconds = min(self.policy.seconds, self._left_s)
+        checks_s = _visits_ms([self.trials[config] for config in racing], self.policy) / 1e3
+        few_s = 0.0 if self.final.race is not None else max(self._left_s - seconds - checks_s, 0.0)
+        policy = replace(self.policy, seconds=seconds, few_s=few_s)
         self.rounds.race(list(racing.values()), policy, beside=self.twins[1:], default=racing.get(self.final.default))
         if not self.final.settle:  # of what others have compared, the results of all are checked again
             self._check([config for config, arm in racing.items() if arm.dropped_at is None])
@@ -454,6 +466,8 @@ class _LastComparison:
             return outcome_of(standing, updated, self._itself)
         pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
         least_ms = _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS
+        if least_ms > 1e3 * max(self.policy.seconds, self.doubt_s):  # no passing state lasts for rounds so long
+            return outcome_of(standing, updated, self._itself)
         if challenger not in self.resolutions and least_ms > 1e3 * self._left_s:
             self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
         if challenger not in self.resolutions and not self._resolve(challenger):
@@ -516,15 +530,17 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
 
 
 def _fitting(
-    racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], least: int
+    racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], whole_s: float
 ) -> list[Trial]:
-    """As many finalists as a few rounds have time for in `seconds`, at least `least`, those in `always` first.
+    """As many finalists as a few rounds have time for in `seconds`, those in `always` first.
 
-    There are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are always run.
+    Two of them need no more than two rounds in `whole_s`. There are none if no two rivals fit. The race's own limit
+    leaves nobody out, since two rounds are always run.
     """
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        if len(fitting) < least or _visits_ms([*fitting, trial], policy) <= _room_ms(seconds):
+        room_ms = 1e3 * whole_s / _LEAST_LOADS if len(fitting) < 2 else _room_ms(seconds)
+        if _visits_ms([*fitting, trial], policy) <= max(room_ms, _room_ms(seconds)):
             fitting.append(trial)
     rivals = len(racing) > 1
     return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]

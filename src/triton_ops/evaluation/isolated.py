@@ -35,6 +35,7 @@ _log = logging.getLogger("triton_ops")
 _MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and to odd extents, and the last one
 _STARTS = 3  # the GPU may refuse a new process for a moment after the last one was killed
 _PAUSE_S = 1.0
+_MOST_ROUNDS = 32  # of long launches in a last comparison, their rests included
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
@@ -163,10 +164,13 @@ class Isolated:
     def finals(self, final: FinalRequest) -> Outcome:
         """Race in the worker; if the worker dies or hangs, the configs that cause it are found and left out."""
         trials = {trial.config: trial for trial in final.trials}
-        whole_s = self._assignment.effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
+        effort, always = self._assignment.effort, {final.default, *final.incumbents}
+        round_s = sum(trial.median_ms for trial in finalists(trials, effort, always)) / 1e3
+        whole_s = effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
             try:
-                outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s).value
+                question = replace(final, trials=tuple(trials.values()))
+                outcome: Outcome = self._ask(question, whole_s + _MOST_ROUNDS * round_s, 2 * round_s).value
             except WorkerLostError as error:  # noqa: PERF203 - twice at most
                 _log.warning("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
@@ -225,13 +229,13 @@ class Isolated:
             return _lost(trial.config, error)
         return outcome.trials[0]
 
-    def _ask(self, question: Question, whole_s: float) -> WorkerAnswer:
+    def _ask(self, question: Question, whole_s: float, longer_s: float = 0.0) -> WorkerAnswer:
+        """The answer to a question; each of its steps may take `longer_s` than by itself."""
         worker = self._worker or self.load()
         self._asking = True
+        limits_s = {step: limit_s + longer_s for step, limit_s in self._assignment.limits_s.items()}
         try:
-            answer: WorkerAnswer = worker.ask(
-                question, whole_s, self._assignment.limits_s, question.step, partial(answers, question)
-            )
+            answer: WorkerAnswer = worker.ask(question, whole_s, limits_s, question.step, partial(answers, question))
         except WorkerLostError as error:
             self._lose(str(error))
             raise

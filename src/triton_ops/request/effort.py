@@ -24,6 +24,8 @@ class Budget:
         seconds: Most wall seconds of the whole run, the last comparison included. A step that has begun is not ended,
             so the run may last longer by one trial or one round; and where they are used up before four trials, as by
             the start, up to four short ones and a short comparison follow.
+        firm: Whether the last comparison ends with the seconds, too. If not, one of long launches goes on until it can
+            tell.
 
     Raises:
         SettingsError: A limit is not a positive number.
@@ -31,6 +33,7 @@ class Budget:
 
     trials: int | None = None
     seconds: float | None = None
+    firm: bool = True
 
     def __post_init__(self) -> None:
         limits: tuple[tuple[str, Any, Any], ...] = (("trials", self.trials, Integral), ("seconds", self.seconds, Real))
@@ -143,8 +146,9 @@ class Effort:
         search = Search.checked(effort.search if options.search is None else options.search)
         if not all(each is None for each in (options.search, options.trials, options.budget_s)):
             trials = effort.budget.trials if options.trials is None else options.trials
-            seconds = effort.budget.seconds if options.budget_s is None else options.budget_s
-            effort = replace(effort, search=search, budget=Budget(trials, seconds))
+            budget = replace(effort.budget, trials=trials)
+            budget = budget if options.budget_s is None else Budget(trials, options.budget_s)
+            effort = replace(effort, search=search, budget=budget)
         return effort if options.patience is None else replace(effort, patience=options.patience)
 
     @classmethod
@@ -180,7 +184,7 @@ class Effort:
     def beyond(self, trials: int) -> Effort:
         """This effort with a limit of trials that does not count so many, which earlier tunes have made."""
         own = self.budget.trials
-        return self if own is None or not trials else replace(self, budget=Budget(own + trials, self.budget.seconds))
+        return self if own is None or not trials else replace(self, budget=replace(self.budget, trials=own + trials))
 
     @property
     def final_s(self) -> float:
@@ -202,24 +206,26 @@ It was slower than the default by more than 2 % for 2 of 5,823 defaults, by 2.2 
 
 PRESETS = {
     "expected": Effort(
-        name="expected", search="ranked", budget=Budget(trials=2, seconds=2),
+        name="expected", search="ranked", budget=Budget(trials=2, seconds=2, firm=False),
         race=RacePolicy(checkpoints=(4, 8, 16), seconds=0.05, visit_ms=1.25, regret=RacePolicy.zone),
         finalists=2, patience=Patience(compile_s=15.0), previews=8, doubt_s=0.1, compiled_first=True,
         expected_gain=_SURE,
     ),
     "race": Effort(
-        name="race", search="ranked", budget=Budget(trials=6, seconds=5),
+        name="race", search="ranked", budget=Budget(trials=6, seconds=5, firm=False),
         race=RacePolicy(checkpoints=(4, 8, 16, 32), seconds=0.25, visit_ms=1.25, regret=RacePolicy.zone),
         near=0.06, finalists=2, previews=12, doubt_s=0.5, compiled_first=True,
     ),
     "quick": Effort(
-        name="quick", budget=Budget(seconds=60),
+        name="quick", budget=Budget(seconds=60, firm=False),
         race=RacePolicy(
             checkpoints=(4, 6, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=RacePolicy.zone
         ),
         near=0.06, finalists=4, doubt_s=1.5,
     ),
-    "full": Effort(name="full", budget=Budget(trials=1000, seconds=600), race=RacePolicy(seconds=20.0), previews=4096),
+    "full": Effort(
+        name="full", budget=Budget(trials=1000, seconds=600, firm=False), race=RacePolicy(seconds=20.0), previews=4096
+    ),
     "exhaustive": Effort(
         name="exhaustive", search="exhaustive",
         race=RacePolicy(checkpoints=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),

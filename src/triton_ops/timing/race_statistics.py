@@ -149,6 +149,7 @@ _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
 _FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
+_TWICE, _STEADY = math.log(2), 0.15  # two rounds say enough if each shows the first, and times scatter by the second
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
@@ -206,6 +207,11 @@ class Standing(Generic[Name]):
         """The share by which the default is slower than a candidate."""
         return Interval.of_gain(self.default_ms, self.rows_ms[name])
 
+    def possible(self, name: Name) -> Interval:
+        """The gain with the wider ends of two intervals: that of any noise, and that of normal noise."""
+        gain, normal = self.gain(name), Interval.of_gap(self.default_ms, self.rows_ms[name])
+        return Interval(gain.centre, min(gain.low, normal.low), max(gain.high, normal.high))
+
     def beats(self, name: Name) -> bool:
         """Check whether a candidate is proven faster than the default; true without one.
 
@@ -220,18 +226,15 @@ class Standing(Generic[Name]):
         It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that
         and one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than
         the zone; or if it beats the default clearly and by ten standard errors, or by far and alike in each round: what
-        lasts for several can look like a smaller difference. Where there was no time for four rounds, there is none for
-        more of them either.
+        lasts for several can look like a smaller difference.
         """
         row_ms, difference = self.rows_ms[name], Interval.of_gap(self.default_ms, self.rows_ms[name])
         error = difference.margin / Z95
-        if min(len(row_ms), len(self.default_ms)) < _LEAST:
-            return False
         if _PROVEN * error <= self.zone and (difference.centre <= self.zone or self.beats(name)):
             return False
         if difference.centre + _PROVEN * error <= self.zone:
             return False
-        certain = by_far(row_ms, self.default_ms) or difference.centre - _CERTAIN * error > self.zone
+        certain = is_plain(row_ms, self.default_ms) or difference.centre - _CERTAIN * error > self.zone
         return not (certain and clearly_beats(row_ms, self.default_ms, self.zone))
 
     @property
@@ -285,17 +288,31 @@ def by_far(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
     return min(contrasts, default=0.0) > _FAR and max(contrasts) - min(contrasts) < _FAR / 2
 
 
+def is_plain(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
+    """Check whether few rounds say enough: four that show a candidate faster by far, or two that show it twice as fast.
+
+    Each of the two times scatters by at most 15 % then.
+    """
+    contrasts = Measurement.contrasts(default_ms, row_ms)
+    if len(contrasts) < 2 or (len(contrasts) >= _LEAST and by_far(row_ms, default_ms)):
+        return len(contrasts) >= 2
+    logarithms = (Measurement.contrasts(times_ms, [1.0] * len(contrasts)) for times_ms in (row_ms, default_ms))
+    return min(contrasts) >= _TWICE and max(map(statistics.stdev, logarithms)) <= _STEADY
+
+
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it.
 
     Fewer are enough where each of them shows ten times the indifference zone, and still fewer for half of the time.
     """
     contrasts = Measurement.contrasts(default_ms, row_ms)
-    enough = _LEAST if by_far(row_ms, default_ms) else _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
-    return len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE)
+    enough = _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
+    return is_plain(row_ms, default_ms) or (len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE))
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
+    if is_plain(row_ms, default_ms):
+        return True
     difference = Interval.of_gain(default_ms, row_ms, chance)
     return difference.centre > zone and min(difference.low, Interval.of_gap(default_ms, row_ms).low) > EXCLUDED * zone
 

@@ -43,6 +43,7 @@ from triton_ops.timing.race_statistics import (
     by_far,
     clearly_beats,
     gaps_to,
+    is_plain,
     judge,
     median_error,
     relative_levels,
@@ -59,7 +60,7 @@ class ScreenPolicy:
 
     Attributes:
         screening_ms: Time that the samples should take; short, so that the power state cannot drift meanwhile.
-        least: Fewest samples, however long they take.
+        least: Fewest samples, unless they take more than a second.
         most: Most samples, however short they are.
         hopeless: A candidate whose first sample is this many times slower than the best so far gets no second sample.
     """
@@ -190,6 +191,8 @@ class RacePolicy:
         zone: Differences up to this share count as none.
         confidence: Standard errors by which a difference must exceed the zone.
         seconds: Wall seconds after which no round is started; two rounds are always run.
+        few_s: Wall seconds that few rounds of long launches may take beyond `seconds`: until the default is decided, or
+            16 rounds have shown a tie. No round is started that would not fit.
         visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
             arms in one burst.
         longest: Most samples in a visit.
@@ -205,6 +208,7 @@ class RacePolicy:
     zone: float = INDIFFERENCE
     confidence: float = 3.0
     seconds: float = 10.0
+    few_s: float = 0.0
     visit_ms: float = 2.5
     longest: int = 10
     regret: float | None = None
@@ -217,8 +221,8 @@ class RacePolicy:
             message = f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow"
             raise SettingsError(message, hint="checkpoints=(4, 8, 16)")
         amounts: dict[str, Any] = {
-            "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "visit_ms": self.visit_ms,
-            "regret": self.regret or 0.0,
+            "zone": self.zone, "confidence": self.confidence, "seconds": self.seconds, "few_s": self.few_s,
+            "visit_ms": self.visit_ms, "regret": self.regret or 0.0,
         }  # fmt: skip
         for name, value in amounts.items():
             if not (isinstance(value, Real) and float(value) >= 0):  # a NaN is not
@@ -274,6 +278,8 @@ class DuelPolicy:
 
 _LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+_FEW_ROUNDS = (4, 6, 8, 12, 16)  # of long launches, after which a race asks whether it can tell, up to the last
+_LONGEST_SCREENING_MS = 1000.0
 _LONG_MS, _BY_FAR = 1.0, 2.0  # of a launch; the clock of a busy chip does not change so much between two launches
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
@@ -328,16 +334,23 @@ class Rounds:
         `seconds`, or `one arm`.
         """
         with self.turn():
-            end = self.clock() + policy.seconds
+            now = self.clock()
+            end, longest_s = now + policy.seconds, 0.0
             rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
             while counted < policy.checkpoints[-1]:
                 if sum(arm.running for arm in arms) < 2:
                     return "one arm"
-                if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
+                is_late, fits = now > end, now + longest_s <= end + policy.few_s
+                if is_late and (counted >= 2 or turn >= _PATIENCE) and not (fits and counted < _FEW_ROUNDS[-1]):
                     return "seconds"
                 counted, turn = counted + self._counts(next(rounds)), turn + 1
+                before, now = now, self.clock()
+                longest_s, is_late = max(longest_s, now - before), now > end
                 running = [arm for arm in arms if arm.running]
-                if counted in policy.checkpoints and not drop_slower(running, policy, default):
+                if is_late and counted == 2 and all_plain(running):
+                    return "proven"
+                due = counted in policy.checkpoints or (is_late and counted in _FEW_ROUNDS)
+                if due and not drop_slower(running, policy, default, is_late=is_late):
                     return "proven"
             return "rounds"
 
@@ -391,7 +404,8 @@ class Rounds:
             if best is not None and samples[0] > policy.hopeless * best * unit_ms:
                 return samples, samples[0] / max(unit_ms, 1e-9) if others else 1.0
             both_ms = samples[0] * sampler.launches + (0.0 if beside is None else unit_ms * beside.launches)
-            most = fitting(both_ms, policy.screening_ms, policy.least, policy.most)
+            least = fitting(both_ms, _LONGEST_SCREENING_MS, 1, policy.least)
+            most = fitting(both_ms, policy.screening_ms, least, policy.most)
             more, more_others = self._in_turn(sampler, beside, most - 1)
         samples, others = samples + more, others + more_others
         return samples, math.exp(Interval.of_gap(samples, others).centre) if others else 1.0
@@ -442,11 +456,14 @@ class Rounds:
         return True
 
 
-def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None) -> bool:
+def drop_slower(
+    running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None, *, is_late: bool = False
+) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
     The arms must all have the same number of rounds. The arm `default` is undecided until the leader clearly beats it,
-    and is dropped only where it is slower by far: whoever wins is compared with it in the rounds that both have.
+    and is dropped only where it is slower by far: whoever wins is compared with it in the rounds that both have. Where
+    the race is late, and another one leads, it alone is waited for.
     """
     if len(running) < 2:
         return False
@@ -465,9 +482,16 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
             running[i].dropped_at = len(rows[i]) if beaten and is_far else None
         elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
             running[i].dropped_at = len(rows[i])
-        else:
+        elif not is_late or running[lead] is default:
             undecided |= policy.undecided(gap, error, len(rows[i]))
     return undecided
+
+
+def all_plain(running: Sequence[Arm]) -> bool:
+    """Check whether few rounds say enough of the leader beside each of the other arms."""
+    rows = [arm.values_ms for arm in running]
+    lead = leader(rows)
+    return all(is_plain(rows[lead], row) for at, row in enumerate(rows) if at != lead)
 
 
 def leader(rows_ms: Sequence[Sequence[float]]) -> int:

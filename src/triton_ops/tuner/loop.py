@@ -164,6 +164,7 @@ _LARGEST_RESERVE = 0.35  # of the budget
 _LATEST = 5  # trials by which the next one's time is judged
 _FEWEST = 4  # trials of a run whose seconds are used up early, such as by its start
 _MOST_OVER = 0.25  # of the budget, that these may take together although the seconds are over
+_ROUNDS_RESERVED = 12.0  # times the default and the best: eight rounds of the two, and checks
 _LEAST_RESERVE = 0.2  # of the budget, for the last comparison after trials that began when the seconds were over
 
 
@@ -177,12 +178,16 @@ class RunningBudget:
         self.budget = budget
         self._clock = clock
         self._start = clock() if start is None else start
-        whole_s = math.inf if budget.seconds is None else budget.seconds
-        self._search_s = whole_s - min(reserve_s, whole_s * _LARGEST_RESERVE)
+        self.reserve_s = reserve_s
         self._latest: deque[float] = deque(maxlen=_LATEST)
         self._compile_s = 0.0
         self._first_s: float | None = None
         self._late = False
+
+    @property
+    def _search_s(self) -> float:
+        whole_s = math.inf if self.budget.seconds is None else self.budget.seconds
+        return whole_s - min(self.reserve_s, whole_s * _LARGEST_RESERVE)
 
     @property
     def elapsed_s(self) -> float:
@@ -196,8 +201,8 @@ class RunningBudget:
 
     @property
     def comparison_s(self) -> float | None:
-        """Seconds for the last comparison; None without a limit. Trials that began late are compared all the same."""
-        if self.budget.seconds is None or self.left_s is None:
+        """Seconds for the last comparison; None without a firm limit. A late start leaves some all the same."""
+        if self.budget.seconds is None or self.left_s is None or not self.budget.firm:
             return None
         return max(self.left_s, _LEAST_RESERVE * self.budget.seconds if self._late else 0.0)
 
@@ -571,6 +576,8 @@ class TuningLoop:
             self.best = self._fastest()
         elif trial.ok and (self.best is None or trial.rank < self.best.rank):
             self.best = trial
+        pair = {each.config: each.median_ms for each in (self.best, self.trials.get(self.default)) if each and each.ok}
+        self.budget.reserve_s = max(self.effort.final_s, _ROUNDS_RESERVED * sum(pair.values()) / 1e3)
 
     def _count(self, trial: Trial) -> None:
         before = self.trials.get(trial.config)

@@ -91,20 +91,20 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     """A note of what the budget of seconds cut off; empty if nothing."""
-    if loop.stopped != "seconds" or final.seconds is None:
-        return []
     whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
+    if loop.stopped != "seconds" or whole_s is None:
+        return []
     if (late_s := loop.budget.late_start_s) is not None:
+        of = "" if final.seconds is None else f" of {final.seconds:.1f} s"
         text = (
             f"the budget of {whole_s:g} s left no time to search: the first trial began after {late_s:.1f} s; "
-            f"{trials} trial{'s' * (trials > 1)} and a comparison of {final.seconds:.1f} s were made all the same; "
+            f"{trials} trial{'s' * (trials > 1)} and a comparison{of} were made all the same; "
             "give more seconds (budget_s)"
         )
         _log.warning("%s", text)
         return [text]
-    return [
-        f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
-    ]
+    left = "" if final.seconds is None else f" and left {final.seconds:.1f} s to compare"
+    return [f"the budget of {whole_s:g} s ended the search after {trials} trials{left}"]
 
 
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
@@ -355,7 +355,7 @@ class Tuning:
                 )  # fmt: skip
             finally:
                 self.listener.ended(result)
-            if not cut_short:  # an interrupted run keeps no record and has no end, so that it can be resumed
+            if not cut_short and outcome.told:  # without a record and an end a run is resumed by the next call
                 self._keep(outcome, record, log)
             return result
 
@@ -531,6 +531,8 @@ class Tuning:
         self.runs.prune(log.id)
 
     def _why_not_remembered(self, outcome: Outcome) -> list[str]:
+        if not outcome.told:
+            return ["nothing is remembered, since there was no time to tell which config is the fastest: tune again"]
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.key
