@@ -19,7 +19,7 @@ from typing import Any
 from triton_ops import values
 from triton_ops.backend import Layers, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.comparing import await_gpu
+from triton_ops.dispatch.comparing import await_tune
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
@@ -309,7 +309,7 @@ def autotune(
         _check_tunables(kernel, tuned, parameters)
         _check_nested(kernel, tuned)
         if (len(offered) != 1 or widen or not listed) and do_bench is None and not TritonProcess.is_interpreted(kernel):
-            await_gpu(kernel, on_miss, options.tune)
+            await_tune(kernel, on_miss, options.tune)
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,
