@@ -1,15 +1,18 @@
 """First calls of kernels with short lists of configs, beside those of `triton.autotune`, in seconds a key.
 
     python -m benchmarks.tuning.short_lists --out benchmarks/results/nvidia-h100-80gb-hbm3/short_lists.json
-    python -m benchmarks.tuning.short_lists --parts alone --bodies add --counts 2 4 16 --limit-s 120
+    python -m benchmarks.tuning.short_lists --parts alone --bodies add --counts 2 4 16 --limit-s 120 --out A.json
     python -m benchmarks.tuning.short_lists --join A.json B.json --out BOTH.json
 
 Three kernels, each with lists of 2, 4 and 8 configs, are called with four sizes of arguments, of 4 to 512 MiB a
-tensor (128 for the product of matrices). Each list is tuned in a fresh process with empty caches, by each of the two
-tuners, and each goes first in turn. The first key of a process also waits for what a process starts once. Afterwards
+tensor (128 for the product of matrices). Each list is tuned in fresh processes with empty caches, which take turns in
+going first: by `triton` and by `ours`, this package, at once after the decoration, and by `late`, this package three
+seconds after it. The first key of a process also waits for what a process starts once; `bare_s` is the time of a
+process that imports torch and Triton and opens the GPU, and `first_over_bare` the time by which a first key takes
+longer than `triton`'s, in such processes: at most 1.2 at once, and at most 0 of `late`, with two configs. Afterwards
 all configs of each key run interleaved, on several sets of arguments in turn, so that L2 is cold: `share` is the speed
-of this package's winner over that of the fastest config, and `over_default` its speed over the default's, with the
-95 % interval.
+of this package's winner over that of the fastest config, and `over_default` its speed over the default's, with the 95 %
+interval.
 
 In the part `beside` another program tunes on the same GPU meanwhile, one key after another, by this package; what
 `later_ratio` compares is then this package and `triton.autotune` beside that program.
@@ -49,6 +52,9 @@ CHECK_ROUNDS, BLOCK = 24, 3
 SHORT_MS, LONG_MS = 0.2, 3.0  # launches below are checked in a graph, those above by one sample in a round
 COLD_BYTES, LEAST_SETS, MOST_SETS = 256 << 20, 4, 16  # of arguments: a time depends on where the driver puts them
 PARTS = ("alone", "beside")
+SIDES = ("ours", "late", "triton")
+LATE_S = 3.0  # between decoration and launch
+BARE = "import torch, triton; torch.zeros(1, device='cuda'); torch.cuda.synchronize()"
 BESIDE = {"add": (2,), "norm": (4,), "product": (2, 8)}  # lists that are tuned beside another program
 OTHER = "norm", 4  # the list that the other program tunes
 
@@ -69,8 +75,10 @@ def first_calls(side: str, body: str, length: int, graded: bool) -> list[dict[st
     """For each size the seconds of the first call, and of this package's winner what it is worth if that is asked."""
     kernel, grid, _ = BODIES[body]
     configs = configs_of(body, length)
-    autotune = triton_ops.autotune if side == "ours" else triton.autotune
+    autotune = triton.autotune if side == "triton" else triton_ops.autotune
     tuned = autotune(configs, key=["n"])(kernel)
+    if side == "late":
+        time.sleep(LATE_S)
     rows = []
     for extent in EXTENTS[body]:
         arguments = arguments_of(body, extent)
@@ -167,13 +175,20 @@ def in_a_process(side: str, body: str, length: int, part: str) -> list[dict[str,
         return rows
 
 
-def case_of(body: str, length: int, part: str, ours_first: bool) -> dict[str, Any]:
-    """Both tuners with one list."""
-    sides = sorted(("ours", "triton"), reverse=not ours_first)
+def bare_s() -> float:
+    """The seconds of a process that imports torch and Triton and opens the GPU."""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", BARE], check=True, timeout=300)
+    return time.monotonic() - start
+
+
+def case_of(body: str, length: int, part: str, turn: int) -> dict[str, Any]:
+    """One list by all sides, and a bare process beside them."""
+    sides = [SIDES[(turn + each) % len(SIDES)] for each in range(len(SIDES))]
     rows = {side: in_a_process(side, body, length, part) for side in sides}
     first, later = ({side: pick(each) for side, each in rows.items()} for pick in (_first_s, _later_s))
     return {
-        "part": part, "body": body, "configs": length, "first_s": first, "later_s": later,
+        "part": part, "body": body, "configs": length, "first_s": first, "later_s": later, "bare_s": bare_s(),
         "first_ratio": first["ours"] / first["triton"], "later_ratio": later["ours"] / later["triton"],
         "keys": rows,
     }  # fmt: skip
@@ -188,13 +203,17 @@ def _later_s(rows: list[dict[str, Any]]) -> float:
 
 
 def summary_of(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """For each length of list the mean seconds of both and their ratio; and what the winners are worth."""
+    """For each length of list the mean seconds of all sides and their ratios; and what the winners are worth."""
     by_count = {}
     for part, length in sorted({(case["part"], case["configs"]) for case in cases}):
         own = [case for case in cases if (case["part"], case["configs"]) == (part, length)]
         means = {f"{part}_{side}_s": statistics.mean(case[f"{part}_s"][side] for case in own)
-                 for part in ("first", "later") for side in ("ours", "triton")}  # fmt: skip
+                 for part in ("first", "later") for side in SIDES}  # fmt: skip
+        means["bare_s"] = statistics.mean(case["bare_s"] for case in own)
         ratios = {f"{part}_ratio": means[f"{part}_ours_s"] / means[f"{part}_triton_s"] for part in ("first", "later")}
+        for side in ("ours", "late"):
+            further_s = means[f"first_{side}_s"] - means["first_triton_s"]
+            ratios[f"first_over_bare_{side}"] = further_s / means["bare_s"]
         by_count[str(length) if part == "alone" else f"{length} {part} another program"] = means | ratios
     keys = [row for case in cases if case["part"] == "alone" for row in case["keys"]["ours"]]
     return {
@@ -232,7 +251,7 @@ def main() -> int:
     parser.add_argument("--counts", nargs="*", type=int, default=COUNTS[:3], choices=COUNTS)
     parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--limit-s", type=float, default=240.0, help="start nothing more after so many seconds")
-    parser.add_argument("--side", choices=["ours", "triton", "other"], help="used by the script itself")
+    parser.add_argument("--side", choices=[*SIDES, "other"], help="used by the script itself")
     parser.add_argument(
         "--join", nargs="*", type=Path, help="results of one commit on GPUs of one kind, measured apart"
     )
@@ -249,9 +268,12 @@ def main() -> int:
         for length in lengths:
             if time.monotonic() - start > options.limit_s:
                 return
-            cases.append(case_of(body, length, part, ours_first=len(cases) % 2 == 0))
+            cases.append(case_of(body, length, part, turn=len(cases)))
             case = cases[-1]
-            print(f"{part}, {body} {length}: first {case['first_s']}, later {case['later_s']}", flush=True)
+            print(
+                f"{part}, {body} {length}: first {case['first_s']}, later {case['later_s']}, bare {case['bare_s']}",
+                flush=True,
+            )
             content = {"summary": summary_of(cases), "cases": cases, "device": probe("cuda").name}
             save(options.out, headed("python -m benchmarks.tuning.short_lists", options.commit, **content))
 

@@ -55,6 +55,11 @@ _BY_LIBRARIES = frozenset({
     ("KMP_DUPLICATE_LIB_OK", "True"), ("KMP_INIT_AT_FORK", "FALSE"),  # threadpoolctl and scikit-learn, when imported
     ("TEARDOWN_CUPTI", "0"),  # this package, and torch's compiler
 })  # fmt: skip
+_START_NAMES = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"})
+_START_FAMILIES = (
+    "AMD_", "CUDA_", "GOMP_", "GPU_", "HIP_", "HSA_", "KMP_", "LC_", "LD_", "MALLOC_", "MKL_", "NVIDIA_", "OMP_",
+    "OPENBLAS_", "PYTHON", "PYTORCH_", "ROCM_", "ROCR_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "XDG_",
+)  # fmt: skip
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "SERVING",
@@ -229,6 +234,16 @@ def users_environment(*but: str) -> frozenset[tuple[str, str]]:
     return environment(*but) - _BY_LIBRARIES
 
 
+def starting_environment() -> frozenset[tuple[str, str]]:
+    """The part of `users_environment` that an interpreter, its loader, torch, Triton and drivers read when they start.
+
+    A process that waits for a task has no other part, which may hold secrets.
+    """
+    return frozenset(
+        (name, value) for name, value in users_environment() if name in _START_NAMES or name.startswith(_START_FAMILIES)
+    )
+
+
 class _Recorded(dict[bytes, bytes]):
     """The environment as `os.environ` holds it, with the names that were asked for; all of them with an empty one."""
 
@@ -269,13 +284,17 @@ def one_of_several() -> bool:
     return is_child or any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 
-def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
+def for_child(
+    changes: Mapping[str, str], family: str, temporary: Path | None = None, *, starting: bool = False
+) -> dict[str, str]:
     """The environment for a new process: that of this process, with `changes`, and without what torch's compiler named.
 
     `family` is the mark by which the process and all that it starts are told; it has the marks of the processes above
-    it too. `temporary` is for its temporary files; None takes the folder of this process.
+    it too. `temporary` is for its temporary files; None takes the folder of this process. With `starting` it is
+    `starting_environment`.
     """
-    marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
+    inherited = dict(starting_environment()) if starting else os.environ
+    marked = {**inherited, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
     if torchs_ptxas() is not None:  # what is compiled there is kept as compiled by Triton's own
         del marked["TRITON_PTXAS_PATH"]
     return {**marked, **({} if temporary is None else {"TMPDIR": str(temporary)}), **changes}

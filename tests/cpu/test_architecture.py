@@ -179,7 +179,6 @@ OPEN_THEMSELVES = {
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
-    "triton_ops.processes.copies": "the kernel's own files of a process, and its standard streams",
     "triton_ops.base.page": "what this package brings, in an archive too",
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",

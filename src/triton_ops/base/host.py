@@ -172,6 +172,11 @@ class Host:
         return next((1024 * int(line.split()[1]) for line in lines if line.startswith(b"MemAvailable:")), None)
 
 
+_NAMESPACES = tuple(f"ns/{name}" for name in (
+    "cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "time_for_children", "user", "uts",
+))  # fmt: skip
+
+
 class Process:
     """A process of this machine by its number, which may be gone."""
 
@@ -210,6 +215,22 @@ class Process:
         return not fields or fields[0] in b"ZX"
 
     @property
+    def rights(self) -> dict[str, str]:
+        """When it began, who it is, and what it may do and reach; a text is empty if it is gone, or hides that.
+
+        Landlock's rules are not among them: only a change of NoNewPrivs tells of the first.
+        """
+        start = b"".join(self._fields()[19:20]).decode()
+        status = self._lines("Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp")
+        places = {name: _place(Path(self.PLACE, str(self.pid), name)) for name in (*_NAMESPACES, "root")}
+        return {"start": start, "status": status, **places}
+
+    @property
+    def bequest(self) -> tuple[str, bytes, bytes]:
+        """What a process that it starts inherits of it beside its rights: umask, CPUs, limits and priority."""
+        return self._lines("Umask:", "Cpus_allowed:"), _read(f"{self.pid}/limits"), b"".join(self._fields()[16:17])
+
+    @property
     def open_files(self) -> Iterator[str]:
         """The paths of the files that it has open; none if it is gone, or another user's."""
         folder = f"{self.PLACE}/{self.pid}/fd"
@@ -233,8 +254,22 @@ class Process:
         except OSError:
             return False
 
+    def _lines(self, *beginnings: str) -> str:
+        """The lines of its status that begin so."""
+        lines = _read(f"{self.pid}/status").decode(errors="replace").splitlines()
+        return "\n".join(line for line in lines if line.startswith(beginnings))
+
     def _fields(self) -> list[bytes]:
         return _read(f"{self.pid}/stat").rpartition(b")")[2].split()
+
+
+def _place(path: Path) -> str:
+    """The device and number of what a link of the system leads to; empty if its process is gone, or hides it."""
+    try:
+        place = path.stat()
+    except OSError:
+        return ""
+    return f"{place.st_dev}:{place.st_ino}"
 
 
 def _read(what: str) -> bytes:

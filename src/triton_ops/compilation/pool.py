@@ -383,10 +383,10 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
 
     @staticmethod
-    def start_server(needs_on: Callable[[Target, str], Hashable], device: str) -> None:
+    def start_server(needs_on: Callable[[Target], Hashable], device: str) -> None:
         """Start a server of processes that compile for a device, for a pool that follows soon."""
         with suppress(TritonKernelError, OSError):  # the pool says why
-            needs = needs_on(Target.of(probe(device)), "torch" if ForkServer.copy_waits() else "")
+            needs = needs_on(Target.of(probe(device)))
             fork_servers.give_back(fork_servers.borrow(needs, partial(compiler_server, needs)))
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:

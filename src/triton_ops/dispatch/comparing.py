@@ -1,8 +1,8 @@
 """Tunes that a launch waits for, one at a time on a device, and comparisons that run beside the launches of a default.
 
-The imports of a worker are most of what a first tune takes. A copy of the program has them, which is forked when a
-kernel is decorated that tunes. Worker and compilers start once the process uses a GPU, if by then such a kernel has no
-record: not with the decoration, since many processes import kernels and launch none.
+The imports of a worker are most of what a first tune takes. So one starts when a kernel is decorated that tunes and has
+no record. Compilers start once the process uses a GPU, and then the worker too if none was started: many records are
+read only then, since many processes import kernels and launch none.
 
 A comparison in the background is a whole tune of the effort `expected`, in a thread. The thread uses no device and no
 memory of the caller's, so that it disturbs no capture of a CUDA graph: a worker makes tensors like those of the call,
@@ -44,6 +44,7 @@ TURN_S = 30.0  # for another thread of this process that tunes, or another proce
 _STILL_S = 0.05  # that a launch stands still for a race, which lasts as long
 _PATIENCE_S = 10.0  # until a launch stands still
 _MOST_BYTES = 1 << 20  # of a tensor whose whole numbers are copied: offsets and indices decide what a launch does
+_MOST_RECORDS = 50  # that are read when a kernel is decorated: 0.5 ms each
 _MOST_AT_ONCE = 100  # comparisons that have not ended: each has a thread, and copies of whole numbers
 
 _awaited: dict[str, tuple[str | None, TuneOptions]] = {}  # by name the kernels that may tune, before a GPU is used
@@ -74,18 +75,17 @@ def whole_or_part(
         raise
 
 
-def await_gpu(kernel: Any, on_miss: str | None, options: TuneOptions, *, at_once: bool = False) -> None:
-    """Have a worker started once this process uses a GPU, if a launch of the kernel may then be the first to tune.
+def await_tune(kernel: Any, on_miss: str | None, options: TuneOptions) -> None:
+    """Have a worker started, now or once this process uses a GPU, if a launch of the kernel may be the first to tune.
 
-    None is any kernel. With `at_once` the first call starts the worker itself where no copy of the program was forked.
+    None is any kernel.
     """
     call_then = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_lazy_call", None)
     if call_then is not None:
         function = Layers.unwrap(kernel) if kernel is not None else None
         name = "" if function is None else f"{function.__module__}:{function.__name__}"
         is_first, _awaited[name] = not _awaited, (on_miss, options)
-        if not may_start(name, on_miss, options, as_copy=True) and at_once and is_first:
-            may_start(name, on_miss, options)
+        may_start(name, on_miss, options, most_records=_MOST_RECORDS)
         if is_first:
             call_then(partial(_uses_gpu, os.getpid()))  # at once if a GPU is used already
 
@@ -102,14 +102,17 @@ def _start_early() -> None:
         TritonProcess.warm_up(launches=True, is_child=False)  # for the launch that follows the tune
 
 
-def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, as_copy: bool = False) -> bool:
-    """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any."""
+def may_start(kernel: str, on_miss: str | None, options: TuneOptions, *, most_records: int | None = None) -> bool:
+    """Start a worker if launches of a kernel tune and no record of it is there; an empty name is that of any.
+
+    None is started where there are more than `most_records`, of any kernels.
+    """
     with suppress(TritonKernelError, OSError):  # the launch that meets it again says so
         tunes = policy_of(on_miss, TUNE) in (TUNE, RACE) and not Effort.of(options).expected_gain and not pinned()
         folder = cache_folder(options.cache_dir) if tunes and options.isolate is not False else None
-        read = folder and may_have_records(folder) and not as_copy  # which takes longer than a fork
-        if folder and not (read and any(kernel in it.key.kernel for it in store_in(folder))):
-            return evaluation.start_one_early(as_copy=as_copy)
+        records = store_in(folder) if folder and may_have_records(folder) else ()
+        if folder and not any(kernel in it.key.kernel or number == most_records for number, it in enumerate(records)):
+            return evaluation.start_one_early()
     return False
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import values
-from triton_ops.backend import Layers, TritonKernel, TritonProcess
+from triton_ops.backend import Layers, Packed, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.comparing import await_gpu
+from triton_ops.dispatch.comparing import await_tune
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
@@ -45,6 +45,14 @@ def decorated_in(target: Any) -> Any:
     return next((one for one in Layers.of(target) if hasattr(one, "configs") and hasattr(one, "prune_configs")), None)
 
 
+def loaded(module: str, name: str) -> Any:
+    """As `named`; a KernelTypeError if there is none."""
+    if (kernel := named(module, name)) is None:
+        message = f"a pickle names the decorated kernel {module}:{name}, and there is none here"
+        raise KernelTypeError(message, hint="load it with the same version of that module")
+    return kernel
+
+
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
     """Pickled form of a decorated kernel; raises PicklingError if another object stands under its name."""
     function = kernel.base_fn
@@ -52,7 +60,14 @@ def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
         place = f"{function.__module__}:{function.__qualname__}"
         message = f"the decorated kernel {place} cannot be pickled: another object stands under that name"
         raise pickle.PicklingError(message)
-    return named, (function.__module__, function.__qualname__)
+    return loaded, (function.__module__, function.__qualname__)
+
+
+def _from_main(name: str, content: bytes) -> Any:
+    """The kernel of a script: the one of this script if that is equal, as in a child of `multiprocessing`."""
+    positional, others = Packed.loaded(content)
+    kernel, own = Tuned(*positional, **others), named("__main__", name)
+    return own if own is not None and own.base_fn.__code__ == kernel.base_fn.__code__ else kernel
 
 
 class Tuned(AUTOTUNER):  # type: ignore[misc]
@@ -61,12 +76,13 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
                  options: Options, **more: Any) -> None:  # fmt: skip
         self.options, self._local = options, threading.local()
+        self._made_of = (list(key or ()), *rest), {**more, "options": options}
         calls = Calls.of(fn, list(key or ()), options.mapper)
         self._in_compile = KernelInCompile(self, calls, interpreted=TritonProcess.is_interpreted(fn))
         super().__init__(fn, arg_names, configs, list(key or ()), *rest, **more)
-        part: Any = self.configs_top_k
-        if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
-            self.configs_top_k: Any = max(1, int(len(self.configs) * part))
+        self.configs_top_k: Any = _checked_top_k(self.configs_top_k)
+        if self.perf_model and isinstance(self.configs_top_k, float):  # torch would take it of what is left
+            self.configs_top_k = max(1, int(len(self.configs) * self.configs_top_k))
         self._begin()
 
     def _begin(self) -> None:
@@ -92,8 +108,12 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A kernel is pickled by its name, as functions are."""
-        return by_name(self)
+        """A kernel is pickled by its name, as functions are, and by value if it is of a script, as cloudpickle does."""
+        if self.base_fn.__module__ != "__main__":
+            return by_name(self)
+        positional, others = self._made_of
+        given = (self.fn, self.arg_names, self.configs, *positional), others
+        return _from_main, (self.base_fn.__qualname__, Packed.of(given).content)
 
     @property
     def configs(self) -> list[Any]:
@@ -309,7 +329,7 @@ def autotune(
         _check_tunables(kernel, tuned, parameters)
         _check_nested(kernel, tuned)
         if (len(offered) != 1 or widen or not listed) and do_bench is None and not TritonProcess.is_interpreted(kernel):
-            await_gpu(kernel, on_miss, options.tune)
+            await_tune(kernel, on_miss, options.tune)
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,
@@ -326,6 +346,14 @@ def _check_pruning(prune_configs_by: Any) -> None:
     if strange := [name for name in prune_configs_by or () if name not in _PRUNING]:
         message = f"prune_configs_by has {', '.join(map(repr, strange))}; it takes {', '.join(_PRUNING)}"
         raise SettingsError(message, hint="correct the name, or leave it out")
+
+
+def _checked_top_k(top_k: Any) -> Any:
+    """`top_k`, if it is a number or a share: Triton refuses some others when it prunes, and takes the rest."""
+    if not (0 < top_k <= 1.0 if isinstance(top_k, float) else isinstance(top_k, int) and top_k >= 1):
+        message = f"top_k of prune_configs_by is {top_k!r}; it takes a number from 1 on, or a share up to 1.0"
+        raise SettingsError(message, hint="write 10 or 0.1, or leave it out to try all")
+    return top_k
 
 
 def _offered(configs: Sequence[Any] | None) -> list[Any]:

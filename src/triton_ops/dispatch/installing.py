@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from triton_ops.backend import Layers, TritonProcess
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
-from triton_ops.dispatch.comparing import await_gpu
+from triton_ops.dispatch.comparing import await_tune
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
 from triton_ops.dispatch.launching import Launches
@@ -88,7 +88,7 @@ def install(
         _put_decorator(installed)
         _put_run(installed)
         _installed.append(installed)
-    await_gpu(None, on_miss, tune, at_once=True)
+    await_tune(None, on_miss, tune)
     end = ExitStack()
     end.callback(_end, installed)
     return end
@@ -166,7 +166,7 @@ def _decorated(
         prune_configs_by, *rest, options=options, **more,
     )  # fmt: skip
     if len(tuned.configs) > 1 and not TritonProcess.is_interpreted(kernel):
-        await_gpu(kernel, options.on_miss, options.tune, at_once=True)
+        await_tune(kernel, options.on_miss, options.tune)
     return tuned
 
 

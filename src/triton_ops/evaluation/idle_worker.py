@@ -58,7 +58,13 @@ _idle: IdleProcesses[WorkerProcess] = IdleProcesses(
     lambda worker: worker.kill(), _MOST,  # an early one is for the first GPU; a chooser among kernels needs torch alone
     lambda has, needs: has[1].removesuffix(":0") == needs[1].removesuffix(":0") and {*has[0]} >= {*needs[0]},
 )  # fmt: skip
-take, waits, holds, drop_idle_workers = _idle.take, _idle.waits, _idle.holds, _idle.drop
+waits, holds, drop_idle_workers = _idle.waits, _idle.holds, _idle.drop
+
+
+def take(needs: tuple[tuple[str, ...], str]) -> WorkerProcess | None:
+    """The idle worker that does for these needs, if there is one; an early one has the environment from then on."""
+    worker = _idle.take(needs)
+    return worker if worker is not None and worker.stay() else None
 
 
 def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
@@ -66,16 +72,17 @@ def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     _idle.put(worker, worker.equipment, worker.equipment[1].removesuffix(":0"), partial(_rests, worker), idle_s)
 
 
-def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
+def start_one_early(device: str = "") -> bool:
     """Start a worker for Triton kernels on a GPU, for a tune that is about to come; returns whether one waits.
 
-    With `as_copy` copies of this program are forked, if that is safe, which the first worker and its compilers become.
-    Without a device it is for the first GPU, and for a tune that may never come: then it leaves the GPU alone until a
-    task is there, and none is started without a driver, for a program of several processes that share the GPUs, and in
-    a process that this package has started. None is started for a CPU, and no second one. The driver is left alone
-    here: a program that forks later could not use it in its children.
+    Without a device it is for the first GPU, and for a tune that may never come: then it is no child of this process,
+    has none of its threads and only what starts read of its environment, and leaves the GPU alone until a task is
+    there. None is started without a driver, for a program of several processes that share the GPUs, and in a process
+    that this package has started. None is started for a CPU, and no second one. The driver is left alone here: a
+    program that forks later could not use it in its children.
 
-    Cost: some milliseconds here; one to three seconds of one CPU there, and with a device the memory of a context.
+    Cost: 20 ms here without a device, else some milliseconds; one to three seconds of one CPU there, and with a device
+    the memory of a context.
     """
     needs = EARLY._replace(device={"": EARLY.device, "cuda": "cuda:0"}.get(device, device))
     may_not_come = not device and (settings.one_of_several() or not Path(_DRIVER).exists())
@@ -83,10 +90,10 @@ def start_one_early(device: str = "", *, as_copy: bool = False) -> bool:
         return False
     if waits(needs):
         return True
-    if as_copy:
-        return WorkerProcess.fork_copies(backend.Origin.is_installed)
+    early = not device
     try:
-        _idle.put(new(needs), needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S)
+        worker = WorkerProcess(*needs, program=_PROGRAM, early_s=_EARLY_S if early else 0.0)
+        _idle.put(worker, needs, needs[1].removesuffix(":0"), idle_s=_EARLY_S, early=early)
     except (TritonKernelError, OSError):  # the tune that needs one will say why
         return False
     return True

@@ -24,7 +24,7 @@ from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, finalists
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerLostError, WorkerProcess
 from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
@@ -286,10 +286,8 @@ class Isolated:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:
                 raise answer.error
-        except BaseException as error:
+        except BaseException:
             worker.kill()
-            if worker.is_copy and isinstance(error, WorkerLostError | TritonKernelError):  # the program may be why
-                raise WorkerLostError(str(error), "start", outside=True) from error
             raise
         self._facts = replace(answer.facts or self._facts, baseline=self._facts.baseline, mode=self._facts.mode)
         return worker

@@ -346,26 +346,30 @@ def answers(question: Any, message: Any) -> bool:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     child = Child()
-    _import(child.packages, child.device, child.wait_for_question)
-    serve(child.receive, child.send, "cuda:0" if child.device == EARLY.device else child.device)
+    device = "cuda:0" if child.device == EARLY.device else child.device
+    if child.early:  # for a task that may never come: no memory of the GPU, and not the program's environment
+        _import(child.packages)
+        if not child.await_task():
+            return
+        _ready(device)
+    else:
+        _ready(device)
+        _import(child.packages)
+    TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
+    serve(child.receive, child.send, device)
 
 
-def _import(packages: Sequence[str], device: str, wait_for_question: Callable[[], bool]) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is there.
-
-    A process for a task that may never come has no memory of the GPU until its first question.
-    """
-
-    def ready() -> None:
-        if device != EARLY.device or wait_for_question():
-            TorchDevice(device).make_ready()
-
-    if device.startswith("cuda"):
-        threading.Thread(target=ready, daemon=True).start()
+def _import(packages: Sequence[str]) -> None:
+    """Import packages; meanwhile a thread readies Triton if it is among them."""
     if "triton" in packages:
         TritonProcess.warm_up(launches=True)
     Child.import_heavy(packages, "what is going to be tuned")
-    TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
+
+
+def _ready(device: str) -> None:
+    """Have a thread ready a GPU's driver."""
+    if device.startswith("cuda"):
+        threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:

@@ -189,10 +189,6 @@ class ChildsEnd:
             while rest:
                 rest = rest[os.write(self._out, rest) :]
 
-    def wait_for_question(self) -> bool:
-        """Wait for the beginning of the first message; False if the connection is closed instead."""
-        return bool(self._in.peek(1))
-
     def receive(self) -> Any:
         """The next message; `EOFError` if the connection is closed."""
         head = self._in.read(_HEAD.size)

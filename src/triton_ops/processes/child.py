@@ -20,6 +20,10 @@ half the time (benchmarks/launch/start_up.py).
 The folder belongs to this user alone, unlike the folder of records, which may be shared: bytecode is code, and code of
 other users must not be run. The folder only saves time, so a failure to use it is no error and gives no warning.
 
+A process must not keep rights that its program has given up. So its guard looks at the program again and again, and
+ends the process once the program has another user, other capabilities, filters of system calls, namespaces or another
+root. What waits for a task that may never come is no child of the program either, which may wait for all its children.
+
 SIGTERM ends a tune as Ctrl-C does, with everything cleaned up, and then ends the process as usual.
 """
 
@@ -145,7 +149,7 @@ def _no_thread(error: RuntimeError) -> DeviceError:
 
 
 _FIRST = 3
-_MOST = 65_536  # descriptors: a process that has just begun has few
+MOST = 65_536  # descriptors: a process that has just begun has few
 _PIPE_BYTES = 1 << 20  # the most that Linux gives to every user
 
 
@@ -259,6 +263,8 @@ def _belongs_to(entry: os.DirEntry[str], user: int) -> bool:
 OUTSIDE = frozenset(getattr(signal, name, 0) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 """Signals that people and systems send: a process that dies of one has not crashed."""
 
+WATCH_S = 0.25  # between two looks at the program
+_LONG_S = 3600.0
 _HOME = str(Path(__file__).parents[2])  # the folder or archive that holds this package
 _DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER, prctl(2)
 # `-c` puts the working folder first on the search path; the program removes it before it imports anything.
@@ -266,6 +272,27 @@ _PROGRAM = (
     "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1])['path']; "
     "from {} import main; main()"
 )
+KEEPER = "triton_ops.processes.apart"
+_APART = "import os; os.fork() and os._exit(0); "  # before the imports, since this process waits for it
+
+
+class Program:
+    """The program that has started this process, by its number and by its rights of that time."""
+
+    def __init__(self, pid: int, rights: Mapping[str, str]) -> None:
+        self._process, self._rights = Process(pid), rights
+        self._told = [name for name, value in self._process.rights.items() if value]  # others may be hidden from here
+
+    @staticmethod
+    def here() -> tuple[int, dict[str, str]]:
+        """This process as the arguments for those that it starts."""
+        return os.getpid(), Process(os.getpid()).rights if Process.numbers_are_own() else {}
+
+    @property
+    def changed(self) -> bool:
+        """True if it has ended or has other rights; never where nothing was told of it."""
+        rights = self._process.rights if self._rights else {}
+        return any(rights[name] != self._rights[name] for name in self._told if rights)
 
 
 @dataclass(frozen=True)
@@ -273,17 +300,30 @@ class Leftovers:
     """The things that a process may leave behind, which its guard clears away.
 
     `family` is the mark of all that it starts, wherever that goes; None if it shares the mark with others. `temporary`
-    is the folder of its temporary files; None if it has none of its own.
+    is the folder of its temporary files; None if it has none of its own. The guard ends the process when the `program`
+    changes; it is there already if the process is `kept`.
     """
 
     family: str | None = None
     temporary: Path | None = None
+    program: tuple[int, Mapping[str, str]] | None = None
+    kept: bool = False
 
     @classmethod
     def own(cls) -> Leftovers:
         """The leftovers that the parent of this child gave to `command`."""
         manner = json.loads(sys.argv[1])
-        return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
+        temporary = None if manner["temporary"] is None else Path(manner["temporary"])
+        return cls(manner["family"], temporary, manner["program"], manner["keeper"] is not None)
+
+    def clear_away(self, leader: int) -> None:
+        """Kill the group that a process has led and its family, and remove the folder of its temporary files."""
+        with contextlib.suppress(OSError):
+            os.killpg(leader, signal.SIGKILL)  # no other group can have this number while one of its processes lives
+        if self.family is not None:
+            end_family(self.family)
+        if self.temporary is not None:
+            TemporaryFolder.discard(self.temporary)
 
     @staticmethod
     def strays() -> set[int]:
@@ -296,8 +336,10 @@ _guards: list[int] = []  # the guard of this process
 _marks: list[str] = []  # the mark of its family
 
 
-def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> list[str]:
-    """The command line of an interpreter that runs the function `main` of a module.
+def command(
+    module: str, *words: object, leftovers: Leftovers = _NOTHING, keeper: tuple[int, float] | None = None
+) -> list[str]:
+    """The command line of an interpreter that runs the function `main` of a module; with a `keeper` as `Apart` does.
 
     `main` finds `words` from `sys.argv[2]` on, and must take over the `Surroundings` of this process, which are sent to
     it by other means, before it loads the user's code. Raises `DeviceError` where no process can be started, as where
@@ -315,11 +357,16 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
         "bytecode": None if bytecode is None else str(bytecode),
         "family": leftovers.family,
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
+        "program": Program.here(),
+        "keeper": keeper and (*keeper, module),
     }
-    return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(manner), *map(str, words)]
+    text = _PROGRAM.format(module) if keeper is None else _APART + _PROGRAM.format(KEEPER)
+    return [sys.executable, "-W", "ignore", "-c", text, json.dumps(manner), *map(str, words)]
 
 
-def environment(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
+def environment(
+    changes: Mapping[str, str], family: str, temporary: Path | None = None, *, starting: bool = False
+) -> dict[str, str]:
     """The environment for a new process, in which Triton and torch load no code that another user could have written.
 
     A folder of compiled code among the `changes` has been judged. What `torch.compile` keeps between processes stays
@@ -327,7 +374,7 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
     """
     folders = ((name, *folder) for name, folder in settings.code_folders().items() if name not in changes)
     code_folders = {name: str(CodeFolder(path).trusted(other)) for name, path, other in folders}
-    return settings.for_child({**code_folders, **changes}, family, temporary)
+    return settings.for_child({**code_folders, **changes}, family, temporary, starting=starting)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
@@ -442,14 +489,16 @@ def guarded(leftovers: Leftovers) -> None:
     """Fork the guard of this process on Linux, and make the folder of its temporary files.
 
     The guard sleeps until this process is gone, kills everything in its process group and its family, and removes the
-    folder of its temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a
-    moment. A guard that fails while this process lives ends alone.
+    folder of its temporary files. It does so, too, when the program that has started this process ends or changes. It
+    has a process group of its own, so that it outlives a kill of the whole group by a moment. A guard that fails while
+    this process lives ends alone. A process that has a keeper has no other guard.
 
     What a member of the family leaves without a parent becomes a child of this process, so that it is found there even
     if it hides its mark.
     """
     me = os.getpid()
-    guard = os.fork() if sys.platform == "linux" and os.getpgrp() == me else None
+    can_fork = sys.platform == "linux" and os.getpgrp() == me
+    guard = os.getppid() if leftovers.kept else os.fork() if can_fork else None
     if guard != 0:
         _marks.extend([] if leftovers.family is None else [leftovers.family])
         _guards.extend([] if guard is None else [guard])
@@ -461,17 +510,14 @@ def guarded(leftovers: Leftovers) -> None:
         return
     try:
         os.setpgid(0, 0)
-        os.closerange(0, _MOST)  # an open end in the guard would keep pipes open
+        os.closerange(0, MOST)  # an open end in the guard would keep pipes open
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
-        if os.getppid() == me:
-            signal.sigwait({signal.SIGTERM})
-        with contextlib.suppress(OSError):
-            os.killpg(me, signal.SIGKILL)  # no other group can have this number while one of its processes lives
-        if leftovers.family is not None:
-            end_family(leftovers.family)
-        if leftovers.temporary is not None:
-            TemporaryFolder.discard(leftovers.temporary)
+        program = Program(*leftovers.program) if leftovers.program else None
+        while os.getppid() == me and not (program and program.changed):
+            if signal.sigtimedwait({signal.SIGTERM}, WATCH_S if program else _LONG_S):
+                break
+        leftovers.clear_away(me)
     finally:
         os._exit(0)
 

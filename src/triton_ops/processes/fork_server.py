@@ -7,8 +7,8 @@ ended, such a process ends itself and whatever it has started. The fork server's
 Users that are there at the same time and need the same fork from one server. It is idle when the last of them has given
 it back.
 
-What is kept idle must do for the next tune as a new one would: it is taken only for what it has, and in the same
-environment and folder as it was started in, which it has inherited. It is ended if no tune follows soon.
+What is kept idle must do for the next tune as a new one would: it is taken only for what it has, and only while the
+program has the environment, folder, rights and limits with which it was put there. It is ended if no tune follows soon.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from functools import partial
 from operator import methodcaller
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from triton_ops import settings
+from triton_ops import base, settings
 from triton_ops.base import ForkSafeLock, TemporaryFolder
 from triton_ops.processes import child
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
-from triton_ops.processes.copies import Forked, begin, waits
 
 if TYPE_CHECKING:
     from triton_ops.processes.worker_process import WorkerProcess
@@ -47,7 +46,10 @@ Process = TypeVar("Process", bound="ForkServer | WorkerProcess")
 
 @dataclass(eq=False)
 class _Place(Generic[Process]):
-    """One process that waits: what it has and has inherited, whose place it takes, its timer, its thread of rest."""
+    """One process that waits: what it has and has inherited, whose place it takes, its timer, its thread of rest.
+
+    Neither the timer nor the thread of an early one is started.
+    """
 
     process: Process
     equipment: Hashable
@@ -55,6 +57,7 @@ class _Place(Generic[Process]):
     where: Hashable
     timer: threading.Timer
     rest_thread: threading.Thread
+    early: bool
 
 
 class IdleProcesses(Generic[Process]):
@@ -77,24 +80,30 @@ class IdleProcesses(Generic[Process]):
         ForkSafeLock.at_fork(self.abandon)
 
     @staticmethod
-    def inherited() -> Hashable:
-        """The environment of a process that began now, without the name of pytest's test, and its folder."""
-        return settings.users_environment("PYTEST_CURRENT_TEST"), settings.current_folder()
+    def inherited(*, early: bool = False) -> Hashable:
+        """What a process that began now would inherit: environment, folder, rights, limits.
+
+        Of the environment the name of pytest's test does not count, and where it is early only what starts read.
+        """
+        here = base.Process(os.getpid())
+        rights = (tuple(here.rights.items()), here.bequest) if base.Process.numbers_are_own() else None
+        own = settings.starting_environment() if early else settings.users_environment("PYTEST_CURRENT_TEST")
+        return own, settings.current_folder(), rights
 
     def put(
         self, process: Process, equipment: Hashable, where: Hashable, rest: Callable[[], bool] = lambda: True,
-        idle_s: float = IDLE_S,
+        idle_s: float = IDLE_S, *, early: bool = False,
     ) -> None:  # fmt: skip
         """Keep a process for a while, in place of another one there, or of the oldest if there are too many.
 
         Its equipment is what it has, such as packages that it has imported; `where` is what only one idle process is to
         occupy, such as a device. `rest` has it give up what it holds, in a thread of its own; it is ended if the answer
-        is False, and after `idle_s` seconds.
+        is False, and after `idle_s` seconds. An `early` one holds nothing and ends by itself: no thread is started.
         """
         rest_thread = threading.Thread(target=self._rest, args=(process, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(process,))
         timer.daemon = True
-        place = _Place(process, equipment, self.inherited(), where, timer, rest_thread)
+        place = _Place(process, equipment, self.inherited(early=early), where, timer, rest_thread, early)
         ended = [process]
         with self._guard:
             if not self._closed:
@@ -105,8 +114,8 @@ class IdleProcesses(Generic[Process]):
                     self._empty(each)
                 ended = [each.process for each in over]
                 try:
-                    timer.start()
-                    rest_thread.start()
+                    for thread in () if early else (timer, rest_thread):
+                        thread.start()
                     self._places.append(place)
                 except RuntimeError:  # the system has no thread left, and nothing would end it
                     timer.cancel()
@@ -120,7 +129,8 @@ class IdleProcesses(Generic[Process]):
             place = self._place_for(needs)
         if place is None:
             return None
-        place.rest_thread.join()
+        if not place.early:
+            place.rest_thread.join()
         with self._guard:
             process = self._empty(place)
         if process is None or process.alive:
@@ -137,8 +147,8 @@ class IdleProcesses(Generic[Process]):
         return self._place_for(needs) is not None
 
     def _place_for(self, needs: Hashable) -> _Place[Process] | None:
-        around, places = self.inherited(), tuple(self._places)
-        return next((each for each in places if each.around == around and self._serves(each.equipment, needs)), None)
+        able = [each for each in tuple(self._places) if self._serves(each.equipment, needs) and each.process.alive]
+        return next((each for each in able if each.around == self.inherited(early=each.early)), None)
 
     def drop(self) -> None:
         """End all processes that wait."""
@@ -198,7 +208,6 @@ class ForkServer:
     """
 
     equipment: Any = None
-    copy_waits = staticmethod(partial(waits, "fork server"))
 
     def __init__(self, module: str, *words: str, changes: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
@@ -212,10 +221,11 @@ class ForkServer:
             self._socket = undo.enter_context(ours)
             leftovers = child.Leftovers(self._family, self._temporary.path)
             with theirs:
-                self._process = begin(
+                self._process = subprocess.Popen(
                     child.command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
-                    (subprocess.DEVNULL, self._errors.fileno()), (theirs.fileno(),),
-                    child.environment(changes, self._family, self._temporary.path), "fork server",
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors.fileno(),
+                    pass_fds=(theirs.fileno(),), env=child.environment(changes, self._family, self._temporary.path),
+                    start_new_session=True,
                 )  # fmt: skip
             undo.pop_all()
 
@@ -270,9 +280,8 @@ class ForkServer:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Tell whether a signal of people and systems, or what a copy has of its program, has ended the fork server."""
-        forked = isinstance(self._process, Forked)
-        return not self._ended_here and (forked or -(self._process.poll() or 0) in child.OUTSIDE)
+        """Tell whether a signal of people and systems has ended the fork server."""
+        return not self._ended_here and -(self._process.poll() or 0) in child.OUTSIDE
 
     def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:

@@ -33,8 +33,8 @@ from triton_ops import settings
 from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import child
+from triton_ops.processes.apart import Apart
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd, GarbledError
-from triton_ops.processes.copies import Forked, begin, fork_copies
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -73,15 +73,16 @@ class Child:
     """This process as the program of a worker, which answers questions until the pipe is closed.
 
     It is made before anything else, and dies with its parent from then on. `packages` are to be imported, and `device`
-    is the one to be readied.
+    is the one to be readied. One that is `early` was started for a task that may never come.
     """
 
     def __init__(self) -> None:
         questions, answers, parent = (int(word) for word in sys.argv[2:5])
-        self.die_with(parent)
+        self.die_with(parent or os.getppid())
+        self.early = child.Leftovers.own().kept
         self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
         self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
-        self.receive, self.wait_for_question = self._end.receive, self._end.wait_for_question
+        self.receive = self._end.receive
 
     import_heavy = staticmethod(child.import_heavy)
     strays = staticmethod(child.Leftovers.strays)
@@ -103,6 +104,14 @@ class Child:
             stderr=subprocess.DEVNULL, pass_fds=pass_fds, start_new_session=True,
             env=settings.for_child({}, child.new_mark()),
         )  # fmt: skip
+
+    def await_task(self) -> bool:
+        """Wait for the task of an early one, and take over its environment; False if the pipe is closed instead."""
+        with contextlib.suppress(EOFError):
+            if self.early:
+                settings.restore_environment(self.receive())
+            return True
+        return False
 
     def send(self, message: object) -> None:
         """Send a message; a copy of this process, which code of the user's has forked, ends here."""
@@ -131,7 +140,8 @@ class Child:
 
     def serve(self, answer: Callable[[Any], object]) -> None:
         """Answer each question until the pipe is closed."""
-        while True:
+        needed = self.await_task()
+        while needed:
             try:
                 question = self.receive()
             except EOFError:
@@ -146,26 +156,32 @@ class WorkerProcess:
     `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
     One that is `duplex` is not asked: each side sends messages when it likes.
     `DeviceError` if no process can be started here.
+
+    With `early_s` it is early, for a question that may never come: it is no child of this process, no thread of this
+    process looks after it, it ends after so many seconds, and has the environment only once it is to `stay`.
     """
 
     def __init__(
         self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
-        duplex: bool = False,
+        duplex: bool = False, early_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._family, self._temporary = child.new_mark(), TemporaryFolder()
+        self._listener: threading.Thread | None = None
+        self._unheard: int | None = None  # the output of an early one
         hint = "end other processes or close files, or run it inline"
         failures = (OSError, RuntimeError)  # the latter where no thread can be started
         with DeviceError.when("no process can be started", hint, *failures), contextlib.ExitStack() as undo:
             undo.callback(self._temporary.remove)
-            self._channel = Channel(*self._start(undo, program, device, imports, changes), duplex=duplex)
+            self._channel = Channel(*self._start(undo, program, device, imports, changes, early_s), duplex=duplex)
             undo.pop_all()
         self.equipment = tuple(imports), device
         self._question_begun: Any = None
         self.step = ""
 
     def _start(
-        self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
-    ) -> tuple[int, int]:
+        self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str],
+        changes: Mapping[str, str], early_s: float,
+    ) -> tuple[int, int]:  # fmt: skip
         """Start the process, and the thread that reads its output; the descriptors of its connection.
 
         `undo` has what a failure is to undo.
@@ -178,23 +194,26 @@ class WorkerProcess:
             lines, lines_in = _pipe(undo, theirs)
             there = questions_out, answers_in
             leftovers = child.Leftovers(self._family, self._temporary.path)
-            words = child.command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
+            words = (*there, 0 if early_s else os.getpid(), device, *imports)
             # On a GPU torch need not look for further backends among all packages.
             own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
-            inherited = child.environment({**own, **changes}, self._family, self._temporary.path)
-            role = "worker" if own and not changes else ""
-            start = partial(begin, words, (lines_in, lines_in), there, inherited, role)
+            environment = partial(child.environment, {**own, **changes}, self._family, self._temporary.path)
             self._lines: deque[str] = deque(maxlen=_LINES)
-            started: Future[subprocess.Popen[bytes]] = Future()
-            self._listener = threading.Thread(target=self._listen, args=(start, started, lines), daemon=True)
-            self._listener.start()
-            self._process = started.result()
-            self.is_copy = isinstance(self._process, Forked)  # or else nothing of the program is in it
+            if early_s:
+                self._process: subprocess.Popen[bytes] | Apart = Apart(
+                    program, *words, leftovers=leftovers, life_s=early_s, output=lines_in, files=there,
+                    env=environment(starting=True),
+                )  # fmt: skip
+                self._unheard, self._environment = lines, environment
+            else:
+                command = child.command(program, *words, leftovers=leftovers)
+                self._listen(lines, lambda: subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=there,
+                    env=environment(), start_new_session=True,
+                ))  # fmt: skip
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
         return answers, questions
-
-    fork_copies = staticmethod(fork_copies)
 
     @property
     def pid(self) -> int:
@@ -206,6 +225,8 @@ class WorkerProcess:
         """Tell whether the worker runs. It is not reaped here, so that its process group keeps its number."""
         if self._process.returncode is not None:
             return False
+        if isinstance(self._process, Apart):
+            return self._process.poll() is None
         try:
             if not hasattr(os, "waitid"):  # macOS, before Python 3.13
                 return self._process.poll() is None
@@ -218,6 +239,20 @@ class WorkerProcess:
     def has_written(self) -> bool:
         """Tell whether something of the worker waits to be read, as its answer to what was begun, or its end."""
         return self._channel.arrives(0)
+
+    def stay(self) -> bool:
+        """Have an early worker stay for its task, in the environment of this process now; it is killed if it cannot."""
+        process, lines = self._process, self._unheard
+        if not isinstance(process, Apart) or lines is None:
+            return True
+        with contextlib.suppress(WorkerLostError):
+            if process.stay():
+                self._unheard = None
+                self._listen(lines, lambda: process)
+                self._send(self._environment(), AwakeClock(), _TAKES_S)
+                return True
+        self.kill()
+        return False
 
     def begin(self, question: Any) -> None:
         """Send the beginning of a question, so that the worker can take it up as soon as its imports are done.
@@ -278,12 +313,19 @@ class WorkerProcess:
         """Kill the worker and the processes that it has started."""
         if self._process.returncode is None:  # not yet waited for, so no other process can have its number
             child.end_family(self._family)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            if isinstance(self._process, Apart):
+                self._process.kill()
+            else:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._channel.close()
         self._temporary.remove()
-        self._listener.join(_EXIT_S)
+        if self._listener is not None:
+            self._listener.join(_EXIT_S)
+        elif self._unheard is not None:
+            os.close(self._unheard)
+            self._unheard = None
 
     def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
         question_begun, self._question_begun = self._question_begun, None
@@ -330,17 +372,24 @@ class WorkerProcess:
     def _last_line(self) -> str:
         return next((line for line in reversed(self._lines) if line), "")
 
-    def _listen(
-        self, start: Callable[[], subprocess.Popen[bytes]], started: Future[subprocess.Popen[bytes]], descriptor: int
-    ) -> None:
-        """Start the worker, and keep the last lines of its output until it ends: a full pipe would stop it."""
+    def _listen(self, lines: int, start: Callable[[], subprocess.Popen[bytes] | Apart]) -> None:
+        """Have a thread start the worker, and keep the last lines of its output: a full pipe would stop it."""
+        started: Future[subprocess.Popen[bytes] | Apart] = Future()
+        self._listener = threading.Thread(target=self._read, args=(start, started, lines), daemon=True)
+        self._listener.start()
+        self._process = started.result()
+
+    def _read(
+        self, start: Callable[[], subprocess.Popen[bytes] | Apart],
+        started: Future[subprocess.Popen[bytes] | Apart], lines: int,
+    ) -> None:  # fmt: skip
         try:
             process = start()
         except Exception as error:  # noqa: BLE001 - whoever waits for the worker raises it
             started.set_exception(error)
             return
         started.set_result(process)
-        with open(descriptor, encoding="utf-8", errors="replace") as stream:
+        with open(lines, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self._lines.append(" ".join(line.split())[:200])
         with contextlib.suppress(AttributeError, ChildProcessError):  # macOS before Python 3.13; it has been waited for

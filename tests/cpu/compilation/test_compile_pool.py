@@ -595,20 +595,6 @@ def test_a_fork_server_with_more_imports_serves_who_needs_fewer():
     assert servers.borrow(few, Server) is not large
 
 
-def test_a_server_that_was_started_as_a_copy_of_the_program_has_torch(monkeypatch):
-    monkeypatch.setattr(compile_pool, "probe", {"cuda:0": spec_named("NVIDIA H200")}.get)
-    waiting, needs_of_servers = iter((True, False)), []
-    monkeypatch.setattr(compile_pool.ForkServer, "copy_waits", lambda: next(waiting))
-
-    def borrow(needs, make):
-        needs_of_servers.append(needs.imports)
-
-    monkeypatch.setattr(compile_pool.fork_servers, "borrow", borrow)
-    for _ in range(2):
-        CompilePool.start_server(TritonCompiler.needs_on, "cuda:0")
-    assert needs_of_servers == [("triton", "torch"), ("triton",)]
-
-
 # What a script begins with that compiles, and then looks whether it finds in the cache what the pool has compiled. Its
 # pools share a fork server, and it needs no torch: importing it takes longer than all else.
 COMPILES = """

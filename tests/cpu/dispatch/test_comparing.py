@@ -338,12 +338,12 @@ class Gpu:
         self.calls, self.workers = [], []
         monkeypatch.setattr(torch.cuda, "_lazy_call", self.calls.append)
         monkeypatch.setattr(comparing, "_awaited", {})
-        self.copies, self.servers = [], []
+        self.servers = []
         monkeypatch.setattr(comparing.evaluation, "start_one_early", self.start)
         monkeypatch.setattr(comparing.CompilePool, "start_server", lambda _, device: self.servers.append(device))
 
-    def start(self, as_copy=False):
-        (self.copies if as_copy else self.workers).append(1)
+    def start(self):
+        self.workers.append(1)
         return True
 
     def use(self):
@@ -366,12 +366,21 @@ def gpu(monkeypatch):
      ({"do_bench": lambda *_, **__: [1.0] * 3}, 0), ({"configs": [SMALL]}, 0),
      ({"configs": [SMALL], "widen": True}, 1), ({"configs": {"BLOCK": [128, 256]}}, 1)],
 )  # fmt: skip
-def test_a_worker_is_started_once_the_process_uses_a_gpu_if_a_launch_will_tune(options, started, gpu):
+def test_a_worker_is_started_with_the_decoration_and_a_server_with_the_gpu_if_a_launch_will_tune(options, started, gpu):
     for kernel in (add, tuned_kernels.scale):
         triton_ops.autotune(**{"configs": [SMALL, LARGE], "key": ["n"], **options})(kernel)
-    assert gpu.workers == []
-    assert (len(gpu.copies), gpu.use()) == (2 * started, started)
+    assert (len(gpu.workers), gpu.servers) == (2 * started, [])
+    assert gpu.use() == 3 * started, "one by then has ended, or many records were not read"
     assert gpu.servers == started * ["cuda"]
+
+
+def test_many_records_are_not_read_when_a_kernel_is_decorated(gpu, monkeypatch):
+    monkeypatch.setattr(comparing, "_MOST_RECORDS", 2)
+    for number in range(1, 4):
+        store_in(cache_folder(None)).put(record(f"somewhere:other_{number}"))
+        triton_ops.autotune([SMALL, LARGE], ["n"])(add)
+        assert len(gpu.workers) == min(number, 2)
+    assert gpu.use() == 3
 
 
 def test_kernels_that_are_decorated_again_and_again_are_awaited_once(gpu):
@@ -382,14 +391,14 @@ def test_kernels_that_are_decorated_again_and_again_are_awaited_once(gpu):
 
 def test_no_worker_is_started_for_kernels_with_a_record_or_beside_a_lockfile_or_in_a_forked_child(gpu, monkeypatch):
     for kernel in (add, tuned_kernels.scale):
-        tuned = triton_ops.autotune([SMALL, LARGE], ["n"])(kernel)
-        store_in(cache_folder(None)).put(record(f"{tuned.base_fn.__module__}:{tuned.base_fn.__name__}"))
+        store_in(cache_folder(None)).put(record(f"{kernel.__module__}:{kernel.__name__}"))
+        triton_ops.autotune([SMALL, LARGE], ["n"])(kernel)
     assert gpu.use() == 0
-    triton_ops.autotune([SMALL, LARGE], ["n"])(tuned_kernels.fill)
+    with triton_ops.replaying(Lockfile()):
+        triton_ops.autotune([SMALL, LARGE], ["n"])(tuned_kernels.fill)
+        assert gpu.use() == 0
     with monkeypatch.context() as changed:
         changed.setattr(comparing.os, "getpid", lambda: -1)
-        assert gpu.use() == 0
-    with triton_ops.replaying(Lockfile()):
         assert gpu.use() == 0
     monkeypatch.setattr(sources._sources, "in_use", None)  # the environment then says
     monkeypatch.setenv("TRITON_OPS_LOCKFILE", "somewhere")

@@ -152,41 +152,31 @@ def test_something_that_was_put_in_the_place_meanwhile_stays():
 
 @pytest.fixture
 def starts(monkeypatch):
-    """What was started early: copies of the program, which are then there, or a worker where none can be forked."""
+    """The workers that were started early."""
     calls = []
-
-    def start(*, as_copy=False):
-        calls.append("copies" if as_copy else "worker")
-        return "worker" in calls or can_fork[0]
-
-    can_fork = [True]
-    start.calls, start.can_fork = calls, can_fork
-    monkeypatch.setattr(evaluation, "start_one_early", start)
+    monkeypatch.setattr(evaluation, "start_one_early", lambda: calls.append("worker"))
     monkeypatch.setattr(comparing, "_awaited", {})
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda call: None)
-    return start
+    return calls
 
 
 @pytest.mark.parametrize(
     ("options", "early"),
     [({}, True), ({"on_miss": "tune"}, True), ({"on_miss": "default"}, False), ({"isolate": False}, False)],
 )
-@pytest.mark.parametrize("can_fork", [True, False])
-def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, early, can_fork, tmp_path, starts):
-    starts.can_fork[0] = can_fork
+def test_a_worker_is_started_early_where_a_tune_is_sure_to_come(options, early, tmp_path, starts):
     with triton_ops.install(cache_dir=tmp_path / "records", **options):
-        assert starts.calls == early * (["copies"] if can_fork else ["copies", "worker"])
+        assert len(starts) == early
         triton.autotune(CONFIGS, ["n"])(add)
-        assert starts.calls == early * (["copies", "copies"] if can_fork else ["copies", "worker", "copies"])
+        assert len(starts) == 2 * early
         triton.autotune(CONFIGS[:1], ["n"])(add)
-        assert len(starts.calls) == early * (2 if can_fork else 3)
+        assert len(starts) == 2 * early
 
 
 def test_no_worker_is_started_early_where_something_is_recorded(tmp_path, starts):
-    starts.can_fork[0] = False
     store_in(str(tmp_path / "records")).put(record())
     with triton_ops.install(cache_dir=tmp_path / "records"):
-        assert starts.calls == ["copies"]
+        assert starts == []
 
 
 def test_install_before_torch_waits_for_a_kernel_to_be_decorated(starts, monkeypatch):
@@ -194,6 +184,6 @@ def test_install_before_torch_waits_for_a_kernel_to_be_decorated(starts, monkeyp
         changed.setitem(sys.modules, "torch", None)
         installed = triton_ops.install()
     with installed:
-        assert starts.calls == []
+        assert starts == []
         triton.autotune(CONFIGS, ["n"])(add)
-        assert starts.calls == ["copies"]
+        assert starts == ["worker"]

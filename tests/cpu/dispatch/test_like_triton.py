@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
+import os
 import pickle
+import re
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -93,7 +98,8 @@ def test_hooks_that_prune_are_given_all_that_triton_gives(hook):
 
 
 def test_pruning_that_leaves_nothing_is_an_error_with_a_name():
-    kernel = ours([SMALL, LARGE], ["n"], prune_configs_by={"perf_model": lambda **_: 1, "top_k": 0})(add)
+    kernel = ours([SMALL, LARGE], ["n"], prune_configs_by={"perf_model": lambda **_: 1, "top_k": 1})(add)
+    kernel.configs_top_k = 0
     with pytest.raises(SpaceError, match=r"no config of .*add is left after pruning: top_k is 0"):
         kernel[grid](*arguments())
 
@@ -229,6 +235,59 @@ def test_a_kernel_in_a_module_is_pickled_by_name_and_copied_with_what_holds_it()
     holder = copy.deepcopy({"kernel": ours([SMALL, LARGE], ["n"])(add), "weights": torch.zeros(3)})
     assert holder["kernel"][grid](*arguments()).metadata.num_warps == 4
     assert holder["kernel"].fn is add
+
+
+OF_A_SCRIPT = """
+import copy, pickle, sys
+import cloudpickle, torch, triton, triton.language as tl, triton_ops
+TWO = tl.constexpr(2)
+@triton.jit
+def twice(x):
+    return x * TWO
+def large_first(configs, named_args, **_):
+    return configs[::-1]
+@triton_ops.autotune(
+    [triton.Config({"B": size}) for size in (16, 32)], ["n"], {"early_config_prune": large_first}, on_miss="default"
+)
+@triton.jit
+def scale(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, twice(tl.load(x + i, mask=i < n)), mask=i < n)
+if __name__ == "__main__":
+    contents = [pickle.dumps(scale), cloudpickle.dumps({"kernel": scale})]
+    assert pickle.loads(contents[0]) is scale, "the script has it"
+    kind, large_first.__code__ = type(scale), (lambda configs, named_args, **_: configs).__code__
+    changed, scale = scale, "something else"
+    for content in contents:
+        kernel = pickle.loads(content)
+        kernel = kernel["kernel"] if isinstance(kernel, dict) else kernel
+        x, o = torch.rand(100), torch.empty(100)
+        kernel[lambda given: (triton.cdiv(100, given["B"]),)](x, o, 100)
+        assert torch.equal(o, 2 * x) and type(kernel) is kind and kernel is not changed
+        print(kernel.best_config.kwargs["B"], kernel.keys, kernel.options == changed.options)
+"""
+
+
+def test_a_kernel_of_a_script_is_pickled_by_value(tmp_path):
+    (tmp_path / "script.py").write_text(OF_A_SCRIPT)
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines() == 2 * ["32 ['n'] True"], done.stderr
+
+
+def test_a_pickle_of_a_kernel_that_is_gone_says_which(monkeypatch):
+    content = pickle.dumps(decorated_kernels.add)
+    monkeypatch.setattr(decorated_kernels, "add", None)
+    with pytest.raises(KernelTypeError, match=r"the decorated kernel .*decorated_kernels:add, and there is none here"):
+        pickle.loads(content)
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, -0.5, 0.0, 1.5, math.nan, math.inf, "1", None])
+def test_a_number_of_configs_out_of_range_is_refused(top_k):
+    with pytest.raises(SettingsError, match=re.escape(f"top_k of prune_configs_by is {top_k!r}")):
+        ours([SMALL, LARGE], ["n"], {"perf_model": lambda **_: 1.0, "top_k": top_k})(add)
 
 
 def test_a_wrong_call_is_told_by_the_kernel_s_name(launched):

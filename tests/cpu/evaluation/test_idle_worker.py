@@ -226,8 +226,10 @@ def test_a_worker_is_taken_although_a_library_has_set_a_variable_since(variable,
     assert idle_worker.waits(needs)
 
 
-def test_a_worker_that_was_started_early_serves_the_first_gpu():
-    start(idle_worker.Needs((), idle_worker.EARLY.device))
+def test_a_worker_that_was_started_early_serves_the_first_gpu(monkeypatch):
+    monkeypatch.setattr(idle_worker, "_DRIVER", os.devnull)
+    monkeypatch.setattr(idle_worker, "EARLY", idle_worker.Needs((), "cuda"))
+    assert idle_worker.start_one_early()
     devices = ("cuda:0", "cuda:1", "cuda:10", "cpu")
     waits = {device: idle_worker.waits(idle_worker.Needs((), device)) for device in devices}
     assert waits == {"cuda:0": True, "cuda:1": False, "cuda:10": False, "cpu": False}

@@ -9,7 +9,6 @@ import struct
 import sys
 import threading
 import zlib
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from hypothesis import given
@@ -52,18 +51,6 @@ def test_messages_go_both_ways_in_their_order_and_of_any_size(ends):
         childs.send(message)
         childs.send("more")
         assert [received(channel), received(channel)] == [message, "more"]
-
-
-@pytest.mark.parametrize("sends", [True, False])
-def test_a_child_waits_for_the_beginning_of_a_message_and_leaves_it_there(ends, sends):
-    channel, childs, _ = ends
-    with ThreadPoolExecutor(1) as thread:
-        is_question = thread.submit(childs.wait_for_question)
-        assert not wait([is_question], timeout=0.05).done
-        send(channel, "first") if sends else channel.close()
-        assert is_question.result(20) is sends
-    if sends:
-        assert childs.receive() == "first"
 
 
 def test_threads_that_close_a_channel_at_the_same_time_close_its_descriptors_once(ends, monkeypatch):
