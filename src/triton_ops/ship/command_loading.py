@@ -31,7 +31,7 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
-from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_named, is_declared, kernel_in, specs_of
+from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
@@ -294,7 +294,7 @@ def _target(miss: Miss, targets: Targets) -> Any:
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
     target = targets.find(miss.key.kernel)
-    check_named(kernel_in(target), specs_of(Mapper.unkeyed(miss.key.problem)[0]))
+    check_given(kernel_in(target), specs_of(Mapper.unkeyed(miss.key.problem)[0]))
     return target
 
 

@@ -76,7 +76,7 @@ def test_what_is_written_stands_where_the_engine_looks_and_is_read(format_name, 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=6, unique=True), st.integers(1, 9000))
 def test_the_nearest_batch_size_by_difference_is_taken(tmp_path_factory, sizes, asked):
     folder = tmp_path_factory.mktemp("tables")
-    FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
+    FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), 1 << at) for at, m in enumerate(sizes))), folder)
     _, result = FORMATS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
     assert abs(result.at[0] - asked) == min(abs(m - asked) for m in sizes)
 
@@ -232,7 +232,7 @@ def locked(path, *sizes):
     device = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
     entries = [
         LockEntry(
-            kernel="moe", device="h200", config=Config(BM=m, BN=64, BK=64, G=1, num_warps=4),
+            kernel="moe", device="h200", config=Config(BM=m, BN=64, BK=64, G=1, num_warps=4, num_stages=3),
             problem={"M": m, "top_k": 2},
             measured=Measured(cache_state="cold", mode="graph-cold", median_ms=1.0),
         )
