@@ -376,7 +376,11 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
 
 def _text_in(path: Path) -> bytes:
     with LockfileError.when("it cannot be read", hint="name a lockfile"):
-        return NamedFile(path).read(_LARGEST_BYTES)
+        try:
+            return NamedFile(path).read(_LARGEST_BYTES)
+        except FileNotFoundError as error:
+            hint = "`triton-ops lock` writes one from the records of this machine; or name yours"
+            raise LockfileError(f"it cannot be read: {path.absolute().parent} has no such file", hint=hint) from error
 
 
 def _object(text: str | bytes) -> dict[str, Any]:
