@@ -74,7 +74,8 @@ class ByBatch(Format):
             return (folder / place,)
         versions = (path for path in (folder / "configs").glob("triton_*") if _version(path))
         others = [path / place.split("/", 2)[2] for path in sorted(versions, key=_version, reverse=True)]
-        first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
+        partner = self.partner(facts)
+        first = self.places(folder, partner) if partner else ()
         return [folder / place, *others, *first]
 
     def _text(self, name: str, value: Any) -> str:
@@ -161,10 +162,14 @@ class ByBatch(Format):
         nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
         return None if nearest.failure else nearest
 
+    def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The first product of experts, whose height the second takes; see `Format`."""
+        return {**facts, _DOWN: False} if _true(facts.get(_DOWN)) else {}
+
     def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:
         """A missing table of the first product, and the names that vLLM itself has for AMD's devices; see `Format`."""
-        first = {**facts, _DOWN: False}
-        if _true(facts.get(_DOWN)) and not any(path.is_file() for path in self.places(folder, first)):
+        first = self.partner(facts)
+        if first and not any(path.is_file() for path in self.places(folder, first)):
             return f"the first product, whose {_HEIGHT} the second takes, has no table: {folder / self.place(first)}"
         if named or self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
             return ""
@@ -173,7 +178,8 @@ class ByBatch(Format):
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
         """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
         answer = super().look_up(folder, facts, at)
-        first = self.look_up(folder, {**facts, _DOWN: False}, at) if _true(facts.get(_DOWN)) else None
+        partner = self.partner(facts)
+        first = self.look_up(folder, partner, at) if partner else None
         if answer is None or first is None:
             return answer
         config = Config({**answer[1].config, _HEIGHT: first[1].config[_HEIGHT]})

@@ -226,6 +226,10 @@ class Format(Protocol):
         """What the engine may have otherwise, but for a device that somebody `named`, as a sentence; empty for none."""
         return ""
 
+    def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts of another table, without which the engine cannot use that of some facts; empty for none."""
+        return {}
+
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The files of a table, in the order in which the engine looks for them."""
         ...

@@ -296,7 +296,15 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
     assert main(["exchange", *words, "--set", "E=9"]) == 2
     assert "the entries are of other tables: sglang-moe: E=16,N=128," in capsys.readouterr().err
-    alone = ["export", "sglang-moe", "alone", *words[3:], "--set", "E=8", "--set", "down=true"]
+    both = exchanged(capsys, "export", "sglang-moe", "both", *words[3:], "--set", "E=8", "--set", "down=true")
+    assert ("the first product" in both.err, both.out.count("rows to both/configs/triton_3_2_0/E=8,")) == (False, 2)
+    for down in (False, True):
+        theirs = written[8, down]
+        assert json.loads((tmp_path / "both" / theirs.relative_to(tmp_path / "theirs")).read_text()) == json.loads(
+            theirs.read_text()
+        )
+    exchanged(capsys, "import", "sglang-moe", str(written[8, True]), "--kernel", "moe", "--lockfile", "second")
+    alone = ["export", "sglang-moe", "alone", *words[3:], "--lockfile", "second", "--set", "down=true"]
     lack = "the first product, whose BLOCK_SIZE_M the second takes, has no table: alone/configs/triton_3_2_0/E=8,N=128,"
     assert lack in exchanged(capsys, *alone).err
     for (experts, down), path in written.items():
