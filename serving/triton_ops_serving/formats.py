@@ -25,6 +25,7 @@ from triton_ops.base import DamagedError, Sealed
 from triton_ops.exceptions import CacheError
 from triton_ops.ship import Table, TableRow, format_named
 from triton_ops.ship.formats import ByBatch
+from triton_ops.ship.rows import ROWS, RowRule
 from triton_ops.ship.table import Format, config_in, needed, read_object
 
 
@@ -35,7 +36,7 @@ class SglangLora(ByBatch):
     engine: str = "SGLang"
     facts: tuple[str, ...] = ("kernel", "K", "R", "S", "device_name", "triton_version")
     row: tuple[str, ...] = ("chunk",)
-    tunables: tuple[str, ...] = ("BLOCK_N", "BLOCK_K")
+    rule: RowRule = ROWS["sglang-lora"]
     underlined: str = " "
 
     def place(self, facts: Mapping[str, Any]) -> str:
@@ -68,6 +69,7 @@ class VllmLora(Format):
     part: Mapping[str, Any]  # the facts of the layer
     facts = ("op_type", "max_loras", "num_slices", "hidden_size", "rank", "add_inputs", "device_name")
     row = ("M",)
+    rule = ROWS["vllm-lora"]
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file of a product."""
@@ -93,7 +95,7 @@ class VllmLora(Format):
         for size in sizes:
             below = _nearest(_nearest(content[size], depth, path), columns, path)
             others += str(depth) not in content[size] or str(columns) not in content[size][str(depth)]
-            rows.append(TableRow((int(size),), config_in(below, path)))
+            rows.append(TableRow((int(size),), config_in(below, path, self.rule)))
         remarks = (f"rows of another layer or rank serve {others} sizes",) if others else ()
         return Table({"device_name": None, **self.part}, tuple(rows), remarks=remarks)
 

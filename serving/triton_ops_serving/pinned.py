@@ -6,6 +6,7 @@ Entries that were imported from a table have the facts of that file's name too.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections import Counter
@@ -13,9 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
+from triton_ops.ship import ROWS as RULES
+from triton_ops.space import Allowed
 
 ROWS = ("M", "batch", "chunk")  # the names of sizes
-_FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,\[\]]*?)(?=,|(?:_down)?\.json|$)")
+_BETWEEN = re.compile(r",(?=\w+=)")  # the facts in a table's name
+_SIZES = Allowed(1, 1 << 31)
+_SHOWN = 80  # characters of a label
+_log = logging.getLogger("triton_ops")
 
 
 def variable(name: str) -> str:
@@ -36,15 +42,22 @@ def rows_of(lock: Lockfile, form: str, facts: Mapping[str, Any], device: str) ->
     devices = {each.alias: each for each in lock.devices}
     rows: dict[int, LockEntry] = {}
     for entry in lock.entries:
-        size = next((entry.problem[name] for name in ROWS if name in entry.problem), None)
-        if entry.kernel != form or not isinstance(size, int) or not _is_called(devices[entry.device], device):
+        size: Any = next((entry.problem[name] for name in ROWS if name in entry.problem), None)
+        if entry.kernel != form or not _is_called(devices[entry.device], device):
             continue
         own = {**_facts_of_file(form, entry.origin.source), **entry.problem}
         plain = {name: _plain(name, value) for name, value in own.items() if name not in (*ROWS, "device_name")}
         same = all(plain.get(name, "") == plain_facts.get(name, "") for name in {*plain, *plain_facts})
-        if same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
+        if same and (why := _why_no_row(form, size, entry)):
+            _log.warning("triton_ops: a row of %s for %s is left out: %s", form, entry.label[:_SHOWN] or size, why)
+        elif same and (size not in rows or len(entry.problem) > len(rows[size].problem)):  # with its own facts first
             rows[size] = entry
     return rows
+
+
+def _why_no_row(form: str, size: Any, entry: LockEntry) -> str:
+    """The reason why an entry is no row of a table; empty if it is one."""
+    return RULES[form].why_not(entry.config) if size in _SIZES else f"its size is {size!r:.60}, and may be {_SIZES}"
 
 
 def voted(locks: Sequence[Lockfile]) -> Lockfile:
@@ -60,7 +73,9 @@ def _facts_of_file(form: str, source: str) -> dict[str, Any]:
     kind, colon, name = source.partition(": ")
     if not colon or kind != form:
         return {}
-    return {**dict(_FACT.findall(name)), "down": "True" if name.endswith("_down.json") else ""}
+    stem = name.removesuffix(".gz").removesuffix(".json")
+    facts = (piece.split("=", 1) for piece in _BETWEEN.split(stem.removesuffix("_down")) if "=" in piece)
+    return {**dict(facts), "down": "True" if stem.endswith("_down") else ""}
 
 
 def _plain(name: str, value: Any) -> str:

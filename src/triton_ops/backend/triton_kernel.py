@@ -23,7 +23,7 @@ from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, Pr
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
-from triton_ops.space import Config
+from triton_ops.space import LAUNCH_OPTIONS, Config
 from triton_ops.values import Resources
 
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
@@ -132,12 +132,7 @@ class TritonKernel(CompiledByTriton):
             pruning of its own; `grid` is not callable, or a name is no parameter.
     """
 
-    # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
-    LAUNCH_OPTIONS: ClassVar[frozenset[str]] = frozenset({
-        "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
-        "launch_pdl", "ir_override", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm",
-        "schedule_hint",
-    })  # fmt: skip
+    LAUNCH_OPTIONS: ClassVar[frozenset[str]] = frozenset(LAUNCH_OPTIONS)
 
     function: Any
     grid: Grid

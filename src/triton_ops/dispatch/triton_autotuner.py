@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.backend import TritonKernel
 from triton_ops.base import escaped, require
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.space import Config, Members, checked_value, given_back
+from triton_ops.space import CONFIG_FIELDS, Config, Members, checked_value, given_back
 from triton_ops.values import Trial, TuningResult
 
 if TYPE_CHECKING:
@@ -203,9 +203,6 @@ class Shown:
         return {key: config for key, config in configs.items() if config is not None}
 
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
-
-
 def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Members | None = None) -> Any:
     """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one.
 
@@ -214,12 +211,12 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
     plain = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
         values = TritonKernel.values_of(one)
-        alike = all(name in values or name in _OPTIONS for name in plain) and _tuned(values) == _tuned(plain)
-        if alike and all(values.get(name) == plain[name] for name in _OPTIONS if name in plain):
+        alike = all(name in values or name in CONFIG_FIELDS for name in plain) and _tuned(values) == _tuned(plain)
+        if alike and all(values.get(name) == plain[name] for name in CONFIG_FIELDS if name in plain):
             return one
     own = members or {}
-    kwargs = {name: given_back(value, own.get(name, {})) for name, value in plain.items() if name not in _OPTIONS}
-    options = {name: plain[name] for name in _OPTIONS if plain.get(name) is not None}
+    kwargs = {name: given_back(value, own.get(name, {})) for name, value in plain.items() if name not in CONFIG_FIELDS}
+    options = {name: plain[name] for name in CONFIG_FIELDS if plain.get(name) is not None}
     return require("triton", "launching a config").Config(kwargs, **options)
 
 
@@ -241,7 +238,7 @@ def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, li
 
 
 def _tuned(values: Mapping[str, Any]) -> frozenset[Any]:
-    return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in _OPTIONS)
+    return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in CONFIG_FIELDS)
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -31,7 +31,7 @@ from triton_ops.records.lock_entry import BY_HAND, EXPECTED, LockedDevice, LockE
 from triton_ops.records.record import with_defaults
 from triton_ops.records.store import check_kind, parse_object
 from triton_ops.settings import expanded
-from triton_ops.space import Config
+from triton_ops.space import Config, why_not_of_a_file
 from triton_ops.values import Key
 
 _LINES = (
@@ -290,14 +290,20 @@ class Lockfile:
         """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
 
         Conflicts that a merge left in the checksum of the whole file are settled; others are for a person, as a
-        LockfileError. Nothing is written.
+        LockfileError, and so is an edit that gives a compiler a file or an option a value that it cannot have. Nothing
+        is written.
         """
         where = expanded(path)
         with LockfileError.when(f"{where}", "", LockfileError):
             content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
             entries = [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]]
             lock = _build({**content, "entries": entries})
-        return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+        by_hand = tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+        for entry in by_hand:
+            if why := why_not_of_a_file(entry.config) or why_not_of_a_file(entry.default or {}):
+                hint = "correct the entry, or tune the kernel with a space that has the option"
+                raise LockfileError(f"{where}: {entry.kernel} {entry.label}: {why}", hint=hint)
+        return lock, by_hand
 
     @staticmethod
     def merged(locks: Iterable[Lockfile]) -> Lockfile:
@@ -370,7 +376,11 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
 
 def _text_in(path: Path) -> bytes:
     with LockfileError.when("it cannot be read", hint="name a lockfile"):
-        return NamedFile(path).read(_LARGEST_BYTES)
+        try:
+            return NamedFile(path).read(_LARGEST_BYTES)
+        except FileNotFoundError as error:
+            hint = "`triton-ops lock` writes one from the records of this machine; or name yours"
+            raise LockfileError(f"it cannot be read: {path.absolute().parent} has no such file", hint=hint) from error
 
 
 def _object(text: str | bytes) -> dict[str, Any]:

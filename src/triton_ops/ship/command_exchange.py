@@ -48,16 +48,34 @@ def export_command(
     form = format_named(format_name)
     values, names = _facts(form, facts), _names(form, row, rename)
     tables: dict[str, Mapping[str, Any]] = {}
+    first: list[Table] = []
     if kernel is not None:
         lock, prefix = Lockfile.read(lockfile), f"{format_name}: "
         sources = {entry.origin.source for entry in lock.entries if entry.origin.source.startswith(prefix)}
         tables = {source: form.named(Path(source.removeprefix(prefix))) for source in sources}
         table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
+        partner = form.partner(table.facts)
+        if any(partner.items() >= each.items() for each in tables.values()):
+            first = [Table.of_lockfile(lock, kernel, device_alias, names, partner, tables)]
     else:
         table = Table.of_run(run or Path(), names, values)
     if not (best := table.best()):
         raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
-    place = form.places(folder, table.facts)[0]
+    paths = [_write(form, each, folder) for each in (*first, table)]
+    is_named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
+    if doubt := form.doubt(folder, table.facts, named=is_named):
+        tell(doubt)
+    lines = [
+        f"{len(each.best())} rows to {path}, each found by the engine's own rule"
+        for each, path in zip((*first, table), paths, strict=True)
+    ]
+    data = {"file": str(paths[-1]), "rows": len(best), "facts": dict(table.facts)}
+    return Facts("exported table", data).lines(*lines)
+
+
+def _write(form: Format, table: Table, folder: Path) -> Path:
+    """Write a table, and look each of its rows up by the engine's own rule; what it replaces is told."""
+    place, best = form.places(folder, table.facts)[0], table.best()
     before = form.read(place).best() if place.is_file() else ()
     path = form.write(table, folder)
     if before:
@@ -69,11 +87,7 @@ def export_command(
             instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
             message = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(message, hint="check the facts")
-    is_named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
-    if doubt := form.doubt(folder, table.facts, named=is_named):
-        tell(doubt)
-    data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
-    return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
+    return path
 
 
 def import_command(

@@ -31,7 +31,7 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import Job, JobPlace, ListedTune, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Miss, Misses, NotedCall, cache_folder, store_in
 from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, module_at
-from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_named, is_declared, kernel_in, specs_of
+from triton_ops.ship.targets import BoundEntry, Targets, as_target, bound, check_given, is_declared, kernel_in, specs_of
 from triton_ops.ship.verification import Verdict, repaired, verify
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, Typed, folder_of, only_data_on_stdout, option, tell, with_options
@@ -113,21 +113,40 @@ def verify_command(
         if repairs:
             folder = folder_of(options.cache_dir)
             check = partial(repaired, None if records else lockfile, folder, targets, seconds=seconds)
-        verdicts = list(check(
+        verdicts, is_interrupted = _up_to_interrupt(check(
             device=device, kernel=kernel, most_neighbours=most_neighbours, seed=options.seed, listener=ProgressBar()
         ))  # fmt: skip
     if kernel is not None and not verdicts:
         where = folder_of(options.cache_dir) if records else lockfile
         raise SettingsError(f"{where} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
     facts = _verdict_facts(verdicts)
-    if any(verdict.failed or verdict.outcome == "repaired" for verdict in verdicts):
-        facts.code = ExitCode.CHECK_FAILED
-    elif any(verdict.outcome == "not loaded" for verdict in verdicts):
-        facts.code = ExitCode.NOT_LOADED
-    elif not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts):
-        facts.code = ExitCode.NO_DEVICE
+    facts.code = ExitCode.INTERRUPTED if is_interrupted else _code_of(verdicts, static=static)
+    if is_interrupted:
+        facts.tell("interrupted: these are the verdicts so far; the same command begins anew")
+    elif facts.code == ExitCode.NO_DEVICE:
         facts.tell(_NOTHING, "error", "red")
     return facts.as_markdown if markdown else facts
+
+
+def _up_to_interrupt(checks: Iterable[Verdict]) -> tuple[list[Verdict], bool]:
+    """The verdicts up to Ctrl-C, and whether that came; before any verdict it is raised."""
+    verdicts = list[Verdict]()
+    try:
+        verdicts.extend(checks)
+    except KeyboardInterrupt:
+        if not verdicts:
+            raise
+        return verdicts, True
+    return verdicts, False
+
+
+def _code_of(verdicts: Sequence[Verdict], *, static: bool) -> ExitCode:
+    if any(verdict.failed or verdict.outcome == "repaired" for verdict in verdicts):
+        return ExitCode.CHECK_FAILED
+    if any(verdict.outcome == "not loaded" for verdict in verdicts):
+        return ExitCode.NOT_LOADED
+    unmeasured = not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts)
+    return ExitCode.NO_DEVICE if unmeasured else ExitCode.DONE
 
 
 def _verdict_facts(verdicts: list[Verdict]) -> Facts:
@@ -294,7 +313,7 @@ def _target(miss: Miss, targets: Targets) -> Any:
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
     target = targets.find(miss.key.kernel)
-    check_named(kernel_in(target), specs_of(Mapper.unkeyed(miss.key.problem)[0]))
+    check_given(kernel_in(target), specs_of(Mapper.unkeyed(miss.key.problem)[0]))
     return target
 
 

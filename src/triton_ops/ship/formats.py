@@ -27,14 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.ship.rows import ROWS, RowRule
 from triton_ops.ship.table import Format, Table, TableRow, config_in, kind_called, needed, read_object
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
 
 _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
-_BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
-_FACT = re.compile(r"\[\d+, ?\d+\]|(?!.*\.json)[^\s\[\]]*")
-_TILES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+_BETWEEN = re.compile(r",(?=\w+=)")  # the facts in a name
+_FACT = re.compile(r"\[\d+, ?\d+\]|(?!.*\.json)[^\s\[\],]*")
+_HEIGHT = "BLOCK_SIZE_M"
 _VERSION, _DOWN = "triton_version", "down"
 _LEFT = "left to another kernel"
 
@@ -50,7 +51,7 @@ class ByBatch(Format):
     facts: tuple[str, ...]  # in the order of the name
     optional: tuple[str, ...] = ()  # those that a name may lack
     row: tuple[str, ...] = ("M",)
-    tunables: tuple[str, ...] = (*_TILES, "GROUP_SIZE_M")  # that a config must have
+    rule: RowRule = ROWS["vllm-moe"]
     beside: tuple[str, ...] = ()  # what may stand beside the sizes, and is not used
     dtypes: tuple[str, ...] = ()  # for which the engine has a look-up; empty for any
     underlined: str = r"[\s/]+"  # what of a device's name is an underline
@@ -73,7 +74,8 @@ class ByBatch(Format):
             return (folder / place,)
         versions = (path for path in (folder / "configs").glob("triton_*") if _version(path))
         others = [path / place.split("/", 2)[2] for path in sorted(versions, key=_version, reverse=True)]
-        first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
+        partner = self.partner(facts)
+        first = self.places(folder, partner) if partner else ()
         return [folder / place, *others, *first]
 
     def _text(self, name: str, value: Any) -> str:
@@ -91,10 +93,6 @@ class ByBatch(Format):
 
     def content(self, table: Table) -> Mapping[str, Any]:
         """The fastest config of each batch size; see `Format`."""
-        for row in table.rows:
-            if missing := [name for name in self.tunables if name not in row.config]:
-                message = f"config ({row.config}) has no {', '.join(missing)}, which the engine needs"
-                raise SettingsError(message, hint=f"--rename OURS={missing[0]}")
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
         if self.dtypes and (dtype := table.facts.get("dtype")) not in self.dtypes:
@@ -124,10 +122,7 @@ class ByBatch(Format):
     def _row(self, size: int, value: Any, path: Path) -> TableRow:
         if value is None:
             return TableRow((size,), Config({}), failure=_LEFT)
-        config = config_in(value, path)
-        if missing := [name for name in self.tunables if name not in config]:
-            raise CacheError(f"{path} has a config without {', '.join(missing)}", hint=f"{self.engine} needs it")
-        return TableRow((size,), config)
+        return TableRow((size,), config_in(value, path, self.rule))
 
     def _launched(self, config: Config, facts: Mapping[str, Any]) -> Config:
         """A config as the engine launches it."""
@@ -167,11 +162,15 @@ class ByBatch(Format):
         nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
         return None if nearest.failure else nearest
 
+    def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The first product of experts, whose height the second takes; see `Format`."""
+        return {**facts, _DOWN: False} if _true(facts.get(_DOWN)) else {}
+
     def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:
         """A missing table of the first product, and the names that vLLM itself has for AMD's devices; see `Format`."""
-        first = {**facts, _DOWN: False}
-        if _true(facts.get(_DOWN)) and not any(path.is_file() for path in self.places(folder, first)):
-            return f"the first product, whose {_TILES[0]} the second takes, has no table: {folder / self.place(first)}"
+        first = self.partner(facts)
+        if first and not any(path.is_file() for path in self.places(folder, first)):
+            return f"the first product, whose {_HEIGHT} the second takes, has no table: {folder / self.place(first)}"
         if named or self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
             return ""
         return f"vLLM names some AMD devices itself: is it {facts['device_name']} there? (--set device_name=NAME)"
@@ -179,10 +178,11 @@ class ByBatch(Format):
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
         """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
         answer = super().look_up(folder, facts, at)
-        first = self.look_up(folder, {**facts, _DOWN: False}, at) if _true(facts.get(_DOWN)) else None
+        partner = self.partner(facts)
+        first = self.look_up(folder, partner, at) if partner else None
         if answer is None or first is None:
             return answer
-        config = Config({**answer[1].config, _TILES[0]: first[1].config[_TILES[0]]})
+        config = Config({**answer[1].config, _HEIGHT: first[1].config[_HEIGHT]})
         return answer[0], replace(answer[1], config=config)
 
 
@@ -212,7 +212,7 @@ FORMATS: dict[str, Format] = {
     "vllm-moe": ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200"),
     "vllm-mamba": ByBatch(
         engine="vLLM", facts=("headdim", "dstate", "device_name", "cache_dtype"), row=(), beside=(_VERSION,),
-        tunables=("BLOCK_SIZE_M", "num_warps"),
+        rule=ROWS["vllm-mamba"],
     ),
     "vllm-linear": ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",)),
     "sglang-moe": ByBatch(
@@ -220,7 +220,9 @@ FORMATS: dict[str, Format] = {
         optional=(*_QUANTISED, "per_channel_quant", _DOWN),
     ),
     "sglang-linear": ByBatch(**_SGLANG, facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), whole_blocks=True),
-    "sglang-channelwise": ByBatch(**_SGLANG, facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES),
+    "sglang-channelwise": ByBatch(
+        **_SGLANG, facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), rule=ROWS["sglang-channelwise"]
+    ),
     "fla": FlaTables(),
     "triton-cache": TritonCache(),
     "t4": T4Results(),

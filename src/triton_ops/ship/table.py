@@ -14,11 +14,12 @@ from triton_ops.base import DamagedError, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Run
-from triton_ops.space import Config
+from triton_ops.ship.rows import ANY_ROW, RowRule
+from triton_ops.space import CONFIG_FIELDS, Config
 from triton_ops.values import ITEM_BYTES, Mapper
 
-OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None, "ir_override": None}
-"""The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.4 to 3.9."""
+OPTIONS = {**CONFIG_FIELDS, "pre_hook": None}
+"""The fields of a `triton.Config` beside its tunables, with their defaults."""
 
 _LARGEST_BYTES = 64 << 20
 _LARGEST_NUMBER = 1 << 63
@@ -182,6 +183,7 @@ class Format(Protocol):
 
     facts: tuple[str, ...]  # the names of what it looks a table up by, all that `--set` may name
     row: tuple[str, ...]  # what stands for a row where nobody says; empty where only the kernel knows
+    rule: RowRule = ANY_ROW  # of its configs
 
     def content(self, table: Table) -> Mapping[str, Any]:
         """The JSON object of a table, as the engine reads it; SettingsError if it cannot have the table."""
@@ -189,6 +191,9 @@ class Format(Protocol):
 
     def text(self, table: Table) -> str:
         """The text of a table's file; SettingsError as of `content`."""
+        for row in table.rows:
+            if not row.failure and (why := self.rule.why_not(row.config)):
+                raise SettingsError(f"the engine would not have ({row.config}): {why}", hint="--rename OURS=THEIRS")
         return json.dumps(self.content(table), indent=4) + "\n"
 
     def file_below(self, folder: Path, facts: Mapping[str, Any]) -> Path:
@@ -220,6 +225,10 @@ class Format(Protocol):
     def doubt(self, folder: Path, facts: Mapping[str, Any], *, named: bool) -> str:  # noqa: ARG002
         """What the engine may have otherwise, but for a device that somebody `named`, as a sentence; empty for none."""
         return ""
+
+    def partner(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts of another table, without which the engine cannot use that of some facts; empty for none."""
+        return {}
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The files of a table, in the order in which the engine looks for them."""
@@ -258,10 +267,13 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def config_in(value: Any, path: Path) -> Config:
-    """A config in decoded JSON; CacheError if it is none."""
+def config_in(value: Any, path: Path, rule: RowRule | None = None) -> Config:
+    """A config in decoded JSON; CacheError if it is none, or none by the rule of the table, where that is to hold."""
     with CacheError.when(f"{path} is no table", "check the path", SpaceError):
-        return Config.from_json(value)
+        config = Config.from_json(value)
+    if rule is not None and (why := rule.why_not(config)):
+        raise CacheError(f"{path} has a config that cannot be taken: {why}", hint="correct it, or leave it out")
+    return config
 
 
 def _is_argument(value: Any) -> bool:

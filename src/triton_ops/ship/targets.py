@@ -24,12 +24,11 @@ from triton_ops.base import canonical_json
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, why_not_of_a_file
 from triton_ops.values import ITEM_BYTES, Key, Mapper, Problem, Range, TensorSpec, contiguous_stride
 
 Named = Operation | Kernel
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
-_LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
 _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
 
 
@@ -94,18 +93,14 @@ def kernel_in(target: Named) -> Kernel:
     return target.kernel if isinstance(target, Operation) else target
 
 
-def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
-    """Check that what a file gives a kernel names no file to its compiler, as some options do.
+def check_given(kernel: Kernel, stated: Mapping[str, Any]) -> None:
+    """Check what a file states for a kernel, arguments or a config without a space: see `why_not_of_a_file`.
 
-    An option that is no parameter of the kernel does. The names are of arguments, and of values of a config without a
-    space.
+    The names of arguments may be of classes, as `NAME:class`.
     """
-    names = {name.partition(":")[0] for name in stated}  # of a decorated kernel's, `NAME:class` too
-    if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
-        raise KernelTypeError(
-            f"{', '.join(sorted(loading))} of a file is not used: a compiler of {kernel.name} would load what it names",
-            hint="give it in the space of an operation, and tune that",
-        )
+    plain = {name.partition(":")[0]: value for name, value in stated.items()}
+    if why := why_not_of_a_file(plain, getattr(kernel, "parameter_names", ())):
+        raise KernelTypeError(f"{kernel.name}: {why}", hint="give it in the space of an operation, and tune that")
 
 
 def has_classes(problem: Mapping[str, Any]) -> bool:
@@ -272,8 +267,10 @@ class BoundEntry:
             unreachable, outside = self._why_unreachable(lock), self._why_outside_space()
             if reason := unreachable or outside:
                 return reason
-            own = (*self.entry.config, *(self.entry.default or ())) if self.space is None else ()
-            check_named(self.kernel, [*self.entry.problem, *own])
+            check_given(self.kernel, self.entry.problem)
+            if self.space is None:
+                check_given(self.kernel, self.entry.config)
+                check_given(self.kernel, self.entry.default or {})
             if self.specs is not None:
                 self.kernel.check(self.entry.config, Arguments(keyword=self.specs))
         except TritonKernelError as error:

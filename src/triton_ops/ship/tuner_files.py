@@ -36,10 +36,12 @@ from statistics import median
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.ship.rows import ANY_ROW
 from triton_ops.ship.table import OPTIONS, Format, Table, TableRow, config_in, kind_called, needed, read_object
 from triton_ops.space import Config, as_tuples
 from triton_ops.values import ITEM_BYTES, Status
 
+_EARLIER = ("num_consumer_groups", "num_buffers_warp_spec", "reg_dec_producer", "reg_inc_consumer")  # of Triton 3.2
 _LARGEST = 1e300
 _UNMEASURED = "unmeasured"  # the failure of a config that ran, and whose time or objective is not usable
 
@@ -47,7 +49,7 @@ _UNMEASURED = "unmeasured"  # the failure of a config that ran, and whose time o
 def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `triton.Config` as one mapping, without those that are null and one thread block per cluster."""
     options = {name: value for name, value in fields.items() if name != "kwargs" and value is not None}
-    if options.get("num_ctas") == OPTIONS["num_ctas"]:
+    if repr(options.get("num_ctas")) == repr(OPTIONS["num_ctas"]):  # the text tells True and 1.0 from 1
         del options["num_ctas"]
     return {**fields["kwargs"], **options}
 
@@ -65,10 +67,14 @@ def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
 
 
-def _config(fields: Any, path: Path) -> Config:
+def _config(fields: Any, path: Path, failure: str = "") -> Config:
+    """A config in its fields, which is judged by its values unless it failed."""
     if not isinstance(fields, dict) or not isinstance(fields.get("kwargs"), dict):
         raise CacheError(f"{path} has a config without kwargs", hint="name a file that the engine has written")
-    return config_in(flat(fields), path)
+    if strange := [name for name in fields if name not in (*OPTIONS, *_EARLIER, "kwargs")]:
+        hint = f"it may have {', '.join(OPTIONS)}"
+        raise CacheError(f"{path} has a config with the option {strange[0]:.60}", hint=hint)
+    return config_in(flat(fields), path, None if failure else ANY_ROW)
 
 
 def _is_number(value: Any) -> bool:
@@ -162,7 +168,8 @@ def _t4_row(result: Any, path: Path) -> TableRow:
     status = Status.of_t4(str(result.get("invalidity", "correct")))
     if status == Status.OK:
         status = Status.WRONG if result.get("correctness") == 0 else ""
-    return TableRow((), config_in(result["configuration"], path), failure=str(status))
+    config = config_in(result["configuration"], path, ANY_ROW if status == "" else None)
+    return TableRow((), config, failure=str(status))
 
 
 def _with_costs(
@@ -290,9 +297,8 @@ def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
         raise CacheError(f"{path} has a config without times", hint="name a file that Triton has written")
     usable = _numbers(times[0])
     failure = "" if usable and usable[0] >= 0 else Status.COMPILE.value if times[0] == math.inf else _UNMEASURED
-    return TableRow(
-        at, _config(pair[0], path), median_ms=None if failure else usable[0], cost=tuple(times), failure=failure
-    )
+    config = _config(pair[0], path, failure)
+    return TableRow(at, config, median_ms=None if failure else usable[0], cost=tuple(times), failure=failure)
 
 
 class FlaTables(Format):

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from triton_ops.space.config import as_tuples as as_tuples
     from triton_ops.space.config import checked_value as checked_value
     from triton_ops.space.config import given_back as given_back
+    from triton_ops.space.options import CONFIG_FIELDS as CONFIG_FIELDS
+    from triton_ops.space.options import LAUNCH_OPTIONS as LAUNCH_OPTIONS
+    from triton_ops.space.options import Allowed as Allowed
+    from triton_ops.space.options import why_not_of_a_file as why_not_of_a_file
     from triton_ops.space.space import ConfigSpace as ConfigSpace
     from triton_ops.space.space import SpaceSize as SpaceSize
     from triton_ops.space.space import UnlistedSpace as UnlistedSpace

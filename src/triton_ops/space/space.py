@@ -21,11 +21,11 @@ from typing import Any, cast
 from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
+from triton_ops.space.options import CONFIG_FIELDS, LAUNCH_OPTIONS
 from triton_ops.space.tunable import Constraint, Tunable
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
 _LIMIT = "maxnreg"
-_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, _LIMIT: None, "ir_override": None}
 
 
 def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
@@ -34,7 +34,7 @@ def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
     optional = [
         name
         for name in ("num_ctas", "maxnreg", "ir_override")
-        if any(_option(config, name) != _TRITON_OPTIONS[name] for config in triton_configs)
+        if any(_option(config, name) != CONFIG_FIELDS[name] for config in triton_configs)
     ]
     for config in configs:
         yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
@@ -48,7 +48,7 @@ def _flat(config: Any, options: list[str]) -> Config:
             f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
             hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
         )
-    own = {name: value for name, value in _brought(config).items() if name not in _TRITON_OPTIONS}
+    own = {name: value for name, value in _brought(config).items() if name not in CONFIG_FIELDS}
     return Config({**own, **{name: _option(config, name) for name in options}})
 
 
@@ -499,7 +499,9 @@ class UnlistedSpace(ConfigSpace):
 
     def why_not(self, config: Config) -> str | None:
         """The reason why `config` is not in this space; None if it is, with a limit of registers or without one."""
-        if self.limits_registers and type(config.get(_LIMIT)) is int:
+        if self.limits_registers and (limit := config.get(_LIMIT)) is not None:
+            if limit not in LAUNCH_OPTIONS[_LIMIT]:
+                return f"{_LIMIT} is {limit!r}, and may be {LAUNCH_OPTIONS[_LIMIT]}"
             config = Config({name: value for name, value in config.items() if name != _LIMIT})
         return super().why_not(config)
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -31,6 +32,7 @@ _LOOK_S = 0.1
 MOST_CONNECTIONS = 24  # of who knows the token
 MOST_STRANGERS = 64
 REQUEST_S = 5.0  # that a stranger has for a request
+_HEAD_BYTES = 64 << 10  # of a request with its headers, where cookies of other programs of this machine may be
 _IDLE_S = 20.0  # that a page may take nothing of its answer
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?", re.ASCII | re.IGNORECASE)  # a tunnel has another port
 _HEADERS = {
@@ -146,11 +148,32 @@ class PageServer(ThreadingHTTPServer):
         """Say nothing of a browser that has gone away."""
 
 
+class _Head:
+    """The head of a request, of which a line beyond the limit of bytes is refused as one that is too long."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._left = file, _HEAD_BYTES
+        self.close = file.close
+
+    def readline(self, most: int) -> bytes:
+        """The next line; LineTooLong beyond the limit."""
+        line: bytes = self._file.readline(min(most, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise LineTooLong("head of a request")
+        return line
+
+
 class _Answers(BaseHTTPRequestHandler):
     server: PageServer
     server_version = "triton-ops"
     sys_version = ""
     timeout = _IDLE_S
+
+    def setup(self) -> None:
+        """Bound what is read: the library takes 6 MB of headers, and makes several times that of them."""
+        super().setup()
+        self.rfile = _Head(self.rfile)  # type: ignore[assignment]
 
     def do_GET(self) -> None:
         if (name := self._path_below_token()) is None:

@@ -245,6 +245,24 @@ def test_a_stranger_has_seconds_for_a_request_however_it_spreads_its_bytes(log):
         assert not goes_on(stranger)  # the server has hung up, and takes nothing more
 
 
+@pytest.mark.parametrize(("headers", "status"), [(10, b"200"), (90, b"431")])
+def test_a_head_is_read_up_to_its_limit(log, headers, status):
+    lines = "".join(f"X-{n}: {'a' * 1000}\r\n" for n in range(headers))
+    with served(log.path) as (address, _, _), connected(address) as page:
+        page.sendall(f"GET /{TOKEN}/ HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+        assert page.recv(12) == b"HTTP/1.0 " + status
+
+
+@pytest.mark.parametrize("begun_head", [b"", HEAD, HEAD + b"X: 1\r\n"])
+def test_a_line_without_end_is_read_up_to_the_limit_of_a_head(log, begun_head):
+    with served(log.path) as (address, _, _), connected(address, begun_head) as stranger:
+        stranger.settimeout(60)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            stranger.sendall(b"x" * server._HEAD_BYTES)
+            stranger.sendall(b"x")
+            assert stranger.recv(12) in (b"", b"HTTP/1.0 431")
+
+
 def goes_on(connection):
     """Whether a connection takes one more byte."""
     try:

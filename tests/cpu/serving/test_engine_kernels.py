@@ -67,7 +67,8 @@ def test_the_engines_look_ups_of_adapters_find_what_is_written(tmp_path, monkeyp
     for engine in ("vllm", "sglang"):
         if find_spec(engine) is None:
             pytest.skip(f"{engine} is not installed")
-    row, facts = {"BLOCK_N": 16, "BLOCK_K": 32}, {"kernel": "expand", "K": 6144, "R": 16, "S": 3}
+    row = {"BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
+    facts = {"kernel": "expand", "K": 6144, "R": 16, "S": 3}
     rows = (TableRow((16,), Config(row)),)
     module = importlib.import_module("sglang.kernels.ops.lora.dense.lora_tuning_config")
     device = {"device_name": "NVIDIA H200", "triton_version": module.triton.__version__}
@@ -79,6 +80,8 @@ def test_the_engines_look_ups_of_adapters_find_what_is_written(tmp_path, monkeyp
     module = importlib.import_module("vllm.lora.ops.triton_ops.utils")
     monkeypatch.setattr(module.torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(tmp_path))
+    row = {"block_m": 16, "block_n": 64, "block_k": 64, "num_warps": 4, "num_ctas": 1, "num_stages": 2}
+    rows = (TableRow((16,), Config(row)),)
     form = form_of("vllm-lora", facts)
     path = form.file_below(tmp_path, {**facts, **device})
     path.write_text(file_text([(form, Table({**facts, **device}, rows))], None, path, [form]))

@@ -23,6 +23,8 @@ H200 = ("--gpu", "H200", "--triton", "3.8.0", "--lora-rank", "16", "--max-loras"
 LORA = "vllm.lora.ops.triton_ops.utils"
 QKV = {"op_type": "shrink", "max_loras": 5, "num_slices": 3, "hidden_size": 4096, "rank": 16}
 
+ROW = {"block_m": 16, "block_n": 64, "block_k": 64, "num_warps": 4, "num_ctas": 1, "num_stages": 2}
+
 
 def lockfile(path, rows):
     """A lockfile with rows of tables: of (format, row's name, facts) the configs by size."""
@@ -66,7 +68,7 @@ def test_adapters_that_are_left_out_are_said():
 def test_layers_share_a_file_of_vllm_that_is_found_and_put_back(engines, tmp_path, cli, monkeypatch):
     model, own = model_file(tmp_path, PLAIN), tmp_path / "own"
     monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
-    first, second = {"block_m": 16, "num_warps": 4}, {"block_m": 64, "num_warps": 8}
+    first, second = ROW, {**ROW, "block_m": 64, "num_warps": 8}
     lock = lockfile(tmp_path / "lock.json", {
         **all_of("vllm", 16, first), ("vllm-lora", "M", tuple(QKV.items())): {16: second, 256: first},
     })  # fmt: skip
@@ -87,7 +89,7 @@ def test_layers_share_a_file_of_vllm_that_is_found_and_put_back(engines, tmp_pat
 
 
 def test_exports_of_two_models_at_once_keep_the_rows_of_both(engines, tmp_path, cli, monkeypatch):
-    own, row = tmp_path / "own", {"block_m": 16}
+    own, row = tmp_path / "own", ROW
     lock = lockfile(tmp_path / "lock.json", all_of("vllm", 16, row))
     other = {"1": {"3": {"16": {"64": {"16": row}}}, "1": {"16": {"64": {"16": row}}}}}
 
@@ -104,21 +106,22 @@ def test_exports_of_two_models_at_once_keep_the_rows_of_both(engines, tmp_path, 
 def test_a_file_that_would_end_the_engine_is_not_written(engines, tmp_path, cli, monkeypatch):
     model, own = model_file(tmp_path, PLAIN), tmp_path / "own"
     monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(own))
-    lock = lockfile(tmp_path / "lock.json", {("vllm-lora", "M", tuple(QKV.items())): {16: {"block_m": 16}}})
+    lock = lockfile(tmp_path / "lock.json", {("vllm-lora", "M", tuple(QKV.items())): {16: ROW}})
     ran = cli("engine", "export", "vllm", own, "--model", model, *H200, "--lockfile", lock)
     assert (ran.code, own.exists(), "no row for num_slices=1, which ends vllm" in ran.err) == (4, False, True)
     own.mkdir()
-    (own / "NVIDIA_H200_SHRINK.json").write_text(json.dumps({"2": {"3": {"16": {"4096": {"16": {"block_m": 16}}}}}}))
+    (own / "NVIDIA_H200_SHRINK.json").write_text(json.dumps({"2": {"3": {"16": {"4096": {"16": ROW}}}}}))
     ran = cli("engine", "check", "vllm", "--model", model, *H200, "--json")
     says = {each["problem"]: each["says"] for each in json.loads(ran.out)["tables"]}
     assert "which ends vllm" in says["op_type=shrink,max_loras=5,num_slices=1,hidden_size=4096,rank=16"]
-    (own / "NVIDIA_H200_SHRINK.json").write_text(json.dumps({"2": {"3": {"few": {"4096": {"16": {"block_m": 16}}}}}}))
+    (own / "NVIDIA_H200_SHRINK.json").write_text(json.dumps({"2": {"3": {"few": {"4096": {"16": ROW}}}}}))
     ran = cli("engine", "check", "vllm", "--model", model, *H200)
     assert (ran.code, "is no table of LoRA" in ran.out) == (5, True)
 
 
 def test_tables_of_sglangs_adapters_are_written_and_found(engines, tmp_path, cli, monkeypatch):
-    model, own, row = model_file(tmp_path, PLAIN), tmp_path / "own", {"BLOCK_N": 16, "BLOCK_K": 64, "num_warps": 8}
+    row = {"BLOCK_N": 16, "BLOCK_K": 64, "num_warps": 8, "num_stages": 2}
+    model, own = model_file(tmp_path, PLAIN), tmp_path / "own"
     monkeypatch.setenv("SGLANG_LORA_CONFIG_DIR", str(own))
     lock = lockfile(tmp_path / "lock.json", all_of("sglang", 16, row))
     assert cli("engine", "export", "sglang", own, "--model", model, *H200, "--lockfile", lock).code == 0
@@ -131,7 +134,7 @@ def test_tables_of_sglangs_adapters_are_written_and_found(engines, tmp_path, cli
 
 
 def test_rows_that_vllm_looks_up_one_by_one_are_answered_and_counted(engines, tmp_path, monkeypatch):
-    early, late = {"block_m": 16}, {"block_m": 128}
+    early, late = ROW, {**ROW, "block_m": 128}
     lock = lockfile(tmp_path / "lock.json", {("vllm-lora", "M", tuple(QKV.items())): {16: early, 256: late}})
     monkeypatch.setenv("TRITON_OPS_LOCKFILE", str(lock))
     module = importlib.import_module(LORA)
@@ -145,7 +148,7 @@ def test_rows_that_vllm_looks_up_one_by_one_are_answered_and_counted(engines, tm
 
 
 def test_rows_of_vllms_own_file_serve_where_none_is_pinned(engines, tmp_path, monkeypatch):
-    own, pinned = {"block_m": 64}, {"block_m": 16}
+    own, pinned = {**ROW, "block_m": 64}, ROW
     monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(tmp_path))
     content = {"5": {"3": {"16": {"4096": {"16": own}}, "512": {"4096": {"16": own}}}}}
     (tmp_path / "NVIDIA_H200_SHRINK.json").write_text(json.dumps(content))

@@ -76,7 +76,7 @@ def test_what_is_written_stands_where_the_engine_looks_and_is_read(format_name, 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=6, unique=True), st.integers(1, 9000))
 def test_the_nearest_batch_size_by_difference_is_taken(tmp_path_factory, sizes, asked):
     folder = tmp_path_factory.mktemp("tables")
-    FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), m) for m in sizes)), folder)
+    FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], tuple(row((m,), 1 << at) for at, m in enumerate(sizes))), folder)
     _, result = FORMATS["vllm-moe"].look_up(folder, FACTS["vllm-moe"], [asked])
     assert abs(result.at[0] - asked) == min(abs(m - asked) for m in sizes)
 
@@ -232,7 +232,7 @@ def locked(path, *sizes):
     device = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
     entries = [
         LockEntry(
-            kernel="moe", device="h200", config=Config(BM=m, BN=64, BK=64, G=1, num_warps=4),
+            kernel="moe", device="h200", config=Config(BM=m, BN=64, BK=64, G=1, num_warps=4, num_stages=3),
             problem={"M": m, "top_k": 2},
             measured=Measured(cache_state="cold", mode="graph-cold", median_ms=1.0),
         )
@@ -296,7 +296,15 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
     assert main(["exchange", *words, "--set", "E=9"]) == 2
     assert "the entries are of other tables: sglang-moe: E=16,N=128," in capsys.readouterr().err
-    alone = ["export", "sglang-moe", "alone", *words[3:], "--set", "E=8", "--set", "down=true"]
+    both = exchanged(capsys, "export", "sglang-moe", "both", *words[3:], "--set", "E=8", "--set", "down=true")
+    assert ("the first product" in both.err, both.out.count("rows to both/configs/triton_3_2_0/E=8,")) == (False, 2)
+    for down in (False, True):
+        theirs = written[8, down]
+        assert json.loads((tmp_path / "both" / theirs.relative_to(tmp_path / "theirs")).read_text()) == json.loads(
+            theirs.read_text()
+        )
+    exchanged(capsys, "import", "sglang-moe", str(written[8, True]), "--kernel", "moe", "--lockfile", "second")
+    alone = ["export", "sglang-moe", "alone", *words[3:], "--lockfile", "second", "--set", "down=true"]
     lack = "the first product, whose BLOCK_SIZE_M the second takes, has no table: alone/configs/triton_3_2_0/E=8,N=128,"
     assert lack in exchanged(capsys, *alone).err
     for (experts, down), path in written.items():

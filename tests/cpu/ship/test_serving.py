@@ -15,7 +15,7 @@ from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.kernels import load
-from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.ship import prepare
 from triton_ops.ship.targets import Targets, specialised, stand_ins
 from triton_ops.ship.verification import judged, verify
@@ -407,3 +407,39 @@ def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, c
     Lockfile((device,), (shipped,)).write("lock.json")
     assert main(words) == code
     assert said in capsys.readouterr().err
+
+
+INTERRUPTED = """
+from triton_ops import operation
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=1: {"n": n})
+def add_up(n, step):
+    if n == 2:
+        raise KeyboardInterrupt
+    return sum(range(1000))
+"""
+
+
+def test_an_interrupted_check_says_what_it_has_measured(tmp_path, capsys, monkeypatch, steady_clock):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "interrupted_work.py").write_text(INTERRUPTED)
+    entries = tuple(
+        LockEntry(kernel="interrupted_work:add_up", device="cpu", problem={"n": n}, config=Config(step=1), label=label)
+        for n, label in ((1, "n=1"), (2, "n=2"))
+    )
+    device = LockedDevice(alias="cpu", kind="cpu", name=probe("cpu").name)
+    Lockfile((device,), entries).write("lock.json")
+    words = ["lock", "verify", "lock.json", "--target", "interrupted_work.py:add_up", "--device", "cpu"]
+    assert main(words) == 130
+    said = capsys.readouterr()
+    assert ("n=1" in said.out, "n=2" in said.out, "1 entry: 1 ok" in said.out) == (True, False, True)
+    assert "interrupted: these are the verdicts so far" in said.err
+
+
+def test_a_missing_lockfile_is_said_with_where_it_was_looked_for_and_the_next_step(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["lock", "verify"], ["lock", "--check"], ["lock", "--refresh"]):
+        assert main(words) == 4
+        said = capsys.readouterr().err
+        assert f"triton-ops.lock.json: it cannot be read: {tmp_path} has no such file" in said
+        assert "`triton-ops lock` writes one" in said
