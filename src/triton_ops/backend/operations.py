@@ -15,6 +15,7 @@ from triton_ops._faces import REGISTERED
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
+from triton_ops.base import Frozen
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
@@ -64,6 +65,7 @@ class Operation:
         as_callable("check", self.check)
         as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
+        Frozen.fields(self, "problems")
         kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)
         object.__setattr__(self, "kernel", kernel)
         if isinstance(self.space, ConfigSpace) or not callable(self.space):

@@ -21,7 +21,7 @@ from triton_ops.backend.origins import Layers, is_gluon, missing_parameters, wit
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
-from triton_ops.base import fingerprint, require
+from triton_ops.base import Frozen, fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import LAUNCH_OPTIONS, Config
 from triton_ops.values import Resources
@@ -150,6 +150,7 @@ class TritonKernel(CompiledByTriton):
 
     def __post_init__(self) -> None:
         self._take_tuners_out()
+        Frozen.fields(self, "descriptors")
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
         if not callable(self.grid):

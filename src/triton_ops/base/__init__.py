@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from triton_ops.base.plain import Count as Count
     from triton_ops.base.plain import DamagedError as DamagedError
     from triton_ops.base.plain import Extent as Extent
+    from triton_ops.base.plain import Frozen as Frozen
     from triton_ops.base.plain import Nested as Nested
     from triton_ops.base.plain import NotNegative as NotNegative
     from triton_ops.base.plain import Plain as Plain

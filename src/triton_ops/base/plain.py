@@ -10,9 +10,10 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from numbers import Real
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from msgspec import Meta, convert
 
@@ -41,6 +42,53 @@ def canonical_json(value: Any) -> str:
 def fingerprint(value: Any, length: int = 32) -> str:
     """The first `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def _refuse(_self: Any, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError("what is handed out cannot be changed; change a copy of it, by copy.deepcopy")
+
+
+class Frozen(dict[str, Any]):
+    """A dict that refuses changes, and whose dicts and lists do as well; it equals a dict of the same content."""
+
+    def __init__(self, content: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__({name: _frozen(value) for name, value in dict(content).items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from its content, since it takes no item later."""
+        return Frozen, (dict(self),)
+
+    def __deepcopy__(self, memo: Any) -> dict[str, Any]:
+        """A dict that its owner may change."""
+        return deepcopy(dict(self), memo)
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    @staticmethod
+    def fields(owner: Any, *names: str) -> None:
+        """Make the mappings in these fields of a frozen dataclass frozen ones, as it is made."""
+        for name in names:
+            value = getattr(owner, name)
+            object.__setattr__(owner, name, value if type(value) is Frozen else Frozen(value))
+
+
+class _FrozenList(list[Any]):
+    """A list that refuses changes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _FrozenList, (list(self),)
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        return deepcopy(list(self), memo)
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+
+
+def _frozen(value: Any) -> Any:
+    if type(value) is dict:
+        return Frozen(value)
+    return _FrozenList(map(_frozen, value)) if type(value) is list else value
 
 
 _MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten

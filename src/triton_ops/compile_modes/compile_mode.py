@@ -24,13 +24,14 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from importlib.util import module_from_spec
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import require
+from triton_ops.base import Frozen, require
 from triton_ops.compile_modes.backends import open_gate, option_values, torch_sources, wrong_list, wrong_lists
 from triton_ops.exceptions import SettingsError
 
@@ -251,7 +252,7 @@ class CompileMode:
                 f"{self.name} has an option twice, with hyphens and with underscores: {', '.join(self.options)}",
                 hint="write each option once",
             )
-        object.__setattr__(self, "options", plain)
+        object.__setattr__(self, "options", Frozen(plain))
 
     @property
     def eager(self) -> bool:
@@ -263,7 +264,7 @@ class CompileMode:
         return {
             "backend": self.backend,
             **({} if self.mode is None else {"mode": self.mode}),
-            **({"options": dict(self.options)} if self.options else {}),
+            **({"options": deepcopy(self.options)} if self.options else {}),
         }
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, Origin
-from triton_ops.base import require
+from triton_ops.base import Frozen, require
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
@@ -96,7 +96,7 @@ class Chooser:
     ) -> None:
         _check_names(implementations, outputs, parameters)
         self.name, self.on_miss = name, None if on_miss is None else one_of(ON_MISS, on_miss, "on_miss")
-        self.options = {key: value for key, value in (options or {}).items() if value is not None}
+        self.options = Frozen((key, value) for key, value in (options or {}).items() if value is not None)
         self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
         self._facts = facts
         self._reference, self._arguments = reference, arguments or _no_arguments

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Operation, Protection
-from triton_ops.base import fingerprint, require
+from triton_ops.base import Frozen, fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, executable_of
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
@@ -217,6 +217,9 @@ class ChoiceKernel:
     outputs: tuple[str, ...] = ()
     _tried: set[str] = field(default_factory=set, compare=False, repr=False)
     _forms: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # what each has returned, in order
+
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "implementations")
 
     @property
     def identity(self) -> Mapping[str, str]:

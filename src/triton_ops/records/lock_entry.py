@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import Count, Host, NotNegative, Plain, canonical_json
+from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, canonical_json
 from triton_ops.records.record import SOURCE, NotedCall, Record, Timing, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial
@@ -74,13 +74,16 @@ class EntryOrigin:
     driver: Plain = None  # of the device; None if it is not known
     versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "versions")
+
     @classmethod
     def of(cls, record: Record) -> EntryOrigin:
         """The origin of a record's winner."""
         source = f"{UNPROVEN}{why}" if (why := record.unproven) else RECORDED
         return cls(
             source=f"{IN_STEP}{record.step}" if record.step and not why else source, record=record.id, run=record.run,
-            created=record.created, driver=record.key.device.get("driver"), versions=dict(record.versions),
+            created=record.created, driver=record.key.device.get("driver"), versions=record.versions,
         )  # fmt: skip
 
     @property
@@ -124,6 +127,7 @@ class LockEntry:
     def __post_init__(self) -> None:
         if ranges := Mapper.unkeyed(self.problem)[1]:
             raise ValueError(f"the problem of {self.kernel} has the range {ranges[0]}, which belongs into `ranges`")
+        Frozen.fields(self, "problem", "identity")
 
     @classmethod
     def imported(

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
-from triton_ops.base import canonical_json, fingerprint
+from triton_ops.base import Frozen, canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.options import CONFIG_FIELDS, LAUNCH_OPTIONS
@@ -120,7 +120,7 @@ class ConfigSpace:
         if not self.tunables:
             raise EmptySpaceError("the config space has no tunables", hint='name at least one: {"BLOCK": [64, 128]}')
         tunables = {name: Tunable.of(name, values) for name, values in self.tunables.items()}
-        object.__setattr__(self, "tunables", tunables)
+        object.__setattr__(self, "tunables", Frozen(tunables))
         members, rules = self.members, tuple(self.constraints)
         object.__setattr__(
             self, "constraints", tuple(replace(it, members=members) for it in rules) if members else rules

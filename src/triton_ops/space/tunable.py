@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any
 
-from triton_ops.base import canonical_json
+from triton_ops.base import Frozen, canonical_json
 from triton_ops.exceptions import ConfigValueError, ConstraintError, EmptySpaceError, KernelTypeError
 from triton_ops.space.config import Members, Value, checked_value, given_back, members_among
 
@@ -35,6 +35,7 @@ class Tunable:
 
     def __post_init__(self) -> None:
         _check_number(self.values)
+        Frozen.fields(self, "members")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -180,6 +181,7 @@ class Constraint:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.names or _parameter_names(self.name, self.predicate))
+        Frozen.fields(self, "members")
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
         """True if `values`, which must have all of `names`, keep this rule; ConstraintError if the predicate raised."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from triton_ops.tuner.tuning import RequestedTune
 from triton_ops.values import Tolerance, TuningResult
 
 _MOST = 1_024
-_COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
 
 
 _hits = KnownCalls[KnownCall](plain=True)
@@ -52,10 +52,8 @@ def hit(call: Any, start: float) -> TuningResult | None:
     if not entry.holds:
         _hits.pop(call, None)
         return None
-    result, before = object.__new__(TuningResult), entry.run().__dict__
-    result.__dict__.update(before, elapsed_s=time.monotonic() - start)
-    result.__dict__.update((name, before[name].copy()) for name in _COPIED)
-    return result
+    result: TuningResult = entry.run()
+    return replace(result, elapsed_s=time.monotonic() - start)
 
 
 def remember(
@@ -80,7 +78,8 @@ def remember(
             _refused.clear()
         _refused.add(call)
         return
-    known = KnownCall(lambda: result, ask=lambda: makes_the_same() and state(), answer=answer, decision=(target, space))
+    own = replace(result)  # shares nothing that the caller of this call may change
+    known = KnownCall(lambda: own, ask=lambda: makes_the_same() and state(), answer=answer, decision=(target, space))
     _hits.keep(call, known)
 
 

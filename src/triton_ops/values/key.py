@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
-from triton_ops.base import Extent, Host, Nested, Plain, fingerprint
+from triton_ops.base import Extent, Frozen, Host, Nested, Plain, fingerprint
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.values.tensors import TensorSpec
 
@@ -116,6 +116,9 @@ class Key:
     held_to: Mapping[str, Nested] = field(default_factory=dict)  # tolerance and check of the caller's, not the rule's
     label: str = ""  # for people; not part of the identity
 
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "problem", "identity", "device", "held_to")
+
     @classmethod
     def of(
         cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True,
@@ -124,8 +127,8 @@ class Key:
         """The key of a problem on a device."""
         return cls(
             kernel=problem.kernel, problem={name: Problem.plain(argument) for name, argument in problem.arguments},
-            identity=dict(identity), device=cls.facts_of(device), cache_state="cold" if cold else "warm",
-            held_to=dict(held_to or {}), label=problem.label,
+            identity=identity, device=cls.facts_of(device), cache_state="cold" if cold else "warm",
+            held_to=held_to or {}, label=problem.label,
         )  # fmt: skip
 
     @staticmethod

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from triton_ops.base import Count, NotNegative, escaped, gain_text
+from triton_ops.base import Count, Frozen, NotNegative, escaped, gain_text
 from triton_ops.space import Config
 from triton_ops.values.resources import Resources
 
@@ -401,7 +401,7 @@ class TuningResult:
     gain_interval: tuple[float, float] | None = None
     confidence: str = "ok"
     unproven: str = ""
-    guard: dict[str, Any] = field(default_factory=dict)
+    guard: Mapping[str, Any] = field(default_factory=dict)
     stopped: str = ""
     elapsed_s: float = 0.0
     place: str = ""
@@ -409,13 +409,19 @@ class TuningResult:
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
     mode: str = ""
-    totals: dict[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
     run: str = ""
     winner: Trial | None = None
     recalled_failures: tuple[Trial, ...] = ()
     record: str = ""
     ordered_by: tuple[str, ...] = ()
     contents: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        Frozen.fields(self, "guard", "totals")
+        # Of a caller's own, so that a result that `replace` makes shares nothing that can be changed.
+        object.__setattr__(self, "best_config", dict(self.best_config))
+        object.__setattr__(self, "all_results", [(dict(config), metrics) for config, metrics in self.all_results])
 
     @property
     def failures(self) -> list[Trial]:
