@@ -128,6 +128,7 @@ def _constant(value: Any) -> str:
 INTERPRETED = "InterpretedFunction"  # the class of a kernel that runs as Python
 _MOST_LAYERS = 16
 _KINDS = {"JITFunction", INTERPRETED}
+_AUTOTUNER = "triton.runtime.autotuner"
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
@@ -192,6 +193,18 @@ class Layers:
     def heuristics(function: Any) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """The functions of `@triton.heuristics` by the parameters to which they give values, in their order."""
         return {name: give for layer in Layers.of(function)[:-1] for name, give in getattr(layer, "values", {}).items()}
+
+    @staticmethod
+    def prunes(tuner: Any) -> bool:
+        """Tell whether a decorator that tunes may leave out configs of a call: by a caller's function, or a subclass.
+
+        This package's decorator has an `early_config_prune` in any case, and the caller's as `own_pruning`.
+        """
+        own = "own_pruning" if hasattr(tuner, "own_pruning") else "early_config_prune"
+        if any(getattr(tuner, name, None) is not None for name in (own, "perf_model")):
+            return True
+        method = getattr(tuner, "prune_configs", None)
+        return getattr(method, "__module__", _AUTOTUNER) != _AUTOTUNER
 
     @staticmethod
     def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -179,7 +179,7 @@ class TritonKernel(CompiledByTriton):
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
                 hint = "give TritonKernel the function with its heuristics alone, and the hook as pre_hook"
                 raise KernelTypeError(f"the @triton.autotune of {self.name} has a hook of its own", hint=hint)
-            prunes = getattr(tuner, "own_pruning", getattr(tuner, "early_config_prune", None)) or tuner.perf_model
+            prunes = Layers.prunes(tuner)
             if prunes and tuner is self.function:
                 message = f"the @triton.autotune of {self.name} leaves configs out by a function of its own"
                 hint = "give the function below it, kernel.fn, and the configs that are left as the space"

@@ -390,7 +390,7 @@ class Launches:
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""
         configs = tuple(self.autotuner.configs)
-        if own_loop.prunes(self.autotuner):
+        if Layers.prunes(self.autotuner):
             with self._with_nargs(args):
                 configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
         if not configs:

@@ -62,13 +62,6 @@ def measures_itself(autotuner: Any) -> str:
     return ""
 
 
-def prunes(autotuner: Any) -> bool:
-    """Tell whether an `Autotuner` may leave out configs of a call: by a function of the caller's, or in a subclass."""
-    if autotuner.perf_model or "prune_configs" in vars(autotuner) or not is_tritons(type(autotuner).prune_configs):
-        return True
-    return bool(autotuner.own_pruning if hasattr(autotuner, "own_pruning") else autotuner.early_config_prune)
-
-
 def reset(autotuner: Any, values: Mapping[str, Any]) -> None:
     """Do what Triton does after a tune, before the winner is launched: `reset_to_zero`, or a hook in its place."""
     if not is_tritons(autotuner.pre_hook):

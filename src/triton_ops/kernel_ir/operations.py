@@ -181,10 +181,20 @@ def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     kind = operation.result_type
     if kind.truth:
         return [TermValue(here.terms.both(one.term, other.term), kind)]
-    here.facts.multiplications.append(
-        Multiplication(*here.met(operation), bits=kind.item_bytes * 8, one=one.term, other=other.term)
-    )
-    return [TermValue(here.terms.multiply(one.term, other.term), kind)]
+    return _product(here, operation, one.term, other.term)
+
+
+def _product(here: TermScope, operation: TtirOperation, one: Term, other: Term) -> list[TermValue]:
+    kind = operation.result_type
+    fact = Multiplication(*here.met(operation), bits=kind.item_bytes * 8, one=one, other=other)
+    here.facts.multiplications.append(fact)
+    return [TermValue(here.terms.multiply(one, other), kind)]
+
+
+def _shift_left(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    one, by = (value.term for value in here.all(operation.operands))
+    power = _power(here.terms, by)
+    return elementwise(here, operation) if power is None else _product(here, operation, one, power)
 
 
 def _made(work: Callable[..., Term | None]) -> Handler:
@@ -210,12 +220,14 @@ def _sum_with(factor: int) -> Handler:
     return _made(lambda terms, kind, one, other: None if kind.truth else terms.add((1, one), (factor, other)))
 
 
-def _shift(work: Callable[[Terms, Term, Term], Term]) -> Handler:
-    def shifted(terms: Terms, _: Type, one: Term, other: Term) -> Term | None:
-        by = other.constant
-        return work(terms, one, terms.number(1 << by)) if by is not None and 0 <= by < 63 else None
+def _power(terms: Terms, by: Term) -> Term | None:
+    """The number that a shift multiplies or divides by; None if it is not known."""
+    return terms.number(1 << by.constant) if by.constant is not None and 0 <= by.constant < 63 else None
 
-    return _made(shifted)
+
+def _shift_right(terms: Terms, _: Type, one: Term, by: Term) -> Term | None:
+    power = _power(terms, by)
+    return None if power is None else terms.quotient(one, power)
 
 
 def _extreme(name: str) -> Handler:
@@ -526,7 +538,7 @@ _WITHOUT_EFFECT = (
     "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
 )  # fmt: skip
 
-_RIGHT_SHIFT = Meaning(_shift(Terms.quotient), lambda x, by: x >> np.clip(by, 0, 62))
+_RIGHT_SHIFT = Meaning(_made(_shift_right), lambda x, by: x >> np.clip(by, 0, 62))
 OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
     **{name: Meaning(numbers=work, does=_DOES.get(name, "")) for name, work in _PLAIN_NUMBERS.items()},
@@ -539,7 +551,7 @@ OPERATIONS: dict[str, Meaning] = {
     **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_of_terms(Terms.quotient), _quotient)),
     "arith.floordivsi": Meaning(_of_terms(Terms.quotient), np.floor_divide),
     **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_of_terms(Terms.remainder), _remainder)),
-    "arith.shli": Meaning(_shift(Terms.multiply), lambda x, by: x << np.clip(by, 0, 62)),
+    "arith.shli": Meaning(_shift_left, lambda x, by: x << np.clip(by, 0, 62)),
     **dict.fromkeys(("arith.shrsi", "arith.shrui"), _RIGHT_SHIFT),
     **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum, does="picks")),
     **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum, does="picks")),

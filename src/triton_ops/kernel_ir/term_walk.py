@@ -79,18 +79,16 @@ class KernelFacts(Facts):
 
     padded_lanes = padded_lanes_of
 
-    def growing(self, bits: int, sizes: Collection[int]) -> list[tuple[Term, Fact]]:
-        """The products of so many bits of a place that grows and its stride: an argument, or a multiple of a size."""
+    def growing(self, bits: int, least: int) -> list[tuple[Term, Fact, int]]:
+        """The products of so many bits of a place that grows and its stride: an argument, or `least` and more.
+
+        Each with its fact and the stride, which is 0 for an argument.
+        """
         several = (one for one in self.multiplications if one.bits == bits)
         pairs = ((one, pair) for one in several for pair in ((one.one, one.other), (one.other, one.one)))
         strides = ((one, stride) for one, (place, stride) in pairs if place.named(*_GROWING))
-        growing = dict.fromkeys(
-            one
-            for one, by in strides
-            if any(inner.name == "argument" for monomial in by.parts for inner in monomial)
-            or (by.constant and any(by.constant % size == 0 for size in sizes))
-        )
-        return [(self.terms.multiply(one.one, one.other), one) for one in growing]
+        growing = {one: stride.constant or 0 for one, stride in strides if _is_stride(stride, least)}
+        return [(self.terms.multiply(one.one, one.other), one, by) for one, by in growing.items()]
 
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
@@ -111,6 +109,11 @@ class KernelFacts(Facts):
         rows = [[number in part.inside for number in axes] for part in factors]
         apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
         return apart and all(sum_axis in part.inside for part in factors)
+
+
+def _is_stride(term: Term, least: int) -> bool:
+    factors = (one for monomial in term.parts for one in monomial)
+    return any(one.name == "argument" for one in factors) or (term.constant or 0) >= least
 
 
 def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> TermValue:

@@ -166,7 +166,7 @@ def tuned_with(decorated: Any) -> dict[str, Any]:
         if hasattr(layer, "configs"):
             names = getattr(layer, "keys", None) or getattr(layer, "key", None) or ()
             key = tuple(str(name) for name in names) if not callable(names) else ()
-            prunes = getattr(layer, "early_config_prune", None) is not None
+            prunes = Layers.prunes(layer)
     return {"configs": tuple(configs), "heuristics": heuristics, "key": key, "prunes": prunes}
 
 

@@ -40,8 +40,8 @@ def linted(name: str) -> LintReport:
     return lint(FOLDER / f"{name}.py")
 
 
-def planted(name: str) -> Iterator[tuple[int, str]]:
-    for line, text in enumerate((FOLDER / f"{name}.py").read_text().splitlines(), start=1):
+def planted(file: Path) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate(file.read_text().splitlines(), start=1):
         if (result := _MARK.search(text)) is not None and (result[1] is None or (3, int(result[1])) > TRITON):
             yield from ((line, rule.strip()) for rule in result[2].split(","))
 
@@ -49,7 +49,7 @@ def planted(name: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("name", FILES)
 def test_every_planted_pitfall_is_found_in_its_line_and_nothing_else_is(name):
     result = {(one.line, one.rule) for one in linted(name).findings}
-    assert sorted(result) == sorted(set(planted(name)))
+    assert sorted(result) == sorted(set(planted(FOLDER / f"{name}.py")))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -62,7 +62,7 @@ def test_every_kernel_is_read(name):
 def test_every_rule_is_documented_and_planted():
     page = (PROJECT / "docs" / "reference" / "lint.md").read_text()
     assert [rule.id for rule in RULES if f"[`{rule.id}`](#" not in page] == []
-    marked = {rule for name in FILES for _, rule in planted(name)}
+    marked = {rule for name in FILES for _, rule in planted(FOLDER / f"{name}.py")}
     assert [rule.id for rule in RULES if rule.id not in marked and rule.level not in ("run", "model")] == []
 
 
@@ -70,7 +70,7 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     message = {(one.kernel, one.rule): one.why for one in linted("launched").undecided}
     assert "neighbours lie stride apart" in message["down_a_column", "narrow-access"]
     assert "1000·program_id(0) is multiplied in 32 bits" in message["folded_rows", "offset-overflow"]
-    assert ("rows_of_a_number", "offset-overflow") not in message
+    assert "1000·program_id(0) is multiplied in 32 bits" in message["rows_of_a_number", "offset-overflow"]
     assert "a number that is loaded" in message["ended_by_data", "missing-mask"]
     assert "where a launch chooses such a type" in message["sum_in_a_type_of_the_caller", "low-precision-sum"]
     assert ("heads_of_a_wide_token", "offset-overflow") not in message

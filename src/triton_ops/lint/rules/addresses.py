@@ -17,6 +17,7 @@ from triton_ops.lint.reading import KernelReading, Variant
 
 _AXES = "xyz"
 _WAITING = ("exch", "tt.atomic_cas")  # atomic operations by which programs may wait for each other
+_ENDLESS = ("program_id", "quotient", "carried", "load")
 _WIDE_ROW = 64  # elements, from which on rows may be as many as make 2^31
 _ROW = 16  # elements of a row, of which no memory holds 2^31
 
@@ -306,16 +307,16 @@ def _pitch(access: AccessFact, along: Iterable[Index], strided: list[tuple[Index
 def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
-    wide = dict(_growing(variant, 64))
-    places = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
+    wide = dict(_growing(kernel, variant, 64))
+    places = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(kernel, other, 64)}
     own = {(kernel.place(one), term.words) for term, one in wide.items()}
-    products = {product for product, _ in _growing(variant, 32)}
+    products = {product for product, _ in _growing(kernel, variant, 32)}
     factors = [factor for one in facts.multiplications if one.bits == 64 for factor in (one.one, one.other)]
     widened = {product for product in products if any(_has(term, product) for term in facts.widenings)}
     mixed = [one.offset for one in facts.accesses if any(_has(one.offset, term) for term in wide)]
     whole = products.intersection(facts.widenings)  # of which those count that are widened for their tensor's size
     whole = {one for one in whole if not any(_has(offset, one) for offset in mixed)}
-    for product, one in _growing(variant, 32):
+    for product, one in _growing(kernel, variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
         if not accesses or counts or (kernel.place(one), product.words) in places - own:
@@ -336,15 +337,44 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
             )  # fmt: skip
         elif not beside and product.arguments and any(_is_smaller(facts, rows, {product}) for rows in whole):
             yield Seen(one, f"{what}; that of a tensor with one element for each of its rows is made 64 bits wide")
-        elif (product in widened or product.arguments) and (not beside or False not in orders):
+        elif not beside or ((product in widened or product.arguments) and False not in orders):
             yield f"{what}, which overflows for tensors of 2^31 elements and more; their size is not in the file"
 
 
-def _growing(variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
-    """The products of so many bits of a row and its stride, which is an argument or a size that is a constant."""
-    guess = variant.guess
-    sizes = {value for name, value in guess.constants.items() if type(value) is int and value >= _WIDE_ROW}
-    return variant.facts.growing(bits, sizes - {extent for one in variant.facts.accesses for extent in one.type.shape})
+def _growing(kernel: KernelReading, variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
+    """The products of so many bits of a row and its stride, which is an argument or a number."""
+    several = variant.facts.growing(bits, _WIDE_ROW)
+    return [(product, one) for product, one, step in several if not step or _is_row(kernel, variant, product, step)]
+
+
+def _is_row(kernel: KernelReading, variant: Variant, product: Term, step: int) -> bool:
+    """Check whether a place times a number is a row, and no block of an index that masks end.
+
+    Remainders and iterations of loops have ends of their own.
+    """
+    if not any(part.name in _ENDLESS for monomial in product.parts for part in monomial):
+        return False
+    constants = variant.guess.constants.items()
+    sizes = [v for name, v in constants if type(v) is int and v >= _WIDE_ROW and name not in kernel.uses.tiles]
+    is_size = any(step % size == 0 for size in sizes)
+    accesses = (access for access in variant.facts.accesses if _has(access.offset, product))
+    return any(not _ends(access, product) and (is_size or not _may_be_blocks(access, step)) for access in accesses)
+
+
+def _conditions(access: AccessFact) -> list[Term]:
+    """The sums that are at least 0 where the mask and the way to an access let an element pass."""
+    return [one.operands[0] for whole in (access.mask, access.path) for one in whole.named(Term.AT_LEAST_ZERO)]
+
+
+def _ends(access: AccessFact, product: Term) -> bool:
+    """Check whether a condition compares what a product is part of, so that it is a place in a row that ends."""
+    return any(all(sums.parts.get(m) == -c for m, c in product.parts.items()) for sums in _conditions(access))
+
+
+def _may_be_blocks(access: AccessFact, step: int) -> bool:
+    """Check whether a step may be that from block to block of a row, of which no condition speaks."""
+    blocks = [extent for extent in access.type.shape if extent > 1 and step % extent == 0]
+    return bool(blocks) and not any(sums.named("index") for sums in _conditions(access))
 
 
 def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:

@@ -1,0 +1,118 @@
+"""The lint says the same of a kernel whatever decorates it, and whatever its process has read before."""
+
+import ast
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from triton import Config
+from triton.runtime.autotuner import Autotuner
+
+import triton_ops
+from tests.cpu.lint.lint_kernels.products import large_tile_bad
+from tests.cpu.lint.test_lint import FILES, FOLDER, planted
+from triton_ops.lint.engine import RULES, lint
+from triton_ops.lint.jit_functions import tuned_with
+
+pytestmark = pytest.mark.triton
+_IMPORTS = (
+    "import triton",
+    "import triton_ops",
+    "import triton_ops as to",
+    "import triton_ops.dispatch as rooms",
+    "from triton_ops import autotune",
+    "from triton_ops import autotune as tuned",
+)
+_LIST = "[triton.Config({}, num_warps=4)]"
+_DECORATORS = (
+    f"@triton_ops.autotune({_LIST}, [])",
+    f"@triton.autotune(configs={_LIST}, key=[])",
+    f"@to.autotune(configs={_LIST}, key=[], on_miss='default', effort='quick')",
+    f"@autotune(configs={_LIST}, key=[], prune_configs_by=None)",
+    f"@tuned({_LIST}, key=[], cache_dir='records')\n@triton.heuristics({{}})",
+    f"@triton.heuristics(values={{}})\n@rooms.autotune({_LIST}, key=[])",
+)
+
+
+def decorated(name: str, decorators) -> str:
+    """A file of kernels, each below the next decorator; one that is tuned is tuned by this package instead."""
+    text = (FOLDER / f"{name}.py").read_text()
+    lines, tree = text.replace("@triton.autotune(", "@triton_ops.autotune(").splitlines(), ast.parse(text)
+    kernels = [node for node in tree.body if "triton.jit" in map(ast.unparse, getattr(node, "decorator_list", ()))]
+    helpers = {one.id for kernel in kernels for one in ast.walk(kernel) if isinstance(one, ast.Name)}
+    for node in reversed(kernels):
+        if len(node.decorator_list) == 1 and node.name not in helpers:
+            lines.insert(node.decorator_list[0].lineno - 1, next(decorators))
+    lines[lines.index("import triton")] = "\n".join(_IMPORTS)
+    return "\n".join(lines)
+
+
+OF_ONE_CONFIG = {"bank-conflict", "lost-occupancy", "narrow-access"}  # undecided of a list that leaves out tiles
+
+
+def test_every_planted_pitfall_is_found_under_every_decorator(tmp_path):
+    rules = {rule.id for rule in RULES} - OF_ONE_CONFIG
+    decorators = cycle(_DECORATORS)
+    for name in FILES:
+        (tmp_path / f"{name}.py").write_text(decorated(name, decorators))
+    report = lint(tmp_path, rules=sorted(rules))
+    assert not report.unread
+    findings = sorted((Path(one.file).stem, one.line, one.rule) for one in report.findings)
+    marks = {(name, *one) for name in FILES for one in planted(tmp_path / f"{name}.py")}
+    assert findings == sorted(one for one in marks if one[-1] in rules)
+
+
+KERNEL = """
+import triton
+import triton.language as tl
+{imported}
+
+{decorator}
+@triton.jit
+def spread(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y, tl.sum(tl.load(x + at)))
+
+def launch(x, y, n):
+    spread[lambda meta: (triton.cdiv(n, meta["B"]),)](x, y, n)
+"""
+PITFALLS = ["missing-mask", "overlapping-writes"]
+
+
+def test_a_kernel_under_every_decorator_has_its_pitfalls_alone_and_beside_others(tmp_path):
+    for at, decorator in enumerate((*_DECORATORS, "")):
+        decorator = decorator.replace("({}, num", "({'B': 128}, num")
+        text = KERNEL.format(imported="\n".join(_IMPORTS), decorator=decorator)
+        if not decorator:
+            text = text.replace("meta:", "_meta:").replace('meta["B"]', "64").replace("x, y, n)\n", "x, y, n, B=64)\n")
+        (tmp_path / f"kernel_{at}.py").write_text(text)
+        alone = lint(tmp_path / f"kernel_{at}.py", rules=PITFALLS)
+        assert [one.rule for one in alone.findings] == PITFALLS, decorator
+        (tmp_path / f"kernel_{at}.py").write_text(f"import torch\n{text}")
+    (tmp_path / "torch_user.py").write_text("import torch, triton\nONE = torch.ones(1)\n")
+    beside = lint(tmp_path, rules=PITFALLS)
+    assert [one.rule for one in beside.findings] == PITFALLS * (len(_DECORATORS) + 1)
+    assert not beside.undecided
+
+
+class OwnPruning(Autotuner):
+    """An autotuner of a library, which leaves configs out by a method of its own."""
+
+    def prune_configs(self, kwargs):
+        return super().prune_configs(kwargs)[:1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pruning", "prunes"),
+    [
+        (Autotuner, None, False),
+        (Autotuner, {"early_config_prune": lambda configs, *_, **__: configs}, True),
+        (Autotuner, {"perf_model": lambda **_: 1.0, "top_k": 1}, True),
+        (OwnPruning, None, True),
+    ],
+)
+def test_a_function_a_model_and_a_subclass_may_leave_configs_out(kind, pruning, prunes):
+    tuner = kind(large_tile_bad, large_tile_bad.arg_names, [Config({})], [], None, None, prune_configs_by=pruning)
+    assert tuned_with(tuner)["prunes"] is prunes
+    ours = triton_ops.autotune([Config({})], [], pruning)(large_tile_bad)
+    assert tuned_with(ours)["prunes"] is (pruning is not None)
