@@ -34,7 +34,7 @@ DEMO_READY :=
 SIDE_BY_SIDE :=
 endif
 
-.PHONY: help install demo test test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
+.PHONY: help install demo test test-bare test-triton-versions check lint types layers site pages docs launch-cost format gpu-test gpu-bench import-time clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -62,6 +62,9 @@ demo: $(DEMO_READY)  ## The tour: the main commands at work; needs neither torch
 
 test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
 	$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not gpu" --ignore=tests/docs
+
+test-bare: $(DEMO_READY)  ## A whole job where torch is not installed: NumPy, C++ and the command
+	$(RUN_DEMO) -W error -m tests.bare
 
 # Each version stands in a folder of its own before everything else that Python searches: torch is installed once.
 # From 3.9 on Triton wants to be told whether products and sums may be fused; what it would do by itself changes in 3.10.

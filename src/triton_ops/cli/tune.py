@@ -128,6 +128,8 @@ def tune_command(
         tell("interrupted before any config ran; the same command goes on where it stopped")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     facts = _facts(operation, result)
+    if Trial.one_alone(result.totals):
+        facts.code = ExitCode.NONE_RAN
     if result.stopped == "interrupted":
         facts.code = ExitCode.INTERRUPTED
         facts.tell("interrupted: this is the best so far; the same command goes on where it stopped")
@@ -160,10 +162,18 @@ def _facts(operation: Operation, result: TuningResult) -> Facts:
     if result.trials:
         _add_ranking(facts, result)
         facts.lines(_summary(result) + facts.hint_of_failures)
-    return facts.text(_manner(result)).text(str(Config(result.best_config)), "winner  ").text(_speed(result), " " * 8)
+    facts.text(_manner(result)).text(str(Config(result.best_config)), f"{_first(result):8}")
+    return facts.text(_speed(result), " " * 8)
+
+
+def _first(result: TuningResult) -> str:
+    """The word for the config that a tune returns."""
+    return "alone" if Trial.one_alone(result.totals) else "winner"
 
 
 def _next_step(result: TuningResult) -> str:
+    if Trial.one_alone(result.totals):
+        return "-v says why the others failed"
     if result.unproven == Record.INTERPRETED:
         return "tune it on a GPU, without TRITON_INTERPRET"
     if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):
@@ -270,7 +280,7 @@ def _gain_of(trial: Trial, result: TuningResult) -> float | None:
 
 def _mark(trial: Trial, result: TuningResult) -> str:
     if _won(trial, result):
-        return " winner"
+        return f" {_first(result)}"
     if trial.config in result.ties:
         return " tie"
     return _DEFAULT if result.default is not None and trial.config == result.default.config else ""

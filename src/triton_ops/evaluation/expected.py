@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -20,9 +21,24 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Protection
-from triton_ops.base import available, excerpt, require
+from triton_ops.base import excerpt, require
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded, dense, kind_of, same_bits_of
+from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded
+from triton_ops.evaluation.numbers import (
+    as_dtype,
+    dense,
+    device_of,
+    dtype_name,
+    is_array,
+    is_floating,
+    is_numbers,
+    kind_of,
+    library_of,
+    plain_array,
+    quietly,
+    same_bits_of,
+    wide,
+)
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, TargetError, UnsupportedDtypeError
 from triton_ops.values import Tolerance
 
@@ -41,7 +57,7 @@ def kept(result: Any) -> Any:
 
 def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
     """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
-    if (parts := fields_of(result)) is None:
+    if is_array(result) or (parts := fields_of(result)) is None:
         return change(result)
     copied = copy.copy(result)
     for name, value in parts.items():
@@ -49,14 +65,19 @@ def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
     return copied
 
 
-def has_fields(value: Any) -> bool:
-    """Tell an instance of a dataclass from anything else."""
-    return is_dataclass(value) and not isinstance(value, type)
-
-
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The values of a dataclass instance by name; None for anything else."""
-    return {each.name: getattr(value, each.name, None) for each in fields(value)} if has_fields(value) else None
+    """The values of a dataclass instance by name; None for anything else.
+
+    An array of records has one for each of their fields, and a masked array what it shows, and where it hides some.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    if not is_array(value):
+        return None
+    if hasattr(value, "filled"):
+        return {"shown": value.filled(0), "hidden": require("numpy", "checking results").ma.getmaskarray(value)}
+    names = getattr(getattr(value, "dtype", None), "names", None)
+    return {name: value[name] for name in names} if names else None
 
 
 _CODES = ("int8", "uint8")
@@ -92,34 +113,41 @@ _Judge: TypeAlias = Equal | ByElement | Rounded  # of a tensor of the right shap
 
 
 @dataclass(frozen=True)
-class ExpectedTensor:
-    """The expectation of a tensor; what has the bits of `own`, the reference's own result, is not judged."""
+class ExpectedNumbers:
+    """The expectation of a tensor or an array; what has the bits of `own`, the reference's own result, is not judged.
+
+    `array` is the type of an array, and None for a tensor.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
-    device: Any
-    kind: str
+    array: Any
     own: Any
     judge: _Judge
 
-    def difference(self, tensor: Any) -> Difference | None:
-        """The difference of a tensor; None if it is as expected."""
-        if tuple(tensor.shape) != self.shape:
-            return Difference(f"shape {tuple(tensor.shape)} instead of {self.shape}")
-        if tensor.dtype != self.dtype:
-            return Difference(f"dtype {_name(tensor.dtype)} instead of {_name(self.dtype)}")
-        if tensor.device != self.device:
-            return Difference(f"on {tensor.device} instead of {self.device}")
-        if kind_of(tensor) != self.kind:
-            return Difference(f"{kind_of(tensor)} instead of {self.kind}")
-        return None if same_bits_of(tensor, self.own) else self.judge.difference(dense(tensor))
+    def difference(self, result: Any) -> Difference | None:
+        """The difference of a result; None if it is as expected."""
+        if not (Arguments.is_tensor(result) if self.array is None else type(result) is self.array):
+            return _other_type(result, "tensor" if self.array is None else self.array.__name__)
+        numbers = result if self.array is None else plain_array(result)
+        if tuple(numbers.shape) != self.shape:
+            return Difference(f"shape {tuple(numbers.shape)} instead of {self.shape}")
+        if numbers.dtype != self.dtype:
+            return Difference(f"dtype {_name(numbers.dtype)} instead of {_name(self.dtype)}")
+        if device_of(numbers) != device_of(self.own):
+            return Difference(f"on {device_of(numbers)} instead of {device_of(self.own)}")
+        if kind_of(numbers) != kind_of(self.own):
+            return Difference(f"{kind_of(numbers)} instead of {kind_of(self.own)}")
+        if same_bits_of(numbers, self.own):
+            return None
+        with quietly():
+            return self.judge.difference(dense(numbers))
 
 
 @dataclass(frozen=True)
-class _Array:
-    """A NumPy array; one of numbers is judged as a tensor, any other by equality."""
+class _Plain:
+    """An array of no numbers, such as texts or dates, which is judged by equality."""
 
-    tensor: ExpectedTensor | None
     plain: Any
 
     def difference(self, array: Any) -> Difference | None:
@@ -127,13 +155,7 @@ class _Array:
             return _other_type(array, type(self.plain).__name__)
         if array.dtype != self.plain.dtype:
             return Difference(f"dtype {array.dtype} instead of {self.plain.dtype}")
-        if self.tensor is not None:
-            return self.tensor.difference(_as_tensor(array))
-        if _same_elements(array, self.plain):
-            return None
-        if array.dtype.kind in "fc" or array.dtype.name in _CODES:
-            require("torch", f"judging by how much numbers of {array.dtype} may differ (a `check` needs none)")
-        return Difference("an array whose elements differ")
+        return None if _same_elements(array, self.plain) else Difference("an array whose elements differ")
 
 
 def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any] = ()) -> Any:
@@ -143,17 +165,16 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     precision, None if there is none; `dtype` is that of the tensor that takes the result, None for a result that is
     returned; `peers` are further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
-    if Arguments.is_tensor(low):
-        return _expected_tensor(low, golden, dtype or low.dtype, standard, peers)
+    if is_numbers(low) and not fields_of(low):
+        return _expected_numbers(low, golden, dtype or low.dtype, standard, peers)
     if isinstance(low, Mapping):
         return {name: expected(each, _at(golden, name), None, standard) for name, each in low.items()}
-    if has_fields(low):
+    if fields_of(low) is not None:
         return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, standard))
     if isinstance(low, (tuple, list)):
         return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
-    if _is_array(low):
-        own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
-        return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, standard, ()), low.copy())
+    if is_array(low):
+        return _Plain(low.copy())
     if isinstance(low, (float, complex)):
         return _expected_number(low, golden, standard)
     return low
@@ -161,9 +182,7 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
 
 def difference(result: Any, expectation: Any) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
-    if isinstance(expectation, ExpectedTensor):
-        return expectation.difference(result) if Arguments.is_tensor(result) else _other_type(result, "tensor")
-    if isinstance(expectation, (_Array, _Number, _Fields)):
+    if isinstance(expectation, (ExpectedNumbers, _Plain, _Number, _Fields)):
         return expectation.difference(result)
     if isinstance(expectation, dict):
         return _between_mappings(result, expectation)
@@ -181,54 +200,53 @@ def is_exact(low: Any, golden: Any) -> bool:
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
     """
-    pairs = [(a, a if b is None else b) for a, b in leaf_pairs(low, golden) if Arguments.is_tensor(a)]
+    pairs = [(a, a if b is None else b) for a, b in leaf_pairs(low, golden) if is_numbers(a)]
     return bool(pairs) and all(_whole(dense(a), dense(b)) for a, b in pairs)
 
 
 def _whole(low: Any, golden: Any) -> bool:
-    torch = require("torch", "checking results")
-    if not low.dtype.is_floating_point or tuple(low.shape) != tuple(golden.shape):
+    if not is_floating(low) or tuple(low.shape) != tuple(golden.shape):
         return False
-    wide = golden.double()
-    if not bool((torch.isfinite(wide) & (wide == wide.round()) & (wide.abs() <= _EXACT_INTEGERS)).all()):
-        return False
-    return bool((golden.to(low.dtype).double() == low.double()).all())
+    with quietly():
+        library, right = library_of(low), wide(golden)
+        exact = library.isfinite(right) & (right == library.round(right)) & (abs(right) <= _EXACT_INTEGERS)
+        return bool(exact.all() and (wide(as_dtype(golden, low.dtype)) == wide(low)).all())
 
 
 def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
-    """The values in a result that are no containers, arrays as tensors, each with its counterpart or None."""
+    """The values in a result that are no containers, each with its counterpart or None."""
     if isinstance(low, Mapping):
         for name, each in low.items():
             yield from leaf_pairs(each, _at(golden, name))
     elif isinstance(low, (tuple, list)):
         for place, each in enumerate(low):
             yield from leaf_pairs(each, _at(golden, place))
-    elif has_fields(low):
-        yield from leaf_pairs(fields_of(low), fields_of(golden))
-    elif _is_array(low) and (array := _as_tensor(low)) is not None:
-        yield array, _as_tensor(golden) if _is_array(golden) else None
+    elif (parts := fields_of(low)) is not None:
+        yield from leaf_pairs(parts, fields_of(golden))
+    elif is_array(low) and is_numbers(low):
+        yield plain_array(low), plain_array(golden) if is_array(golden) else None
     else:
         yield low, golden
 
 
 def same_bits(result: Any, other: Any) -> bool:
-    """Compare two results: tensors and arrays bit for bit, others by equality, if their type defines any."""
+    """Compare two results: tensors and arrays of numbers bit for bit, others by equality, if their type defines any."""
     pairs = list(leaf_pairs(result, other))
     return len(pairs) == sum(1 for _ in leaf_pairs(other, None)) and all(_same_leaf(a, b) for a, b in pairs)
 
 
 def _same_leaf(leaf: Any, other: Any) -> bool:
-    if Arguments.is_tensor(leaf):
-        return Arguments.is_tensor(other) and same_bits_of(leaf, other)
-    if _is_array(leaf):  # of a dtype that torch lacks, or there is no torch
-        return _Array(None, other).difference(leaf) is None
+    if is_numbers(leaf):
+        return is_numbers(other) and same_bits_of(leaf, other)
+    if is_array(leaf):
+        return _Plain(other).difference(leaf) is None
     return _between_objects(leaf, other) is None
 
 
 def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
     """The names of the types in some results that define no equality, and whether they hold anything to compare."""
     leaves = [value for value, _ in leaf_pairs(results, None)]
-    opaque = [value for value in leaves if not (Arguments.is_tensor(value) or _is_array(value) or _comparable(value))]
+    opaque = [value for value in leaves if not (Arguments.is_tensor(value) or is_array(value) or _comparable(value))]
     some = any(value is not None and all(value is not other for other in opaque) for value in leaves)
     return sorted({type(value).__name__ for value in opaque}), some
 
@@ -244,10 +262,6 @@ def _comparable(value: Any) -> bool:
         return False
 
 
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "astype")
-
-
 @dataclass(frozen=True)
 class _Fields:
     type: Any
@@ -259,35 +273,28 @@ class _Fields:
         return difference(fields_of(result), self.content)
 
 
-def _expected_tensor(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any]) -> ExpectedTensor:
+def _expected_numbers(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any]) -> ExpectedNumbers:
+    array = None if Arguments.is_tensor(low) else type(low)
+    if array is not None:
+        low, golden = plain_array(low.copy()), None if golden is None else plain_array(golden)
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
-    own = low.to(dtype) if low.dtype != dtype else low
-    wide = None if golden is None else dense(golden)
-    judge = _judge(dense(own), wide, standard, [dense(peer) for peer in peers])
-    return ExpectedTensor(tuple(low.shape), dtype, low.device, kind_of(low), own, judge)
+    with quietly():
+        own = as_dtype(low, dtype) if low.dtype != dtype else low
+        judge = _judge(dense(own), None if golden is None else dense(golden), standard, list(map(dense, peers)))
+    return ExpectedNumbers(tuple(low.shape), dtype, array, own, judge)
 
 
 def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _Judge:
-    if not own.dtype.is_floating_point:
-        both = [own] if golden is None else [own, golden.to(own.dtype)]
+    if not is_floating(own):
+        both = [own] if golden is None else [own, as_dtype(golden, own.dtype)]
         floats = any("float" in dtype for dtype in standard.precision.inputs)
-        return Equal(both, codes=floats and _name(own.dtype) in _CODES)
+        return Equal(both, codes=floats and dtype_name(own.dtype) in _CODES)
     if standard.exact:
-        return Equal([own if golden is None else golden.to(own.dtype)])
+        return Equal([own if golden is None else as_dtype(golden, own.dtype)])
     if standard.tolerance.by_element:
         return ByElement(golden, own, standard.tolerance)
     right, others = (own, []) if golden is None else (golden, [own, *peers])
     return Rounded(right, others, own.dtype, precision=standard.precision, times=standard.tolerance.times)
-
-
-def _as_tensor(array: Any) -> Any:
-    """A NumPy array as a tensor; None where torch has no such dtype, or is not installed."""
-    if not available("torch"):
-        return None
-    try:
-        return require("torch", "checking results").as_tensor(array.copy())
-    except (TypeError, ValueError):
-        return None
 
 
 def _same_elements(array: Any, right: Any) -> bool:
@@ -397,19 +404,19 @@ class Answers:
 
 
 _MOST = 3  # orders of adding up that are common in one space
-_KINDS = ("cpu", "cuda")  # of devices whose free memory is told
+_DEVICES = r"cpu|cuda.*"  # whose free memory is told
 _MEMORY_SHARE = 1 / 64  # of the free memory: a copy that takes more is not kept
 
 
 class RightResults:
-    """The last results of one case that were judged and are right. Only results that are all tensors are kept."""
+    """The last results of one case that were judged and are right. Only results that are all numbers are kept."""
 
     def __init__(self) -> None:
         self._copies: deque[list[Any]] = deque(maxlen=_MOST)
 
     def hold(self, results: Sequence[Any]) -> bool:
         """True if some results have the bits of kept ones."""
-        if not all(Arguments.is_tensor(each) for each in results):
+        if not all(map(is_numbers, results)):
             return False
         for place, right in enumerate(self._copies):
             if len(right) == len(results) and all(map(same_bits_of, results, right)):
@@ -420,15 +427,16 @@ class RightResults:
 
     def keep(self, results: Sequence[Any]) -> None:
         """Keep a copy of results that are right, in place of those that were met least lately."""
-        if all(Arguments.is_tensor(each) and each.device.type in _KINDS for each in results) and _fit(results):
+        if all(is_numbers(each) for each in results) and _fit(results):
             self._copies.appendleft([kept(each) for each in results])
 
 
 def _fit(results: Sequence[Any]) -> bool:
     counts: Counter[str] = Counter()
     for each in results:
-        counts[str(each.device)] += each.numel() * each.element_size()
-    return all(count <= _MEMORY_SHARE * TorchDevice(device).free_bytes for device, count in counts.items())
+        counts[str(device_of(each))] += each.nbytes
+    told = all(re.fullmatch(_DEVICES, device) for device in counts)
+    return told and all(count <= _MEMORY_SHARE * TorchDevice(name).free_bytes for name, count in counts.items())
 
 
 class ExpectedResults:
@@ -448,7 +456,7 @@ class ExpectedResults:
     ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
-        dtypes = [tensor.dtype if Arguments.is_tensor(tensor) else None for tensor in outputs]
+        dtypes = [output.dtype if is_numbers(output) else None for output in outputs]
         self._dtypes = dtypes or [None] * len(answers.low)
         self._by_tf32: dict[bool, list[Any]] = {}
         self._right = {cuts: RightResults() for cuts in (False, True)}
@@ -485,7 +493,7 @@ class ExpectedResults:
         none = [None] * len(answers.low)
         others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
         self._by_tf32[tf32] = [
-            expected(low, golden, dtype, standard, [each for each in peers if Arguments.is_tensor(each)])
+            expected(low, golden, dtype, standard, [each for each in peers if is_numbers(each)])
             for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)
         ]
         if not self._cuts(True):  # nothing more is made from them, and they may be large
@@ -518,21 +526,22 @@ def check_fit(results: Sequence[Any], outputs: Sequence[str], arguments: Argumen
         hint = "let the reference return the outputs, in the order in which the kernel names them"
         raise KernelTypeError(message, hint=hint)
     for name, result in zip(outputs, results, strict=False):
-        if Arguments.is_tensor(output := arguments.keyword.get(name)):
+        if is_numbers(output := arguments.keyword.get(name)):
             _check_output(name, result, output)
 
 
 def _check_output(name: str, result: Any, output: Any) -> None:
-    hint = f"return what {name} must hold: {tuple(output.shape)} {output.dtype} on {output.device}"
-    if not Arguments.is_tensor(result):
-        raise KernelTypeError(f"the reference returns a {type(result).__name__} for {name}, not a tensor", hint=hint)
+    hint = f"return what {name} must hold: {tuple(output.shape)} {output.dtype} on {device_of(output)}"
+    if not is_numbers(result) or Arguments.is_tensor(result) != Arguments.is_tensor(output):
+        what = "a tensor" if Arguments.is_tensor(output) else "an array of numbers"
+        raise KernelTypeError(f"the reference returns a {type(result).__name__} for {name}, not {what}", hint=hint)
     if tuple(result.shape) != tuple(output.shape):
         message = f"the reference returns shape {tuple(result.shape)} for {name}, which is {tuple(output.shape)}"
         raise ShapeMismatchError(message, tuple(output.shape), tuple(result.shape), name, hint=hint)
-    wider = output.dtype.is_floating_point and result.dtype.is_floating_point
-    if result.dtype != output.dtype and not (wider and result.dtype.itemsize > output.dtype.itemsize):
+    wider = is_floating(output) and is_floating(result) and result.dtype.itemsize > output.dtype.itemsize
+    if result.dtype != output.dtype and not wider:
         message = f"the reference returns {result.dtype} for {name}, which is {output.dtype}"
         raise UnsupportedDtypeError(message, str(result.dtype), [str(output.dtype)], name, hint=hint)
-    if result.device != output.device:
-        message = f"the reference returns a tensor on {result.device} for {name}, which is on {output.device}"
-        raise DeviceError(message, str(output.device), str(result.device), name, hint=hint)
+    if device_of(result) != device_of(output):
+        message = f"the reference returns a tensor on {device_of(result)} for {name}, which is on {device_of(output)}"
+        raise DeviceError(message, str(device_of(output)), str(device_of(result)), name, hint=hint)

@@ -42,7 +42,8 @@ from triton_ops.evaluation.expected import (
     rebuilt,
     refusal,
 )
-from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded, dense
+from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded
+from triton_ops.evaluation.numbers import dense, dtype_name, is_floating, is_numbers, quietly
 from triton_ops.exceptions import DeviceError, TargetError
 
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least, and wide copies of what was there
@@ -297,7 +298,7 @@ class Lifted:
             generator = self._torch.Generator(wide.device).manual_seed(self._seed)
             self._generators[wide.device] = generator
         error = self._torch.empty_like(wide, requires_grad=False).uniform_(-1, 1, generator=generator)
-        return wide + wide.detach() * error * UNITS[str(dtype).removeprefix("torch.")]
+        return wide + wide.detach() * error * UNITS[dtype_name(dtype)]
 
     def _recording(self) -> ExitStack:
         """Inside, tensors count how often they are written, also where the reference runs in inference mode."""
@@ -520,7 +521,8 @@ def _random(how: str) -> TargetError:
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
     pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
     errors = (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape)
-    return max(errors, default=0.0)
+    with quietly():
+        return max(errors, default=0.0)
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
@@ -532,7 +534,7 @@ def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: 
 
 
 def _is_float(value: Any) -> bool:
-    return Arguments.is_tensor(value) and (value.dtype.is_floating_point or value.dtype.is_complex)
+    return is_numbers(value) and (is_floating(value) or "complex" in dtype_name(value.dtype))
 
 
 def _give_back(arguments: Arguments) -> None:
@@ -542,8 +544,7 @@ def _give_back(arguments: Arguments) -> None:
 
 
 def _f(low: Sequence[Any], precision: Precision) -> float:
-    dtypes = [each.dtype for each in low if Arguments.is_tensor(each)]
-    return max((precision.rounding(str(dtype).removeprefix("torch.")) for dtype in dtypes), default=0.0)
+    return max((precision.rounding(dtype_name(each.dtype)) for each in low if is_numbers(each)), default=0.0)
 
 
 def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
@@ -553,8 +554,7 @@ def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
 
 def _not_wider(golden: Any, low: Any) -> bool:
     """True if the reference rounds its result to a dtype of its own, whatever its inputs are."""
-    dtype = low.dtype if Arguments.is_tensor(low) else None
-    return dtype is not None and dtype.is_floating_point and dtype.itemsize < 4 and golden.dtype == dtype
+    return is_numbers(low) and is_floating(low) and low.dtype.itemsize < 4 and golden.dtype == low.dtype
 
 
 def _listed(names: Sequence[str]) -> str:

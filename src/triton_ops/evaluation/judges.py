@@ -1,6 +1,6 @@
-"""Judges of one tensor: by the rule, element by element within a caller's tolerance, or exactly.
+"""Judges of one tensor or array: by the rule, element by element within a caller's tolerance, or exactly.
 
-Each has a method `difference(found)` that takes a tensor of the right shape, dtype and device. Large tensors are judged
+Each has a method `difference(found)` that takes numbers of the right shape, dtype and device. Large results are judged
 piece by piece, in float64, so that little memory is needed beside the result.
 
 The golden result g is the reference's on inputs of higher precision. The yardstick is the error of a peer r, the
@@ -32,49 +32,19 @@ No element is compared with a low-precision reference; docs/concepts/verdicts.md
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments
 from triton_ops.base import require
+from triton_ops.evaluation.numbers import as_dtype, dtype_name, library_of, pieces, wide
 from triton_ops.space import Config
 from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
-
-_PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
-
-
-def dense(tensor: Any) -> Any:
-    """A tensor with strides and real elements; `RuntimeError` where torch cannot make it, as for nested tensors."""
-    torch = require("torch", "checking results")
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.layout is not torch.strided or tensor.is_mkldnn:
-        tensor = tensor.to_dense()
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-
-
-def kind_of(tensor: Any) -> str:
-    """The sort of a tensor beside its dtype: its layout, or `quantized`."""
-    return "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
-
-
-def pieces(tensor: Any, width: int = 1) -> Iterator[slice]:
-    """Slices of a flat tensor, multiples of `width` long, that are worked on at a time, in memory or in cache."""
-    step = (_PIECE_ON_CPU if tensor.device.type == "cpu" else _PIECE) // width * width
-    for start in range(0, tensor.numel(), step):
-        yield slice(start, min(start + step, tensor.numel()))
-
-
-def same_bits_of(a: Any, b: Any) -> bool:
-    """Compare two tensors bit for bit, which tells the zeros apart and takes a NaN for itself."""
-    torch = require("torch", "checking results")
-    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or kind_of(a) != kind_of(b):
-        return False
-    one, two = (dense(t).contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return Protection.same_bytes(one, two)
-
 
 UNITS = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
@@ -84,7 +54,7 @@ _DISTANCES = {
     "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
     "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float8_e4m3fnuz": 2.0**-10, "float8_e5m2fnuz": 2.0**-17,
 }  # fmt: skip
-_REAL_OF = {"complex64": "float32", "complex128": "float64"}
+_REAL_OF = {"complex64": "float32", "complex128": "float64", "float128": "float64", "complex256": "float64"}
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
 _TF32_UNIT = 2.0**-10  # tensor cores cut off what TF32's 10 bits do not hold, and do not round
 _FLOAT64, _FLOAT32, _FLOAT8 = 2.0**-53, 2.0**-24, 2.0**-13  # rounding units of accumulators
@@ -189,12 +159,12 @@ class Rounded:
     def __init__(
         self, golden: Any, peers: Sequence[Any], dtype: Any, *, precision: Precision, times: float = 1.0
     ) -> None:
-        torch = self._torch = require("torch", "checking results")
-        name = str(dtype).removeprefix("torch.")
+        library = self._library = library_of(golden)
+        name = dtype_name(dtype)
         self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
-        count = golden.numel()
+        count = math.prod(golden.shape)
         self._by_mean = times * (1 + 3 / count if 0 < count < _CUT else 1.0)  # factor of limits of means
-        self._golden = golden.to(torch.float64 if dtype.itemsize >= 4 else torch.float32).reshape(-1)
+        self._golden = as_dtype(golden, library.float64 if dtype.itemsize >= 4 else library.float32).reshape(-1)
         self._f, distance = precision.rounding(name), precision.distance(name)
         self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
         self._odd = _OddPlaces(self._golden, [peer.reshape(-1) for peer in peers[:1]], dtype)
@@ -209,27 +179,28 @@ class Rounded:
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
-        torch, count, nothing = self._torch, max(self._golden.numel(), 1), self._golden[:0].double()
+        library, count, nothing = self._library, max(len(self._golden), 1), wide(self._golden[:0])
         sizes, errors, largest, size = [nothing], [[nothing] for _ in peers], 0.0, 0.0
         for part in self._parts():
-            golden = self._odd.without(self._golden[part].double(), part)
+            golden = self._odd.without(wide(self._golden[part]), part)
             sizes.append(self._row_sums(golden))
-            differences = [torch.nan_to_num(self._odd.without(peer[part].double() - golden, part)) for peer in peers]
+            differences = [library.nan_to_num(self._odd.without(wide(peer[part]) - golden, part)) for peer in peers]
             for each, error in zip(errors, differences, strict=True):
                 each.append(self._row_sums(error))
-            largest = max([largest, *(float(error.abs().max()) for error in differences)])
-            size = max(size, float(golden.abs().max()))
-        square = torch.cat(sizes)
-        own = [torch.cat(each) for each in errors]
+            largest = max([largest, *(float(abs(error).max()) for error in differences)])
+            size = max(size, float(abs(golden).max()))
+        square = library.concatenate(sizes)
+        own = [library.concatenate(each) for each in errors]
         self._own_largest, self._size = largest, size
         self._mean = math.sqrt(float(square.sum()) / count)
         self._own_mean = max([0.0, *(math.sqrt(float(each.sum()) / count) for each in own)])
         filled = square[square > 0]
-        floor = float(filled.median()) * _VANISHING**2 if filled.numel() else 0.0
-        scale = (self._f**2 * square.clamp_min(floor)).clamp_min(self._width * self._least**2)
+        # The lower of two in the middle, which `median` is not in both libraries.
+        floor = float(filled[filled.argsort()[(len(filled) - 1) // 2]]) * _VANISHING**2 if len(filled) else 0.0
+        scale = library.clip(self._f**2 * library.clip(square, floor, None), self._width * self._least**2, None)
         for each in own:
-            scale = torch.maximum(scale, each)
-        self._rows = scale.sqrt()
+            scale = library.maximum(scale, each)
+        self._rows = library.sqrt(scale)
 
     @property
     def own_error(self) -> float:
@@ -238,8 +209,8 @@ class Rounded:
         return error / self._mean if self._mean else float(error > 0)
 
     def difference(self, result: Any) -> Difference | None:
-        """The error of `result`, a tensor of the same shape; None if it is right."""
-        if self._golden.numel() == 0:
+        """The error of `result`, numbers of the same shape; None if it is right."""
+        if not len(self._golden):
             return None
         flat = result.reshape(-1)
         measured = self._measured(flat, lambda values, _: values)
@@ -249,20 +220,21 @@ class Rounded:
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
     def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
-        torch, columns = self._torch, []
+        library, columns = self._library, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            wide = flat[part].double()
-            error = self._odd.without(closed(wide, part) - self._golden[part].double(), part)
-            size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
-            share = _ratio(torch, size, self._rows[rows])
+            values = wide(flat[part])
+            error = self._odd.without(closed(values, part) - wide(self._golden[part]), part)
+            size = library.linalg.norm(self._in_rows(error), None, 1)
+            share = _ratio(size, self._rows[rows])
             over = (share > _MOST_ROWS * self._by_mean).sum()
-            ends = torch.stack(torch.aminmax(error)).abs().max()  # NaN if there is one, as for the largest of all
-            strange = self._odd.strange(wide, part, self._limits)
-            columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
-        table = torch.stack(columns)
-        sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
+            largest = abs(error).max()  # NaN if there is one, as for the largest of all
+            strange = self._odd.strange(values, part, self._limits)
+            columns.append(library.stack([(size * size).sum(), largest, wide(over), share.max(), wide(strange)]))
+        table = library.stack(columns)
+        both = library.stack([table.sum(0), library.amax(table, 0)])
+        sums, most = both.tolist()  # the one time that the device is waited for
         return _Errors(
-            mean=math.sqrt(sums[0] / self._golden.numel()), largest=most[1], rows_over=int(sums[2]), row=most[3],
+            mean=math.sqrt(sums[0] / len(self._golden)), largest=most[1], rows_over=int(sums[2]), row=most[3],
             strange=int(sums[4]),
         )  # fmt: skip
 
@@ -276,20 +248,21 @@ class Rounded:
         return max(_over(measured.largest, self._limit), _over(measured.mean, self._mean_limit), row, many)
 
     def _text(self, flat: Any, measured: _Errors) -> str:
-        torch, count = self._torch, self._golden.numel()
+        library, count = self._library, len(self._golden)
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            closed = self._odd.closed(flat[part].double(), part, self._limits[1])
-            error = self._odd.without(closed - self._golden[part].double(), part)
-            allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
-            allowed = allowed + self._f * self._odd.without(self._golden[part].double(), part).abs()
-            times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
-            times = torch.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
+            golden = wide(self._golden[part])
+            error = self._odd.without(self._odd.closed(wide(flat[part]), part, self._limits[1]) - golden, part)
+            allowed = self._f * abs(self._in_rows(self._odd.without(golden, part)))
+            allowed = allowed + (self._rows[rows] / math.sqrt(self._width))[:, None]
+            times = _ratio(abs(error), allowed.reshape(-1)[: len(error)])
+            times = library.nan_to_num(times, nan=math.inf)
+            times = library.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
             off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
             top = int(times.argmax())
             if float(times[top]) > worst:
                 worst, place = float(times[top]), part.start + top
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), self._shape)) if self._shape else ()
+        index = tuple(map(int, library.unravel_index(library.asarray(place), self._shape))) if self._shape else ()
         values = f"{float(flat[place]):.6g} instead of {float(self._golden[place]):.6g}"
         size = self._mean or 1.0
         share = f"{off / count:.2%} of the elements" if off >= 1e-4 * count else f"{off} of {count} elements"
@@ -312,12 +285,14 @@ class Rounded:
             yield slice(part.start // self._width, -(-part.stop // self._width))
 
     def _row_sums(self, values: Any) -> Any:
-        return self._in_rows(values).square().sum(1)
+        rows = self._in_rows(values)
+        return (rows * rows).sum(1)
 
     def _in_rows(self, values: Any) -> Any:
-        if rest := -values.numel() % self._width:
-            values = self._torch.nn.functional.pad(values, (0, rest))
-        return values.view(-1, self._width)
+        if rest := -len(values) % self._width:
+            nothing = self._library.broadcast_to(self._library.zeros_like(values[:1]), (rest,))
+            values = self._library.concatenate([values, nothing])
+        return values.reshape(-1, self._width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,36 +312,37 @@ class _OddPlaces:
     """
 
     def __init__(self, golden: Any, peers: Sequence[Any], dtype: Any) -> None:
-        self._torch = require("torch", "checking results")
+        self._library = library_of(golden)
         self._golden, self._peers, self._dtype = golden, list(peers), dtype
-        about = self._torch.finfo(dtype)
+        about = self._library.finfo(dtype)
         self.largest = float(about.max)
         self._edge = self.largest + float(about.eps) * _binade(self.largest) / 2  # the least that becomes infinity
         self._mask = None
         masks = [self._odd(part) for part in pieces(golden)]
         if any(bool(each.any()) for each in masks):
-            self._mask = self._torch.cat(masks)
+            self._mask = self._library.concatenate(masks)
         else:
             self._peers = []  # they may be large
 
     def _odd(self, part: slice) -> Any:
-        return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
+        return ~self._library.stack([self._library.isfinite(each) for each in self._held(part)]).all(0)
 
     def _held(self, part: slice) -> list[Any]:
         golden = self._golden[part]
-        return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
+        rounded = as_dtype(golden, self._dtype)
+        return [as_dtype(each, golden.dtype) for each in (rounded, *(peer[part] for peer in self._peers))]
 
     def closed(self, values: Any, part: slice, limit: float) -> Any:
         """The values; infinities near the golden result as the least numbers that are rounded to them.
 
         Where the golden result is the dtype's largest number itself, which masks are made of, an infinity stays one.
         """
-        golden, clamped = self._golden[part].double(), values.clamp(-self._edge, self._edge)
-        near = ((clamped - golden).abs() <= limit) & (golden.abs() != self.largest)
-        return self._torch.where(near, clamped, values)
+        golden, clamped = wide(self._golden[part]), self._library.clip(values, -self._edge, self._edge)
+        near = (abs(clamped - golden) <= limit) & (abs(golden) != self.largest)
+        return self._library.where(near, clamped, values)
 
     def without(self, values: Any, part: slice) -> Any:
-        return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
+        return values if self._mask is None else self._library.where(self._mask[part], 0.0, values)
 
     def strange(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
         """The number of elements that are not finite where they should be, or not what they must be at an odd place.
@@ -374,23 +350,19 @@ class _OddPlaces:
         Without odd places none is counted: what is not finite there has an error that is not finite either. `limits`
         are the largest errors of an element, and of one beside the largest number of the dtype.
         """
-        if self._mask is None:
-            return self._torch.zeros((), device=values.device)
-        return self.wrong(values, part, limits).sum()
+        return (self.wrong(values, part, limits) if self._mask is not None else values[:0]).sum()
 
     def wrong(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
-        torch = self._torch
-        wide = values.double()
-        closed = self.closed(wide, part, limits[1])
+        library, values = self._library, wide(values)
+        closed = self.closed(values, part, limits[1])
         if self._mask is None:
-            return ~torch.isfinite(closed)
-        right = torch.isfinite(closed) & ~self._mask[part]
-        references = [each.double() for each in self._held(part)]
-        for there in references:
-            right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
-        golden = self._golden[part].double()
-        beside_infinity = golden.abs() >= self.largest - limits[1]
-        near = (closed - golden).abs() <= torch.where(beside_infinity, limits[1], limits[0])
+            return ~library.isfinite(closed)
+        right = library.isfinite(closed) & ~self._mask[part]
+        for there in map(wide, self._held(part)):
+            right |= self._mask[part] & _same(values, there)
+        golden = wide(self._golden[part])
+        beside_infinity = abs(golden) >= self.largest - limits[1]
+        near = abs(closed - golden) <= library.where(beside_infinity, limits[1], limits[0])
         return ~(right | (self._mask[part] & near))
 
 
@@ -398,42 +370,42 @@ class ByElement:
     """Judges floating-point results by a caller's tolerance, near the golden result or near `peer`."""
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
-        self._torch = require("torch", "checking results")
+        self._library = library_of(peer)
         either = (peer,) if golden is None else (peer, golden)
         self._either = [(each.reshape(-1), self._size(each.reshape(-1))) for each in either]
         self._tolerance = tolerance
 
     def difference(self, result: Any) -> Difference | None:
-        """The error of `result`, a tensor of the same shape; None if it is right."""
+        """The error of `result`, numbers of the same shape; None if it is right."""
         flat, worst, over = result.reshape(-1), [0.0], 0
         for part in pieces(flat):
-            least = self._ratios(flat[part].double(), part)
+            least = self._ratios(wide(flat[part]), part)
             worst.append(float(least.max()))
             over += int((least > 1).sum())
         if max(worst) <= 1:
             return None
-        share, most = over / flat.numel(), max(worst)
+        share, most = over / len(flat), max(worst)
         how = f"the worst by {most:.3g} times the tolerance, which is {self._tolerance}"
         return Difference(f"{share:.2%} of the elements differ, {how}", most)
 
     def _ratios(self, values: Any, part: slice) -> Any:
-        torch, least = self._torch, None
+        library, least = self._library, None
         for one, size in self._either:
-            expected = one[part].double()
-            finite = torch.where(torch.isfinite(expected), expected, 0.0)
-            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * (finite.abs() + size)
-            same = (values == expected) | (values.isnan() & expected.isnan())
-            error = torch.nan_to_num((values - expected).abs(), nan=math.inf)
-            ratio = torch.where(same, 0.0, _ratio(torch, error, allowed))
-            least = ratio if least is None else torch.minimum(least, ratio)
+            expected = wide(one[part])
+            finite = library.where(library.isfinite(expected), expected, 0.0)
+            allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * (abs(finite) + size)
+            error = library.nan_to_num(abs(values - expected), nan=math.inf)
+            ratio = library.where(_same(values, expected), 0.0, _ratio(error, allowed))
+            least = ratio if least is None else library.minimum(least, ratio)
         return least
 
     def _size(self, expected: Any) -> float:
-        torch, total = self._torch, 0.0
+        total = 0.0
         for part in pieces(expected):
-            wide = expected[part].double()
-            total += float(torch.where(torch.isfinite(wide), wide, 0.0).square().sum())
-        return math.sqrt(total / max(expected.numel(), 1))
+            values = wide(expected[part])
+            finite = self._library.where(self._library.isfinite(values), values, 0.0)
+            total += float((finite * finite).sum())
+        return math.sqrt(total / max(len(expected), 1))
 
 
 class Equal:
@@ -446,32 +418,24 @@ class Equal:
     _MOST_CODES = 1e-3
 
     def __init__(self, peers: Sequence[Any], codes: bool = False) -> None:
-        self._torch = require("torch", "checking results")
         self._peers, self._codes = [peer.reshape(-1) for peer in peers], codes
 
     def difference(self, result: Any) -> Difference | None:
-        """The error of `result`, a tensor of the same shape; None if it is right."""
-        flat, count, largest, index = result.reshape(-1), 0, -1.0, 0
+        """The error of `result`, numbers of the same shape; None if it is right."""
+        library, flat, count, largest, index = library_of(result), result.reshape(-1), 0, -1.0, 0
         for part in pieces(flat):
-            wrong = self._wrong(flat[part], part)
+            wrong = reduce(and_, (~_same(flat[part], peer[part]) for peer in self._peers))
             if not (here := int(wrong.sum())):
                 continue
-            apart = (flat[part].double() - self._peers[0][part].double()).abs()
-            apart = self._torch.where(wrong, self._torch.nan_to_num(apart, nan=math.inf), -1.0)
+            apart = library.nan_to_num(abs(wide(flat[part]) - wide(self._peers[0][part])), nan=math.inf)
+            apart = library.where(wrong, apart, -1.0)
             count, top = count + here, int(apart.argmax())
             if float(apart[top]) > largest:
                 largest, index = float(apart[top]), part.start + top
-        share = count / max(flat.numel(), 1)
+        share = count / max(len(flat), 1)
         if count == 0 or (self._codes and largest <= 1 and share <= self._MOST_CODES):
             return None
         return Difference(self._text(flat[index].item(), self._peers[0][index].item(), share, index))
-
-    def _wrong(self, values: Any, part: slice) -> Any:
-        wrong = self._torch.ones_like(values, dtype=self._torch.bool)
-        for peer in self._peers:
-            there = peer[part]
-            wrong &= ~((values == there) | ((values != values) & (there != there)))
-        return wrong
 
     @staticmethod
     def _text(value: Any, right: Any, share: float, index: int) -> str:
@@ -496,9 +460,14 @@ def _over(error: float, limit: float) -> float:
     return error / limit if limit > 0 else math.inf if error > 0 else 0.0
 
 
-def _ratio(torch: Any, error: Any, allowed: Any) -> Any:
+def _ratio(error: Any, allowed: Any) -> Any:
     """Error by allowed error; 0 where there is no error, infinite where none is allowed."""
-    return torch.where(error == 0, 0.0, error / allowed)
+    return library_of(error).where(error == 0, 0.0, error / allowed)
+
+
+def _same(values: Any, others: Any) -> Any:
+    """Tell where numbers are equal, or both no number."""
+    return (values == others) | ((values != values) & (others != others))
 
 
 _TF32_KEPT = ~((1 << 13) - 1)  # TF32 has 13 bits of fraction less than float32
@@ -529,13 +498,12 @@ class RaisedPrecision:
 
     def copy(self, arguments: Arguments, change: Callable[[Any], Any]) -> Arguments:
         """Copies of arguments: floats in arrays, and, unless all is lifted, in tensors after a change, are raised."""
-        torch = require("torch", "checking results")
         complex_name = "complex128" if self.name == "float64" else "complex64"
 
         def tensor(value: Any) -> Any:
             if self.lifts or not _float_bytes(value):
                 return value.detach().clone().requires_grad_(value.requires_grad)
-            dtype = getattr(torch, complex_name if value.is_complex() else self.name)
+            dtype = getattr(library_of(value), complex_name if value.is_complex() else self.name)
             return change(value.detach()).to(dtype, copy=True).requires_grad_(value.requires_grad)
 
         def array(value: Any) -> Any:
@@ -558,6 +526,9 @@ class RaisedPrecision:
     @contextmanager
     def without_tf32() -> Iterator[None]:
         """Inside, products of float32 are computed in float32, also those that a reference makes by itself."""
+        if sys.modules.get("torch") is None:  # then nobody has asked it for products
+            yield
+            return
         backends = require("torch", "checking results").backends
         before = [(holder, *_tf32_setting(holder)) for holder in (backends.cuda.matmul, backends.cudnn)]
         try:

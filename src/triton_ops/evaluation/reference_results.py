@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet
-from triton_ops.base import require
 from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, difference, expected, kept, leaf_pairs
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
+from triton_ops.evaluation.numbers import dense, is_floating, is_numbers, library_of, quietly, wide
 from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
 from triton_ops.values import Tolerance, Trial
@@ -43,7 +44,8 @@ class ReferenceResults:
         referee = Referee(reference, outputs)
         answers = referee.answers(inputs, precision)
         self.why_own = referee.why_own
-        self._tf32 = bool(require("torch", "checking results").get_float32_matmul_precision() != "highest")
+        torch = sys.modules.get("torch")
+        self._tf32 = torch is not None and bool(torch.get_float32_matmul_precision() != "highest")
         self._golden = [low if it is None else it for low, it in zip(answers.low, answers.golden, strict=True)]
         self._expected = ExpectedResults(
             Standard(precision=precision, tolerance=tolerance or Tolerance()), answers, inputs.outputs,
@@ -70,13 +72,14 @@ class ReferenceResults:
         return "" if difference is None else difference.text
 
     def error(self, results: Sequence[Any]) -> float | None:
-        """The largest error of a tensor, relative to the largest golden value in it; None where none is floating."""
+        """The largest error of a result, relative to the largest golden value in it; None where none is floating."""
         errors: list[float] = []
         for result, golden in leaf_pairs(list(results), self._golden):
-            tensors = Arguments.is_tensor(result) and Arguments.is_tensor(golden) and result.shape == golden.shape
-            if tensors and golden.dtype.is_floating_point and golden.numel():
-                wide, clean = golden.double(), require("torch", "checking results").nan_to_num
-                size, error = (float(clean(each).abs().max()) for each in (wide, result.double() - wide))
+            numbers = is_numbers(result) and is_numbers(golden) and result.shape == golden.shape
+            if numbers and is_floating(golden) and math.prod(golden.shape):
+                with quietly():
+                    right, clean = wide(dense(golden)), library_of(golden).nan_to_num
+                    size, error = (float(abs(clean(each)).max()) for each in (right, wide(dense(result)) - right))
                 errors.append(error / size if size else error)
         return max(errors, default=None)
 

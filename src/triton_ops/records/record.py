@@ -110,7 +110,7 @@ class Record:
     """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
     ALONE: ClassVar[str] = "no other config ran, so that nothing was compared"
-    """The confidence where a single program ran; it is the winner of a search that has come to its end."""
+    """The confidence where a single program ran; it wins a search that came to its end, unless others failed in it."""
     INTERPRETED: ClassVar[str] = "Python was timed, by Triton's interpreter, and no GPU"
     """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
     ENDS: ClassVar[dict[str, str]] = {
@@ -217,8 +217,10 @@ class Record:
 
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
         such a decision, and so is a race in a step. A config that alone ran in a search that came to its end has
-        nothing to be compared with.
+        nothing to be compared with, unless others failed where they were to run.
         """
+        if not self.step and values.Trial.one_alone(self.totals):
+            return self.ALONE
         if self.step or self.confidence == "ok":
             return ""
         if self._at_end and (self.confidence == self.ALONE or self.totals.get("ok") == 1):

@@ -134,6 +134,8 @@ def _argument(typed: str, text: str, dtype: str | None) -> Any:
     if rest:
         value = named_object(text)
         value = value() if inspect.isroutine(value) else value
+        if Arguments.is_array(value):
+            return TensorSpec.from_values(value)
         return replace(TensorSpec.of(value), fill=value) if Arguments.is_tensor(value) else value
     owner, _, name = text.partition(".")
     if owner in _DTYPES and name:

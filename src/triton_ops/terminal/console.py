@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     """What a command ends with."""
 
     DONE = 0
-    NONE_RAN = 1  # no configuration ran
+    NONE_RAN = 1  # no configuration ran, or all others than one failed
     BAD_INPUT = 2  # usage, TARGET, space, shape, dtype, setting
     NO_DEVICE = 3  # or a package that is needed is not there
     NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for

@@ -535,6 +535,8 @@ class Tuning:
             return ["nothing is remembered, since there was no time to tell which config is the fastest: tune again"]
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
+        if Trial.one_alone(Trial.totals(outcome.trials)):
+            return ["the winner is not remembered, since every other config failed"]
         key = self.key
         if key.unknown is not None:
             return [key.unknown_note]

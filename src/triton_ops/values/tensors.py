@@ -1,7 +1,7 @@
 """The form of a tensor argument.
 
 Specs are pure Python, so that operations, records, keys and processes without torch can hold them. Torch is imported
-only when a spec makes or checks a real tensor.
+only when a spec makes or checks a real tensor. Where torch is not installed, NumPy makes an array in its place.
 """
 
 from __future__ import annotations
@@ -12,13 +12,22 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
-from triton_ops.base import Host, NamedFile, require
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.base import Host, NamedFile, available, require
+from triton_ops.exceptions import (
+    INSTALL,
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    TritonKernelError,
+    UnsupportedDtypeError,
+)
 
 Fill = Literal[
     "uniform", "positive", "outliers", "whole", "bits", "zeros", "empty", "arange", "shuffled", "ends", "offsets"
@@ -162,9 +171,9 @@ class TensorSpec:
         Raises:
             SettingsError: They are no numbers, a file cannot be read, or the dtype cannot hold them.
         """
-        tensor = _read_values(require("torch", "reading values"), values, None)
+        tensor = _read_values(_library("cpu"), values, None)
         spec = cls(tuple(tensor.shape), dtype or str(tensor.dtype), fill=tensor)
-        spec.own_values(tensor.device)
+        spec.own_values(getattr(tensor, "device", "cpu"))
         return spec
 
     @property
@@ -211,7 +220,7 @@ class TensorSpec:
             raise ShapeMismatchError(f"{name} is {spec}, not {self}", self.shape, spec.shape, name)
 
     def create_tensor(self, device: str = "cpu", seed: int = 0, fill_value: float | None = None) -> Any:
-        """A new torch tensor of this spec.
+        """A new torch tensor of this spec; a NumPy array for a CPU where torch is not installed.
 
         Args:
             device: A torch device string.
@@ -220,13 +229,14 @@ class TensorSpec:
 
         Raises:
             ShapeMismatchError: There is not so much memory.
+            UnsupportedDtypeError: NumPy lacks the dtype, and there is no torch.
 
         Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
         """
-        torch = require("torch", "making tensors")
+        library = _library(device)
         try:
             self._check_room(device)
-            return self._create(torch, device, seed, fill_value)
+            return self._create(library, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
             if re.search(_NO_ROOM, f"{type(error).__name__}: {error}") is None:
                 raise
@@ -252,45 +262,48 @@ class TensorSpec:
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
-    def _create(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
-        dtype = getattr(torch, self.dtype)
-        room, tensor = self._empty(torch, dtype, device)
+    def _create(self, library: Any, device: str, seed: int, fill_value: float | None) -> Any:
+        room, tensor = self._empty(library, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
         target = room if self._overlaps() else tensor
+        draws = _Draws.of(library, device, seed)
         if fill_value is not None:
-            target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
+            target[...] = fill_value
         elif not isinstance(self.fill, str):
-            tensor.copy_(self.own_values(device))
+            tensor[...] = self.own_values(device)
         elif self.fill in _DRAWN:
-            rng = torch.Generator(device=device).manual_seed(seed)
-            fits = dtype.is_floating_point or self.fill not in _OF_FLOATS
-            target.copy_(_DRAWN[self.fill if fits else "uniform"](torch, target.shape, dtype, rng))
+            fits = "float" in self.dtype or self.fill not in _OF_FLOATS
+            target[...] = _DRAWN[self.fill if fits else "uniform"](draws, target.shape, self.dtype)
         elif self.fill in ("ends", "offsets"):
-            target.copy_(_ends(torch, target.shape, self.total, device, seed, begins=self.fill == "offsets"))
+            target[...] = _ends(draws, target.shape, self.total, begins=self.fill == "offsets")
         elif self.fill == "zeros":
-            target.zero_()
+            target[...] = 0
         elif self.fill == "arange":
-            target.copy_(torch.arange(target.numel(), device=device).reshape(target.shape))
+            target[...] = draws.counted(math.prod(target.shape)).reshape(target.shape)
         return tensor
 
     def own_values(self, device: Any) -> Any:
         """The values that `fill` has, of this shape and dtype, on a device."""
-        torch = require("torch", "making tensors")
-        values, dtype = _read_values(torch, self.fill, self.shape), getattr(torch, self.dtype)
+        library = _library(device)
+        values, dtype = _read_values(library, self.fill, self.shape), _dtype(library, self.dtype)
         if tuple(values.shape) != self.shape:
             raise ShapeMismatchError(
                 f"the values of a tensor of {self} have the shape {'x'.join(map(str, values.shape)) or 'of a scalar'}",
                 self.shape, tuple(values.shape), hint="give as many values as the shape has elements",
             )  # fmt: skip
-        converted = values.to(dtype)
-        if not dtype.is_floating_point and not dtype.is_complex and not bool((converted == values).all()):
+        converted = values.to(dtype) if hasattr(values, "to") else values.astype(dtype)
+        if not ("float" in self.dtype or "complex" in self.dtype or bool((converted == values).all())):
             raise SettingsError(f"{self.dtype} cannot hold all values of a tensor of {self}", hint="take another dtype")
-        return converted.to(device)
+        return converted.to(device) if hasattr(converted, "to") else converted
 
-    def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
+    def _empty(self, library: Any, device: str) -> tuple[Any, Any]:
         """The memory as a tensor of one axis, and the tensor with this spec's shape and strides over it."""
-        offset = 0 if self.aligned else 1
-        room = torch.empty(offset + self._span, dtype=dtype, device=device)
+        offset, dtype = 0 if self.aligned else 1, _dtype(library, self.dtype)
+        if library.__name__ == "numpy":
+            room = library.empty(offset + self._span, dtype)
+            strides = [step * room.itemsize for step in self.strides]
+            return room, library.lib.stride_tricks.as_strided(room[offset:], self.shape, strides)
+        room = library.empty(offset + self._span, dtype=dtype, device=device)
         return room, room.as_strided(self.shape, self.strides, storage_offset=offset)
 
     @property
@@ -349,51 +362,86 @@ class TensorSpec:
             )
 
 
-def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
-    values = _uniform(torch, shape, dtype, rng)
-    other = torch.Generator(device=rng.device).manual_seed(rng.initial_seed() + 1)
-    far = torch.rand(shape, generator=other, device=rng.device) < _OUTLIERS
-    return torch.where(far, _OUTLIER * values, values)
+def _library(device: Any) -> Any:
+    """The module that makes values for a device: torch; NumPy for a CPU where torch is not installed."""
+    return require("torch" if available("torch") or str(device) != "cpu" else "numpy", "making tensors")
 
 
-def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int, *, begins: bool) -> Any:
+def _dtype(library: Any, name: str) -> Any:
+    """A dtype of torch or of NumPy by its long name; an `UnsupportedDtypeError` for what NumPy lacks."""
+    if library.__name__ == "torch":
+        return getattr(library, name)
+    try:
+        return library.dtype(name)
+    except TypeError as error:
+        message = f"NumPy has no {name}, and torch, which has it, is not installed"
+        raise UnsupportedDtypeError(message, name, ["float16", "float32", "float64"], hint=INSTALL["torch"]) from error
+
+
+class _Draws(NamedTuple):
+    """Functions of torch or of NumPy that make numbers: random ones of a seed, and those from 0 on."""
+
+    library: Any
+    shares: Callable[..., Any]  # of a shape and a dtype: from 0 to 1
+    whole: Callable[..., Any]  # of the least, of the one above the largest, and of a shape
+    shuffled: Callable[..., Any]
+    counted: Callable[..., Any]
+
+    @classmethod
+    def of(cls, library: Any, device: str, seed: int) -> _Draws:
+        if library.__name__ == "numpy":
+            rng = library.random.default_rng(seed)
+            return cls(library, rng.random, rng.integers, rng.permutation, library.arange)
+        place = {"device": device, "generator": library.Generator(device=device).manual_seed(seed)}
+
+        def shares(shape: tuple[int, ...], dtype: str) -> Any:
+            return library.rand(shape, dtype=getattr(library, dtype), **place)
+
+        whole, shuffled = partial(library.randint, **place), partial(library.randperm, **place)
+        return cls(library, shares, whole, shuffled, partial(library.arange, device=device))
+
+
+def _with_outliers(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
+    values = _uniform(draws, shape, dtype)
+    return draws.library.where(draws.shares(shape, "float32") < _OUTLIERS, _OUTLIER * values, values)
+
+
+def _ends(draws: _Draws, shape: tuple[int, ...], total: int, *, begins: bool) -> Any:
     """Shares of `total` that vary by chance, and of which one in eight is nothing; if it `begins`, the first is 0."""
-    generator = torch.Generator(device=device).manual_seed(seed)
-    shares = (torch.rand(shape, generator=generator, device=device, dtype=torch.float64) - 0.125).clamp_(min=0.0)
-    shares = shares.flatten() + 1e-9
+    shares = draws.library.clip(draws.shares(shape, "float64") - 0.125, 0.0, None).reshape(-1) + 1e-9
     if begins:
         shares[:1] = 0
     upto = shares.cumsum(0)
-    return (upto / upto[-1:].clamp(min=1e-9) * total).round_().reshape(shape)
+    return draws.library.round(upto / draws.library.clip(upto[-1:], 1e-9, None) * total).reshape(shape)
 
 
-def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
-    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
-        return _uniform(torch, shape, dtype, rng)
-    info = torch.iinfo(dtype)
-    highest = min(info.max, (1 << 63) - 2)  # the largest bound of torch's own numbers
-    return torch.randint(info.min, highest + 1, shape, generator=rng, device=rng.device)
+def _bits(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
+    if "int" not in dtype:
+        return _uniform(draws, shape, dtype)
+    info = draws.library.iinfo(_dtype(draws.library, dtype))
+    return draws.whole(info.min, min(info.max, (1 << 63) - 2) + 1, shape)  # the largest bound of torch's own numbers
 
 
-def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, rng: Any) -> Any:
-    if dtype is torch.bool:
-        return torch.rand(shape, generator=rng, device=rng.device) < 0.5
-    if dtype.is_complex:
-        return torch.rand(shape, generator=rng, device=rng.device, dtype=dtype).mul_(2).sub_(1 + 1j)
-    if not dtype.is_floating_point:
-        return torch.randint(0, 128, shape, generator=rng, device=rng.device)
-    wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    return torch.rand(shape, generator=rng, device=rng.device, dtype=wide).mul_(2).sub_(1)
+def _uniform(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
+    if dtype == "bool":
+        return draws.shares(shape, "float32") < 0.5
+    if "int" in dtype:
+        return draws.whole(0, 128, shape)
+    if "complex" in dtype:
+        part = dtype.replace("complex128", "float64").replace("complex64", "float32")
+        return _uniform(draws, shape, part) + 1j * _uniform(draws, shape, part)
+    values = draws.shares(shape, "float64" if dtype == "float64" else "float32")
+    values *= 2
+    values -= 1
+    return values
 
 
 _OF_FLOATS = ("outliers", "whole")  # other dtypes are drawn as `uniform`
 _DRAWN: dict[str, Any] = {
     "uniform": _uniform, "outliers": _with_outliers, "bits": _bits,
-    "whole": lambda torch, shape, _, rng: torch.randint(-1, 2, shape, generator=rng, device=rng.device),
-    "positive": lambda torch, shape, dtype, rng: _uniform(torch, shape, dtype, rng) / 2 + 1,
-    "shuffled": lambda torch, shape, _, rng: torch.randperm(
-        math.prod(shape), generator=rng, device=rng.device
-    ).reshape(shape),
+    "whole": lambda draws, shape, _: draws.whole(-1, 2, shape),
+    "positive": lambda draws, shape, dtype: _uniform(draws, shape, dtype) / 2 + 1,
+    "shuffled": lambda draws, shape, _: draws.shuffled(math.prod(shape)).reshape(shape),
 }  # fmt: skip
 _LARGEST_FILE = 1 << 30
 _SAFETENSORS = {
@@ -403,7 +451,7 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> Any:
+def _read_values(library: Any, source: Values, shape: tuple[int, ...] | None) -> Any:
     """Values as a tensor; a function among them is given the shape."""
     if callable(source):
         if shape is None:
@@ -412,9 +460,12 @@ def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> A
             )
         source = source(shape)
     try:
-        return torch.as_tensor(_content(torch, source) if isinstance(source, Path) else source)
+        content = _content(library, source) if isinstance(source, Path) else source
+        return library.as_tensor(content) if library.__name__ == "torch" else _as_array(library, content)
     except OSError as error:
         raise SettingsError(f"{source} cannot be read: {error.strerror or error}", hint="check the path") from error
+    except TritonKernelError:
+        raise
     except Exception as error:  # whatever a reader of torch or NumPy raises for a file, or torch for a text
         what = f"{source} holds" if isinstance(source, Path) else f"{str(source)[:80]} is"
         reason = str(error).partition("\n")[0]
@@ -423,7 +474,16 @@ def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> A
         ) from error
 
 
-def _content(torch: Any, path: Path) -> Any:
+def _as_array(numpy: Any, content: Any) -> Any:
+    """Values as an array, where plain numbers have the dtypes that torch gives them."""
+    values = numpy.asarray(content)
+    if values.dtype.kind not in "biufc":
+        raise ValueError(f"they are {values.dtype}, and no numbers")
+    narrow = {"float64": "float32", "complex128": "complex64"} if not hasattr(content, "dtype") else {}
+    return values.astype(narrow.get(values.dtype.name, values.dtype))
+
+
+def _content(library: Any, path: Path) -> Any:
     """The values in a file, by the ending of its name; of several with names those named after a `#`."""
     match = re.fullmatch(TensorSpec.FILE, str(path))  # a name in it may have a slash
     if match is None:
@@ -432,6 +492,7 @@ def _content(torch: Any, path: Path) -> Any:
     if match["kind"] in ("npy", "npz"):
         return _named_in(require("numpy", path.name).load(io.BytesIO(content), allow_pickle=False), match["name"])
     if match["kind"] in ("pt", "pth"):
+        torch = require("torch", f"reading {path.name}")
         return _named_in(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True), match["name"])
     if match["kind"] == "json":
         return _named_in(json.loads(content), match["name"])
@@ -439,7 +500,7 @@ def _content(torch: Any, path: Path) -> Any:
     heads = {name: head for name, head in json.loads(content[8:begin]).items() if name != "__metadata__"}
     head = _named_in(heads, match["name"])
     elements = bytearray(memoryview(content)[begin:][slice(*head["data_offsets"])])
-    return torch.frombuffer(elements, dtype=getattr(torch, _SAFETENSORS[head["dtype"]])).reshape(head["shape"])
+    return library.frombuffer(elements, dtype=_dtype(library, _SAFETENSORS[head["dtype"]])).reshape(head["shape"])
 
 
 def _named_in(content: Any, name: str | None) -> Any:

@@ -74,6 +74,11 @@ class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
     dangerous: bool = False  # later tunes do not run the config again
     hurts_device: bool = False  # the device may be lost to this process
 
+    @property
+    def lost(self) -> bool:
+        """Whether the config failed where it was to run, so that nothing is known of its result."""
+        return not (self.launchable or self.refused or self.compared)
+
 
 _STATUS_FACTS = {
     Status.OK: StatusFacts(dropped_by="", t4="correct", listed=0, launchable=True, compared=True),
@@ -310,6 +315,11 @@ class Trial:
         """The number of trials for each status that occurred; the values add up to the number of trials."""
         counts = Counter(trial.status for trial in trials)
         return {status.value: counts[status] for status in Status if counts[status]}
+
+    @staticmethod
+    def one_alone(totals: Mapping[str, int]) -> bool:
+        """True if one config ran, and others failed where they were to run; by the numbers for each status."""
+        return totals.get("ok") == 1 and any(status.facts.lost and totals.get(status.value) for status in Status)
 
 
 @dataclass(frozen=True)

@@ -603,9 +603,9 @@ def test_ranking_of_long_configs(cli, sleepy, columns):
 def test_failures_are_told_after_v(cli, tmp_path):
     target = tmp_path / "moody.py"
     target.write_text("def moody(*, a):\n    if a == 2:\n        raise ValueError('not two')\n")
-    quiet = cli(*(words := ["tune", f"{target}:moody", "--space", "a=1,2", "--device", "cpu"]))
+    quiet = cli(*(words := ["tune", f"{target}:moody", "--space", "a=1,2,3", "--device", "cpu"]))
     assert (quiet.code, quiet.err) == (0, "")
-    assert "2 trials: 1 ok, 1 runtime" in quiet.out
+    assert "3 trials: 2 ok, 1 runtime" in quiet.out
     assert re.search(r"^runtime +- +- +- +a=2$", quiet.out, re.MULTILINE), quiet.out
     assert "1 runtime; every config tried" in quiet.out
     assert "-v says why configs failed" in quiet.out

@@ -131,7 +131,8 @@ def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, s
     path.write_text(
         f"def work(*, a):\n    if a > {int(some_run)}:\n        raise type({bad!r}, (Exception,), {{}})({bad!r})\n"
     )
-    words = ["tune", f"{path}:work", "--space", "a=1,2", "--device", "cpu", "--cache-dir", tmp_path / "cache"]
+    space = "a=0,1,2" if some_run else "a=1,2"
+    words = ["tune", f"{path}:work", "--space", space, "--device", "cpu", "--cache-dir", tmp_path / "cache"]
     for more in (["-v"], ["-v"], ["-v", "--json"], ["--force"]):  # the second takes its failures from what was kept
         ran = cli(*words, *more)
         assert ran.code == int(not some_run)

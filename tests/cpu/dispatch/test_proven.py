@@ -73,6 +73,9 @@ def kept_of(folder, label):
         ({"confidence": "nothing was raced", "totals": {"ok": 1}}, "", False),  # the only config of its space
         ({"confidence": "nothing was raced", "totals": {"ok": 3}}, "nothing was raced", True),
         ({"confidence": ALONE, "totals": {"ok": 2, "wrong": 1}}, "", False),  # two configs of one program
+        ({"totals": {"ok": 1, "resources": 2, "wrong": 1}}, "", False),  # of the others each has its verdict
+        ({"totals": {"ok": 1, "resources": 2, "runtime": 1}}, ALONE, True),  # nobody knows of one what it gives
+        ({"totals": {"ok": 2, "crash": 1}}, "", False),
         ({"confidence": ALONE, "stopped": "trials"}, ALONE, True),
         ({"confidence": NO_TIME}, NO_TIME, True),
         ({"confidence": NO_TIME, "tunes": 2}, NO_TIME, True),
@@ -131,6 +134,24 @@ def test_a_budget_of_seconds_that_the_start_uses_up_is_gone_on_with_by_one_trial
     assert (len(first.trials), first.unproven) == (1, ALONE)
     assert (len(second.trials), second.unproven) == (2, "")
     assert third.from_cache
+
+
+@operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n}, name="first_alone", device="cpu")
+def first_alone(n, step):
+    return n // (step == 1)
+
+
+def test_where_one_config_ran_and_all_others_failed_nothing_is_kept(tuned, tmp_path, cli):
+    for _ in range(2):
+        result = tuned(first_alone, trials=None)
+        assert (result.unproven, result.from_cache, result.record) == (ALONE, False, "")
+        assert result.totals == {"ok": 1, "runtime": 2}
+        assert "Gain: none, the default is kept" in str(result)
+    assert not list(open_store(tmp_path))
+    ran = cli("tune", f"{__name__}:first_alone", "--cache-dir", tmp_path)
+    assert ran.code == ExitCode.NONE_RAN
+    assert "alone   step=1" in ran.out
+    assert "winner" not in ran.out.replace("the winner is not remembered", "")
 
 
 def test_a_space_of_one_config_is_final(tuned, tmp_path):

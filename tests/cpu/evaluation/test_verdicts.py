@@ -414,7 +414,7 @@ def test_results_are_judged_alike_in_one_piece_and_in_many(tolerance, monkeypatc
     golden[3, 7], golden[30, 9] = float("nan"), float("inf")
     texts = []
     for piece in (1 << 20, 256):
-        monkeypatch.setattr("triton_ops.evaluation.judges._PIECE_ON_CPU", piece)
+        monkeypatch.setattr("triton_ops.evaluation.numbers._PIECE_ON_CPU", piece)
         target = expected(golden.float(), golden, None, Standard(tolerance=tolerance))
         whole = expected((golden * 100).nan_to_num().int(), None, None, Standard())
         bad, near, other = golden.float(), golden.float() * (1 + 1e-7), (golden * 100).nan_to_num().int()

@@ -2,8 +2,11 @@
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from tests.strategies import tensor_specs
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.values import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values.tensors import Fill
 
 torch = pytest.importorskip("torch")
 
@@ -203,8 +207,6 @@ def test_index_lists_offsets_and_packed_pairs():
 
 
 def test_values_of_ones_own(tmp_path):
-    import numpy
-
     expected = torch.tensor([[0, 3], [1, 2]], dtype=torch.int32)
     torch.save(expected, tmp_path / "table.pt")
     numpy.save(tmp_path / "table.npy", expected.numpy())
@@ -233,8 +235,6 @@ def safetensors_of(tensors):
 
 
 def test_files_of_several_tensors_have_them_by_name(tmp_path):
-    import numpy
-
     pages, scales = torch.tensor([[0, 3], [1, 2]], dtype=torch.int32), torch.tensor([0.5, 2.0], dtype=torch.bfloat16)
     (tmp_path / "all.safetensors").write_bytes(safetensors_of({"pages": pages, "a.scales": scales}))
     numpy.savez(tmp_path / "all.npz", pages=pages.numpy(), scales=scales.float().numpy())
@@ -282,3 +282,56 @@ def test_files_of_several_tensors_have_them_by_name(tmp_path):
 def test_values_that_are_none(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+# Arrays, where torch is not installed
+
+
+@pytest.fixture(scope="module")
+def no_torch():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("triton_ops.values.tensors.available", lambda _: False)
+        yield
+
+
+@pytest.mark.parametrize("fill", get_args(Fill))
+@given(spec=tensor_specs(dtypes=("float64", "float16", "int8", "uint8", "int64", "bool", "complex64")))
+def test_an_array_is_what_the_spec_says_and_has_the_values_that_a_tensor_has(no_torch, fill, spec):
+    spec = replace(spec, fill=fill, total=7)
+    array = spec.create_tensor(seed=3)
+    item = array.dtype.itemsize
+    assert (array.shape, array.dtype.name) == (spec.shape, spec.dtype)
+    assert array.strides == tuple(item * step for step in spec.strides)
+    assert spec.aligned or not spec.numel or array.__array_interface__["data"][0] % 16
+    assert fill == "empty" or numpy.array_equal(array, spec.create_tensor(seed=3))
+
+
+@pytest.mark.parametrize("fill", [fill for fill in get_args(Fill) if fill != "empty"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8", "int64", "bool", "complex64"])
+def test_the_values_of_an_array_reach_as_far_as_those_of_a_tensor(no_torch, fill, dtype, monkeypatch):
+    spec = TensorSpec((250, 250), dtype, fill=fill, total=100)
+    array = spec.create_tensor()
+    monkeypatch.setattr("triton_ops.values.tensors.available", lambda _: True)
+    tensor = spec.create_tensor().numpy()
+    for part in ("real", "imag"):
+        ends = [(float(getattr(each, part).min()), float(getattr(each, part).max())) for each in (array, tensor)]
+        assert ends[0] == pytest.approx(ends[1], abs=0.05 * (ends[1][1] - ends[1][0]))
+
+
+def test_the_own_values_of_an_array(no_torch, tmp_path):
+    table = numpy.array([[0.5, 2.0], [1.0, 3.0]])
+    numpy.save(tmp_path / "table.npy", table)
+    (tmp_path / "table.json").write_text("[[0.5, 2], [1, 3]]")
+    for values, dtype in (
+        (tmp_path / "table.npy", "float64"), (tmp_path / "table.json", "float32"), (table, "float64"),
+        (table.tolist(), "float32"), (table.astype("int8").tolist(), "int64"),
+    ):  # fmt: skip
+        spec = TensorSpec.from_values(values)
+        assert (spec.shape, spec.dtype, type(spec.create_tensor())) == ((2, 2), dtype, numpy.ndarray)
+        assert numpy.array_equal(spec.create_tensor(), table.astype(dtype))
+    assert TensorSpec((2,), "fp16").create_tensor(fill_value=3).tolist() == [3.0, 3.0]
+    for bad in ("text", [[1], [2, 3]], [None]):
+        with pytest.raises(SettingsError, match="no values of a tensor"):
+            TensorSpec.from_values(bad)
+    with pytest.raises(UnsupportedDtypeError, match="NumPy has no bfloat16, and torch, which has it, is not installed"):
+        TensorSpec((2,), "bf16").create_tensor()

@@ -1,0 +1,109 @@
+"""Numbers in torch's tensors and in NumPy's arrays, under one set of names.
+
+What the rule of verdicts calls has one name and one meaning in both libraries, or stands here. So the same code judges
+tensors and arrays, and arrays where there is no torch too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from triton_ops.backend import Arguments, Protection
+from triton_ops.base import require
+
+_PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
+_NUMERIC = (*"biufc",)  # kinds of NumPy's dtypes
+
+
+def library_of(values: Any) -> Any:
+    """The module whose functions take these values: torch for a tensor, else NumPy."""
+    return require("torch" if Arguments.is_tensor(values) else "numpy", "checking results")
+
+
+def quietly() -> AbstractContextManager[Any]:
+    """Inside, NumPy computes infinity and NaN without a warning, as torch does."""
+    quiet: AbstractContextManager[Any] = nullcontext()
+    return sys.modules["numpy"].errstate(all="ignore") if "numpy" in sys.modules else quiet
+
+
+def is_array(value: Any) -> bool:
+    """Tell an array, such as NumPy's, one of its scalars, or a series of a data frame."""
+    return hasattr(value, "astype") and hasattr(value, "shape")
+
+
+def is_numbers(value: Any) -> bool:
+    """Tell a tensor, or an array of numbers; not an array of texts, dates, records or objects."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    return Arguments.is_tensor(value) or (is_array(value) and kind in _NUMERIC)
+
+
+def plain_array(array: Any) -> Any:
+    """An array as NumPy's own, or as a tensor if it is on a GPU."""
+    if hasattr(array, "__cuda_array_interface__"):
+        return require("torch", "checking results").as_tensor(array)
+    return require("numpy", "checking results").asarray(array)
+
+
+def dtype_name(dtype: Any) -> str:
+    """The long name of a dtype of either library, such as `float32`."""
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+
+
+def is_floating(values: Any) -> bool:
+    """Tell real floating-point numbers from complex ones and integers."""
+    return bool(values.dtype.is_floating_point if Arguments.is_tensor(values) else values.dtype.kind == "f")
+
+
+def as_dtype(values: Any, dtype: Any) -> Any:
+    """Numbers in another dtype of their library."""
+    return values.to(dtype) if Arguments.is_tensor(values) else values.astype(dtype, copy=False)
+
+
+def wide(values: Any) -> Any:
+    """Numbers in float64."""
+    return as_dtype(values, library_of(values).float64)
+
+
+def dense(values: Any) -> Any:
+    """Values with strides and real elements; `RuntimeError` where torch cannot make it, as for nested tensors."""
+    library = library_of(values)
+    if not Arguments.is_tensor(values):
+        return library.stack([values.real, values.imag], -1) if values.dtype.kind == "c" else library.asarray(values)
+    if values.is_quantized:
+        values = values.dequantize()
+    if values.layout is not library.strided or values.is_mkldnn:
+        values = values.to_dense()
+    return library.view_as_real(values.resolve_conj()) if values.is_complex() else values
+
+
+def kind_of(values: Any) -> str:
+    """The sort of values beside their dtype: of a tensor its layout, or `quantized`, of an array its type."""
+    if not Arguments.is_tensor(values):
+        return type(values).__name__
+    return "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
+
+
+def device_of(values: Any) -> Any:
+    """The device of a tensor; `cpu` for an array."""
+    return values.device if Arguments.is_tensor(values) else "cpu"
+
+
+def pieces(values: Any, width: int = 1) -> Iterator[slice]:
+    """Slices of flat values, multiples of `width` long, that are worked on at a time, in memory or in cache."""
+    step = (_PIECE_ON_CPU if str(device_of(values)) == "cpu" else _PIECE) // width * width
+    for start in range(0, len(values), step):
+        yield slice(start, min(start + step, len(values)))
+
+
+def same_bits_of(a: Any, b: Any) -> bool:
+    """Compare two tensors or arrays bit for bit, which tells the zeros apart and takes a NaN for itself."""
+    forms = [(kind_of(each), device_of(each), each.dtype, tuple(each.shape)) for each in (a, b)]
+    if forms[0] != forms[1] or 0 in a.shape:  # one without elements may have a stride of 0, and no view as bytes
+        return forms[0] == forms[1]
+    if not Arguments.is_tensor(a):
+        return bool(a.tobytes() == b.tobytes())
+    one, two = (dense(each).contiguous().reshape(-1).view(library_of(each).uint8) for each in (a, b))
+    return Protection.same_bytes(one, two)
