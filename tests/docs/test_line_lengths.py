@@ -31,3 +31,13 @@ def test_lines_of_prose_are_short(page):
 
 def test_the_first_page_is_read_in_three_minutes():
     assert len((PROJECT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_first_screen_says_what_the_two_commands_install_how_large_it_is_and_how_long_they_take(target):
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    screen = "\n".join(text.splitlines()[:40])
+    line = rf"^\$ make {target} +# installs \d[\d.]* [MG]iB with.* torch in 1 minute, then .*\d (seconds|minutes)$"
+    assert re.search(line, screen, re.MULTILINE)
+    assert re.search(rf"^{target}:", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert screen.index(f"make {target}") < screen.index("pip install")

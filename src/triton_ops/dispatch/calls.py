@@ -312,6 +312,22 @@ def _kind(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+class _Meta(dict[str, Any]):
+    """What a grid function is given. It keeps which names the function reads, for an extent may be 1 with any block."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
 class GridWatch:
     """Looks at the grids of one kernel before they are used, and points out one that does not follow its blocks."""
 
@@ -326,15 +342,17 @@ class GridWatch:
 
         Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
+        meta = _Meta(_meta(grid, function, values, config))
         try:
-            extents = grid(_meta(grid, function, values, config)) if callable(grid) else grid
+            extents = grid(meta) if callable(grid) else grid
         except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
             return
         checked_grid(extents, name, "is a function that returned" if callable(grid) else "is")
         alone = callable(grid) and {*extents} == {1}  # a small problem is one program with any block
-        numbered = [] if self._told or alone else sorted(ReadSpace.numbered_by(function) & {*tunables})
+        numbered = [] if self._told or alone else sorted((ReadSpace.numbered_by(function) & {*tunables}) - meta.read)
         blocks = [block for block in numbered
-                  if extents_of(grid, function, values, {**config, block: 1}) == tuple(extents)]  # fmt: skip
+                  if all(extents_of(grid, function, values, {**config, block: other}) == tuple(extents)
+                         for other in (1, 2 * config.get(block, 1)))]  # fmt: skip
         if not blocks:
             return
         self._told = True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import warnings
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -796,6 +798,56 @@ def test_a_grid_that_follows_the_block_is_not_pointed_out_where_extents_are_equa
         warnings.simplefilter("error")
         tuned_add()[function](*vectors(16), 16)
     assert len(launched.made) == 1
+
+
+@triton.jit
+def add_rows(x_ptr, out_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (row[:, None] < rows) & (at[None, :] < n)
+    tl.store(out_ptr + row[:, None] * n + at[None, :], tl.load(x_ptr + row[:, None] * n + at[None, :], inside), inside)
+
+
+def grid_of_rows(meta):
+    return (triton.cdiv(meta["rows"], meta["ROWS"]), triton.cdiv(meta["n"], meta["BLOCK"]))
+
+
+def add_rows_warned(function, rows, configs):
+    kernel = triton_ops.autotune([triton.Config(config) for config in configs], ["n"], on_miss="default")(add_rows)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        kernel[function](*vectors(8192)[:2], rows, 64)
+    return [re.search(r"tuned \((.*?)\)", str(one.message))[1] for one in told]
+
+
+ONES = [{"ROWS": 1, "BLOCK": 1}, {"ROWS": 4, "BLOCK": 8}]
+LARGER = [{"ROWS": 4, "BLOCK": 8}, {"ROWS": 1, "BLOCK": 1}]
+
+
+@pytest.mark.parametrize("configs", [ONES, LARGER])
+@pytest.mark.parametrize("rows", [1, 128])
+@pytest.mark.parametrize("function", [
+    grid_of_rows, lambda meta: grid_of_rows(meta), partial(lambda of, meta: of(meta), grid_of_rows),
+    lambda meta: [triton.cdiv(128, meta.get("ROWS")) * triton.cdiv(64, meta["BLOCK"]), 1],
+    lambda meta: (min(triton.cdiv(128, meta["ROWS"]), 132), -(-64 // meta["BLOCK"])),
+])  # fmt: skip
+def test_a_grid_that_follows_blocks_is_not_pointed_out_with_any_default_and_extent(launched, function, rows, configs):
+    assert add_rows_warned(function, rows, configs) == []
+
+
+@pytest.mark.parametrize("configs", [ONES, LARGER])
+def test_a_grid_function_that_copies_what_it_is_given_follows_a_block_of_one(launched, configs):
+    assert add_rows_warned(lambda meta: grid_of_rows(dict(**meta)), 128, configs) == []
+
+
+@pytest.mark.parametrize("configs", [ONES, LARGER])
+@pytest.mark.parametrize(("function", "fixed"), [
+    ((128, 64), "BLOCK, ROWS"),
+    (lambda meta: (triton.cdiv(meta["rows"], meta["ROWS"]), 64), "BLOCK"),
+    (partial(lambda n, meta: (128, triton.cdiv(n, meta["BLOCK"])), 64), "ROWS"),
+])  # fmt: skip
+def test_a_grid_that_does_not_follow_one_of_two_blocks_is_pointed_out(launched, function, fixed, configs):
+    assert add_rows_warned(function, 128, configs) == [fixed]
 
 
 def test_a_grid_that_need_not_follow_the_config_is_not_pointed_out(launched):
