@@ -129,6 +129,10 @@ class StagedKernel(ComposedKernel):
         """Raise as the first kernel does, unless tunables and arguments together are what it takes."""
         self.first.check(tunables, arguments)
 
+    def extents(self, config: Config, arguments: Arguments) -> list[int] | None:
+        """The extents of the first launch's grid, which is the larger one."""
+        return self.first.extents(config, arguments)
+
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched."""
         if not self._is_staged(config, arguments):
@@ -265,6 +269,11 @@ class FormsKernel(ComposedKernel):
             own_names = [name for name in names if name in _names(form) | TritonKernel.LAUNCH_OPTIONS]
             own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
             form.check(own, self._given(form, arguments))
+
+    def extents(self, config: Config, arguments: Arguments) -> Sequence[int] | None:
+        """The extents of the grid of the config's form."""
+        form, own = self.form_of(config)
+        return form.extents(own, self._given(form, arguments))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched."""

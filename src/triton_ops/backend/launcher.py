@@ -111,6 +111,15 @@ class NotCompiledError(Exception):
     """A launch in a dry run could not be compiled; it carries the compiler's own error."""
 
 
+def _check_grid(kernel: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
+    """Raise a `CandidateError` for a grid that the device which is compiled for does not take."""
+    target = getattr(require("triton", "running a launcher").runtime.driver.active, "target", None)
+    with contextlib.suppress(Exception):  # the user's own function; the launch will say why
+        grid = grid({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}) if callable(grid) else grid
+    if isinstance(target, Target) and not callable(grid) and (refusal := target.grid_refusal(grid)):
+        raise CandidateError(Status.GRID, refusal)
+
+
 def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
     """Triton's compiled kernels of each launch of `function(…)`, in order; its tensors are on the device `meta`.
 
@@ -123,6 +132,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
         try:
+            _check_grid(*args, **kwargs)
             settled(args[0])
             kernels.append(run(*args, **{**kwargs, "warmup": True}))
         except Exception as error:

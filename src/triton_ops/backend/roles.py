@@ -412,6 +412,10 @@ class CompiledByTriton(ABC):
         """The same kernel where its grid cannot be sent, or itself where the grid is part of a function."""
         return self
 
+    def extents(self, config: Config, arguments: Arguments) -> Sequence[int] | None:  # noqa: ARG002
+        """The extents of a launch's grid; None where no single launch decides, or the grid cannot be told."""
+        return None
+
     @abstractmethod
     def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
         """Triton's compiled kernels of one launch; nothing is loaded or launched.

@@ -239,12 +239,19 @@ class TritonCompiler(Compiler):
                 return Compiled(config, Status.CONSTRAINT, message)
             if not is_power_of_two(number):
                 return Compiled(config, Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
+        if refusal := self._grid_refusal(config):
+            return Compiled(config, Status.GRID, refusal)
         parsed = self.kernel.parsed
         blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
         stages = config.get("num_stages")
         facts = RuleInput(self.target, blocks, warps, stages if isinstance(stages, int) else 0)
         objections = (rule(facts) for rule in RULES)
         return next((Compiled(config, *objection) for objection in objections if objection is not None), None)
+
+    def _grid_refusal(self, config: Config) -> str:
+        """Words for why the device takes no grid of a config; a cluster's blocks lie along axis 0."""
+        across, *others = self.kernel.extents(config.with_members(self.members), self.arguments) or (0,)
+        return self.target.grid_refusal((across * config.get("num_ctas", 1), *others))
 
     @cached_property
     def _program(self) -> Hashable | None:
@@ -258,7 +265,7 @@ class TritonCompiler(Compiler):
     def recalled(self, config: Config) -> Compiled | None:
         """The result, with the launch key of these arguments; the binary is on the disk unless somebody removed it."""
         compiled = None if self._program is None else _compiled.get((self._program, config))
-        if compiled is None:
+        if compiled is None or self._grid_refusal(config):
             return None
         launch = self.kernel.program_key(config.with_members(self.members), self.arguments, compiled.resources)
         return replace(compiled, compile_s=0.0, launch=launch)

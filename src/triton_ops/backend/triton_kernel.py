@@ -394,14 +394,22 @@ class TritonKernel(CompiledByTriton):
             or self.pre_hook
         ):
             return None
+        if (grid := self.extents(config, arguments)) is None:
+            return None
         try:
-            grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
             own_arguments, _ = self._own_arguments(config, arguments)
         except Exception:  # noqa: BLE001 - the user's own functions; their launch will say why
             return None
         values = sorted((name, repr(value)) for name, value in config.items() if name in plain)
         blocks = sorted((name, own_arguments.keyword[name].block_shape) for name in self.descriptors)
         return fingerprint([resources.binary, resources.shared_bytes, grid, values, *blocks])
+
+    def extents(self, config: Config, arguments: Arguments) -> list[int] | None:
+        """The extents of the grid; None where its function raises, as where it asks for what heuristics compute."""
+        try:
+            return [int(extent) for extent in self._grid(config, arguments, self.defaults)]
+        except Exception:  # noqa: BLE001 - the user's own function; its launch will say why
+            return None
 
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -135,6 +135,8 @@ def installed_version(name: str) -> str | None:
 class Host:
     """The CPUs and the memory of this machine, as far as this process may use them."""
 
+    GROUPS: ClassVar[Path] = Path("/sys/fs/cgroup")
+
     @staticmethod
     def versions() -> dict[str, str]:
         """Versions of Python, this package, torch and Triton; read once in a process."""
@@ -148,13 +150,20 @@ class Host:
 
     @classmethod
     def usable_cpus(cls) -> int:
-        """CPUs that it may use: the CPUs of its affinity, or its control group's quota if that is smaller."""
-        cpus = cls.affinity_cpus()
-        try:
-            quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-            return max(1, min(cpus, -(-int(quota) // int(period))))
-        except (OSError, ValueError):  # there is no such file, or it says `max`, which means no quota
-            return cpus
+        """CPUs that it may use: those of its affinity, or the quota of a control group around it if that is smaller."""
+        cpus = [cls.affinity_cpus()]
+        for group in cls._groups("cpu"):
+            quota, period = _numbers(group / "cpu.max") or _numbers(
+                group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"
+            ) or (-1, 1)  # fmt: skip
+            cpus += [-(-quota // period)] if quota > 0 else []  # it is -1 without a quota
+        return max(1, min(cpus))
+
+    @classmethod
+    def usable_processes(cls, each_bytes: int) -> int:
+        """Processes that it may run at a time, with a CPU and so much memory for each."""
+        available = cls.available_bytes()
+        return cls.usable_cpus() if available is None else max(1, min(cls.usable_cpus(), available // each_bytes))
 
     @classmethod
     def cpu_threads(cls) -> int:
@@ -165,16 +174,52 @@ class Host:
             return int(threads_of_torch())
         return openmp_threads() or cls.affinity_cpus()
 
-    @staticmethod
-    def available_bytes() -> int | None:
-        """The memory that programs can still take; None where that is not told."""
+    @classmethod
+    def available_bytes(cls) -> int | None:
+        """The memory that programs can still take, here and in the control groups around it; None if not told."""
         lines = _read("meminfo").splitlines()
-        return next((1024 * int(line.split()[1]) for line in lines if line.startswith(b"MemAvailable:")), None)
+        left = [1024 * int(line.split()[1]) for line in lines if line.startswith(b"MemAvailable:")]
+        for group in cls._groups("memory"):
+            numbers = _numbers(group / "memory.max", group / "memory.current") or _numbers(
+                group / "memory.limit_in_bytes", group / "memory.usage_in_bytes"
+            )
+            if numbers:
+                most, used = numbers
+                left.append(max(0, most - used + _inactive_bytes(group)))
+        return min(left, default=None)
+
+    @classmethod
+    def _groups(cls, controller: str) -> Iterator[Path]:
+        """Where the limits of a controller may stand for this process: its control groups and all around them."""
+        for line in _read("self/cgroup").decode(errors="replace").splitlines() or ["0::/"]:
+            controllers, _, path = line.partition(":")[2].partition(":")
+            if not controllers or controller in controllers.split(","):  # of version 2, or of version 1
+                own = PurePath(path.lstrip("/"))
+                for top in (controllers, controller) if controllers else ("", "unified"):
+                    yield from dict.fromkeys(cls.GROUPS / top / group for group in (own, *own.parents))
 
 
 _NAMESPACES = tuple(f"ns/{name}" for name in (
     "cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "time_for_children", "user", "uts",
 ))  # fmt: skip
+
+
+def _numbers(*files: Path) -> list[int] | None:
+    """The numbers of files; None where one is missing, or says `max`, which means no limit."""
+    try:
+        return [int(word) for file in files for word in file.read_text(encoding="ascii").split()]
+    except (OSError, ValueError):
+        return None
+
+
+def _inactive_bytes(group: Path) -> int:
+    """The memory of a control group that holds files and is given back when it is needed."""
+    try:
+        words = (group / "memory.stat").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    named = dict(zip(words[::2], map(int, words[1::2]), strict=False))
+    return named.get("total_inactive_file", named.get("inactive_file", 0))
 
 
 class Process:

@@ -45,6 +45,7 @@ from triton_ops.processes import (
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 
+_COMPILER_BYTES = 1 << 28  # room for one; one of a product of matrices takes 0.1 GB
 _NICENESS = 5  # compilers give way to the process that measures
 compiles_for: list[int] = []
 """The id of the process for which this process compiles; empty in a process that does not compile for another one."""
@@ -368,7 +369,7 @@ class CompilePool(AbstractContextManager["CompilePool"]):
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._compiler, self._timeout_s = compiler, timeout_s
         self._start = Start(packed=compiler.pack(), surroundings=Surroundings.here())
-        self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.most)
+        self.workers = workers or (self.usual_workers() if shared_cpus is None else shared_cpus.most)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         self._queue = Queue(max(1, self.workers // _SPARE_PART))
         self._one = partial(WaitingProcesses().one, self._load)
@@ -381,6 +382,11 @@ class CompilePool(AbstractContextManager["CompilePool"]):
         self._part_with: Callable[[ForkServer], None] = fork_servers.give_back if reuse else lambda it: it.close()
         self._shared_cpus = shared_cpus or SharedCpus(self.workers)
         self.first, self.hurried, self.turns = shared_cpus is None, self._queue.hurried, 0
+
+    @staticmethod
+    def usual_workers() -> int:
+        """Processes that compile at a time: as many as have a CPU and the memory."""
+        return Host.usable_processes(_COMPILER_BYTES)
 
     @staticmethod
     def start_server(needs_on: Callable[[Target], Hashable], device: str) -> None:

@@ -19,7 +19,8 @@ from triton_ops.compile_modes.backends import Site, gate_of
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import KINDS, OF_MODEL, ShownGraphs, drawn, graphs_in
-from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, text_of
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
+from triton_ops.compile_modes.log_lines import text_of
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Typed, option, tell
@@ -210,7 +211,7 @@ def _log_facts(log: CompilerLog) -> Facts:
     facts.lines(f"CUDA graphs recorded: {log.recordings}, again: {len(log.rerecorded)}")
     events = {
         "recorded again": log.rerecorded, "skipped": log.skipped, "recompiled": log.recompiled,
-        "not compiled any more": log.limits, "hint": log.hints,
+        "not compiled any more": log.limits, "hint": log.hints, "failed": log.failures,
     }  # fmt: skip
     for name, texts in events.items():
         for text in dict.fromkeys(texts):

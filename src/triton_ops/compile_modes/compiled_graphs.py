@@ -26,7 +26,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_ops.compile_modes.compiler_output import clean_lines, read_lines, text_of
+from triton_ops.compile_modes.log_lines import clean_lines, read_lines, text_of
 from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"

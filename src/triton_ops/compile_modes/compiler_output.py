@@ -18,100 +18,16 @@ import json
 import logging
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from html import unescape
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from triton_ops.base import NamedFile, counted
+from triton_ops.base import counted
+from triton_ops.compile_modes.log_lines import CHANGING, LogLine, read_lines
 from triton_ops.exceptions import SettingsError, TargetError
 
 _log = logging.getLogger("triton_ops")
-
-_ESCAPE = re.compile(
-    r"(?:\x1b|\^\[|#033|\\(?:x1b|033|u001b))(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)|\ufeff"
-)
-_END = re.compile(r"[\r\n]+")
-_ENTITY = re.compile(r"&#?\w+;")  # of a text that was copied out of a page's source
-_WRITTEN_END = re.compile(  # only where a compiler's line may follow: paths of Windows have such a `\n` too
-    r"\\n(?=\s|[\"']?,?$|A[Uu][Tt][Oo]|strides: |dtypes: |\w+Process |\{\"num|Triton auto|with key |finished |best )"
-)
-_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray adds
-_TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
-_CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
-    r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
-    r"|(?:\b[VDIWEC]?(?:\d{4}[-/.])?\d\d[-/.]?\d\d(?:[-/.]\d{2,4})?[T ,]+|\b[A-Z][a-z]{2} +\d+ +"
-    r"|\b\d+/[A-Z][a-z]+/\d{4}:)?"
-    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d| [AP]M)?"
-    r"|(?<![\w.=])(?:1\d{9}|\d+\.\d+s?|\d+ms)(?![\w.])"  # seconds since 1970, or since a start
-    r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
-    r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
-)
-_NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
-
-
-def text_of(file: Path) -> str:
-    """The text of a file that a command names; a `TargetError` if it cannot be read, or is no text."""
-    with TargetError.when(f"{file} cannot be read", hint="name a file with what a program that compiles wrote"):
-        return NamedFile(file).text()
-
-
-class LogLine(NamedTuple):
-    """A line of a log, with its match of a pattern, and who wrote it as far as what stands before the match tells."""
-
-    writer: str
-    text: str
-    match: re.Match[str] | None
-
-    @property
-    def kind(self) -> str:
-        """The name of the outermost group that matched; empty if none did."""
-        return (self.match and self.match.lastgroup) or ""
-
-
-def clean_lines(texts: Iterable[str]) -> Iterator[str]:
-    """The lines of texts without colours and line ends, taken out of the JSON into which a collector has put them."""
-    plain = (_ENTITY.sub(lambda entity: unescape(entity[0]), _ESCAPE.sub("", text)) for text in texts)
-    for line in filter(None, (line for text in plain for line in _END.split(text.replace("\u00a0", " ")))):
-        try:
-            document = json.loads(line) if line.lstrip().startswith("{") else None
-        except ValueError:  # it only begins like JSON
-            document = None
-        name = next((name for name in _TEXTS if isinstance((document or {}).get(name), str)), None)
-        if document is None or name is None:
-            yield from filter(None, _WRITTEN_END.split(_REPEATED.sub("", line)))
-        else:
-            before = " ".join(str(value) for key, value in document.items() if key != name)
-            yield from (f"{before} {inner}" for inner in clean_lines([document[name]]))
-
-
-def read_lines(
-    texts: Iterable[str], pattern: re.Pattern[str], words: Sequence[str], first: str, later: Sequence[str] = ()
-) -> list[LogLine]:
-    """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
-
-    A prefix that only one line has, such as the rest of a progress bar, names no writer, and no number does where the
-    prefixes of the kind `first` are seldom those of the kinds `later`, which belong to it. Where these stand above it,
-    the log has the newest line first, and is turned round.
-    """
-    lines = []
-    for text in clean_lines(texts):
-        match = pattern.search(text) if any(word in text for word in words) else None
-        before = text[: match.start()] if match else ""
-        lines.append(LogLine(" ".join(_NAME.findall(_CHANGING.sub(" ", before))) if before else "", text, match))
-    number = Counter(line.writer for line in lines if line.match)
-    lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
-    owners = {line.writer for line in lines if line.kind == first}
-    parts = [line.writer in owners for line in lines if line.kind in later]
-    if owners and 2 * sum(parts) < len(parts):  # a number in the prefix counts something
-        lines = [line._replace(writer=re.sub(r"\d+", "", line.writer)) for line in lines]
-    pairs = Counter(pairwise(line.kind for line in lines if line.match))
-    newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
-    return lines[::-1] if newest_first else lines
-
 
 _MS_PER_UNIT = {"ms": 1.0, "s": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}  # `s` is a slip of torch 2.0
 _PATTERNS = {
@@ -144,23 +60,31 @@ _PATTERNS = {
         r"(?:triggered by the following guard failure(?:\(s\))?:|__recompiles\w*(?:\]|: \[\w+\]) {4,}- "
         r"|^ {4,}- (?=\d+/\d+: ))(?P<guard_text>.*)$"
     ),
+    "failures": (
+        r"(?P<failures_text>\w+(?: compilation)? error (?:during|for) autotuning\b.*?"
+        r"|Exception .+ for benchmark choice .+|Marking choice as failed .+|(?:CUTLASS c|\bC)hoice \S+ failed .+"
+        r"|(?:Not enough SMs|GPU arch) .*max_autotune.+)(?:\s*Ignoring this choice\.?)?$"
+    ),
     "limit": r"(?P<limit_text>\b(?:function: '|last reason: |reasons: ).*)$",
 }
 _WORDS = (  # each line of these kinds has one
     "AUTOTUNE", "Choices Stats", '{"num_choices"', "strides: [", "dtypes: ", "%", "ERROR>", "perf_hints", "cudagraph",
     "CUDAGraph supports", "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ",
-    "function: ", "reason",
+    "function: ", "reason", " autotuning", " choice ", "hoice ", "max_autotune",
 )  # fmt: skip
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
+_EVENTS = ("rerecorded", "skipped", "recompiled", "limits", "hints", "failures")
 _OF_TABLES = ("stats", "strides", "dtypes", "choice", *_ABOUT)  # lines that show whose they are by those around them
 _TORCHS = re.compile(  # any line of torch's own log
     r"[VDIWEC](?:\d{4} |\d{4}-\S+T)\d\d:\d\d:\d\d\S* \d+ \S+\.py:\d+\]|\[__\w+\]|\] torch\.[\w.]+: \[[A-Z]+\]"
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
+_TORCHS_HEAD = re.compile(r"^.*\.py:\d+\](?: \[[^\]]*\])*")
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
 _LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
+_IGNORED = "Ignoring this choice"  # the last line of a failure, whose reason stands above it
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named
 
@@ -285,9 +209,9 @@ class CompilerLog:
     """Content of a compiler's log.
 
     `rerecorded` and `skipped` say why a CUDA graph was recorded again or not used, once for each time, `recompiled`
-    which function was compiled again and what guards failed, `limits` which one is compiled no more. `lines` counts
-    those of torch: without any the file is another, or torch had nothing to say. `unread` are lines that look like a
-    part of a table, and are part of none.
+    which function was compiled again and what guards failed, `limits` which one is compiled no more, `failures` why
+    choices have no time or are not tried. `lines` counts those of torch: without any the file is another, or torch had
+    nothing to say. `unread` are lines that look like a part of a table, and are part of none.
     """
 
     tables: tuple[AutotuneTable, ...] = ()
@@ -297,6 +221,7 @@ class CompilerLog:
     recompiled: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     lines: int = 0
     unread: tuple[str, ...] = ()
 
@@ -316,13 +241,13 @@ class CompilerLog:
             recordings=len(reader.events["recordings"]),
             lines=reader.lines,
             unread=tuple(reader.unread),
-            **{kind: reader.texts(kind) for kind in ("rerecorded", "skipped", "recompiled", "limits", "hints")},
+            **{kind: reader.texts(kind) for kind in _EVENTS},
         )
 
     @property
     def useful(self) -> bool:
         """Tell whether something was read, or torch had nothing to say; a table without a choice says nothing."""
-        events = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
+        events = self.recordings or any(getattr(self, kind) for kind in _EVENTS)
         silence = self.lines and not self.tables and not self.unread
         return bool(events or silence) or any(table.choices for table in self.tables)
 
@@ -339,6 +264,7 @@ class _LogReader:
         self._since = 0  # lines since one that is or looks like a part of a table
         self._stats: dict[str, dict[str, Any]] = {}
         self._last: dict[tuple[str, str], list[str]] = {}
+        self._failure: list[str] | None = None  # the last one, as long as its reason may follow
 
     def read(self, line: LogLine) -> None:
         """Take in one line."""
@@ -349,7 +275,7 @@ class _LogReader:
         if unread:
             self._leave(line)
         elif match is None:
-            return
+            self._add_reason(line.text)
         elif kind == "head":
             self._begin(line, match)
         elif kind in ("stats", "strides", "dtypes", "choice", "end"):
@@ -360,14 +286,22 @@ class _LogReader:
             for event in filter(None, events):
                 event += filter(None, [match[f"{kind}_text"].strip()])
         elif kind != "title":
-            self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
+            self._last[line.writer, kind] = [match[f"{kind}_text"].strip(" :")]
             self.events[kind].append(self._last[line.writer, kind])
+            self._failure = self.events[kind][-1] if kind == "failures" and line.text.rstrip().endswith(":") else None
+
+    def _add_reason(self, text: str) -> None:
+        """Add a line to the reason of the last failure."""
+        if self._failure is not None and (reason := _TORCHS_HEAD.sub("", text.partition(_IGNORED)[0]).strip(" .")):
+            self._failure.append(reason)
+        if _IGNORED in text:
+            self._failure = None
 
     def _is_unread(self, line: LogLine) -> bool:
         """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
         match, rest = line.match, line.text
         if match is not None:
-            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or match["names"] or rest[match.end() :])
+            rest = CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or match["names"] or rest[match.end() :])
         near = match is not None or (self._open != {} and self._since < _NEAR)
         is_rest = match is None and near and self._since == 0 and _LIKE_OPTIONS.match(rest)
         return bool(is_rest or _LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))

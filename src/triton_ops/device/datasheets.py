@@ -20,7 +20,7 @@ same guides.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from math import ceil
 from typing import Any
@@ -126,6 +126,7 @@ class VendorFacts:
     warp_size: int
     registers_per_thread: int  # the most that one thread can have
     registers_per_block: int | None  # None without such a limit
+    most_blocks: tuple[int, ...]  # of a grid, by axis; empty where nothing is published
     binary: str  # the stage of Triton's compiler that gives machine code
     assembly: str  # the stage before it, and the language of that
     allots_registers: bool  # the assembly names the registers that are used, and what is spilled
@@ -152,7 +153,8 @@ VENDOR_FACTS = {
     for facts in (
         VendorFacts(
             kind="cuda", name="NVIDIA", brands=frozenset({"nvidia", "geforce"}), warp_size=32,
-            registers_per_thread=255, registers_per_block=65536, binary="cubin", assembly="ptx",
+            registers_per_thread=255, registers_per_block=65536, most_blocks=(2**31 - 1, 65_535, 65_535),
+            binary="cubin", assembly="ptx",
             allots_registers=False, multiplies_float32=False, lowers_with_torch=False,
             units="multiprocessors", warps="warps",
             backend=TritonBackend(
@@ -162,7 +164,7 @@ VENDOR_FACTS = {
         ),
         VendorFacts(
             kind="hip", name="AMD", brands=frozenset({"amd", "radeon", "instinct"}), warp_size=64,
-            registers_per_thread=512, registers_per_block=None, binary="hsaco", assembly="amdgcn",
+            registers_per_thread=512, registers_per_block=None, most_blocks=(), binary="hsaco", assembly="amdgcn",
             allots_registers=True, multiplies_float32=True, lowers_with_torch=True,
             units="compute units", warps="wavefronts",
             backend=TritonBackend(
@@ -172,7 +174,8 @@ VENDOR_FACTS = {
         ),
     )
 }  # fmt: skip
-"""Registers of one thread: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
+"""Registers of one thread: CUDA C++ Programming Guide, whose table of technical specifications also has the blocks of a
+grid; CDNA 3 ISA guide, VGPRs and AGPRs."""
 
 
 def _amd(shared_kib: int, shared_granule: int) -> UnitLimits:
@@ -329,6 +332,13 @@ class Target:
     def limits(self) -> UnitLimits | None:
         """The limits of one of its multiprocessors; None if they are not known."""
         return LIMITS.get(self.arch)
+
+    def grid_refusal(self, extents: Sequence[int]) -> str:
+        """Words for why no grid has these extents; empty if one has, or if its vendor publishes no limit."""
+        for axis, (blocks, most) in enumerate(zip(extents, self.vendor.most_blocks, strict=False)):
+            if blocks > most:
+                return f"its grid has {blocks:,} blocks on axis {axis}; {self.arch} takes {most:,} there"
+        return ""
 
     def refusal(self, warps: int, stages: int) -> str:
         """Words for why no block has so many warps, or no loop so many stages; empty if they can be had."""

@@ -337,7 +337,7 @@ def rank(
     Returns:
         Configs with a forecast, which is guessed where `compiled` is False. Those that cannot run on the device are
         last: more warps than a block has threads for, a block that needs more shared memory than there is, also by a
-        guess, a number of warps that is no power of two.
+        guess, a number of warps that is no power of two. Those whose grid the device cannot launch are left out.
 
     Raises:
         DeviceError: There is no such GPU, or the model does not know its architecture.
@@ -392,7 +392,10 @@ def expectations(
 
 
 def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:
-    """The configs of which anything is expected, the shortest time first; those that cannot run are last."""
+    """The configs of which anything is expected, the shortest time first; those that cannot run are last.
+
+    A config whose grid the device cannot launch is left out: for these arguments it is no candidate.
+    """
     configs = [
         RankedConfig(
             config=config, expected_ms=one.expected_ms, source=one.source, lower_bound_ms=one.lower_bound_ms,
@@ -400,7 +403,7 @@ def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:
             compiled=one.forecast is not None and one.forecast.compiled,
         )
         for config, one in by_program(expectations).items()
-        if one.expected_ms is not None
+        if one.expected_ms is not None and (one.compiled is None or one.compiled.status is not Status.GRID)
     ]  # fmt: skip
     return sorted(configs, key=lambda one: one.expected_ms)
 

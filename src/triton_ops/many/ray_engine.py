@@ -29,7 +29,8 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Origin, Packed
-from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder, installed_version, require
+from triton_ops.base import AppendedFile, Folder, StoredFile, TemporaryFolder, installed_version, require
+from triton_ops.compilation import CompilePool
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
 from triton_ops.many.executor import Call, ChildExecutor, Executor, Job, JobPlace, RemoteExecutor
@@ -122,7 +123,7 @@ def facts_here(model: str | None = None) -> HostFacts:
     """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
     return HostFacts(
         host=socket.gethostname(), model=TorchDevice.gpus()[0].name if model is None else model,
-        python=platform.python_version(), triton=installed_version("triton") or "", cpus=Host.usable_cpus(),
+        python=platform.python_version(), triton=installed_version("triton") or "", cpus=CompilePool.usual_workers(),
     )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import Folder, Host, bar_console, gain_text, require
-from triton_ops.compilation import SharedCpus
+from triton_ops.base import Folder, bar_console, gain_text, require
+from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import SPARED, Executor, ExecutorLostError, Job, LentCpus, LocalExecutor, RemoteExecutor
 from triton_ops.many.problem import RunOptions, as_problem, job_of
@@ -447,7 +447,7 @@ def run_jobs(
 
 def _run(jobs: Sequence[Job], options: RunOptions, view: Follows, start: float) -> ManyRun:
     with TerminatedError.cleaned_up():
-        shared_cpus = SharedCpus(Host.usable_cpus(), SPARED)
+        shared_cpus = SharedCpus(CompilePool.usual_workers(), SPARED)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
@@ -472,7 +472,7 @@ def _executors(
     if not (devices := options.devices):
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     apart = devices if len(devices) > 1 else ()
-    cpus, effort = max(1, Host.usable_cpus() // len(devices)), Effort.of(options.each)
+    cpus, effort = max(1, CompilePool.usual_workers() // len(devices)), Effort.of(options.each)
     isolated, lent = any(job.worker for job in jobs), LentCpus(cpus)
     executors: dict[str, Executor] = {
         name: RemoteExecutor.of_device(name, cpus, view.listener, effort, isolated, lent) for name in apart

@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from triton_ops.backend import CandidateError, Compiler, CompilesAhead, Executable
-from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
@@ -60,7 +59,7 @@ def compiled(
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
     for group in groups.values():
-        workers = min(len(group), jobs or Host.usable_cpus())
+        workers = min(len(group), jobs or CompilePool.usual_workers())
         with CompilePool(group[0].compiler, workers=workers, timeout_s=timeout_s, reuse=True) as pool:
             futures = [pool.submit(program.config, anyway=True) for program in group]
             yield from ((program, future.result()) for program, future in zip(group, futures, strict=True))

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from triton_ops import dispatch
-from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import (
@@ -419,7 +418,7 @@ class _Case:
         """A pool that compiles the known configs for the disk cache, beside the race of another entry."""
         with suppress(TritonKernelError):  # its own race says it
             for program in self.programs:
-                pool = CompilePool(program.compiler, workers=max(1, Host.usable_cpus() // 2), reuse=True)
+                pool = CompilePool(program.compiler, workers=max(1, CompilePool.usual_workers() // 2), reuse=True)
                 for config in self.first:
                     pool.submit(config, anyway=True)
                 return pool

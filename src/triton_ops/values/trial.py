@@ -35,6 +35,7 @@ class Status(str, Enum):
 
     OK = "ok"
     CONSTRAINT = "constraint"  # refused before any work
+    GRID = "grid"  # more blocks than the device takes on an axis
     COMPILE = "compile"  # the compiler refused it
     RESOURCES = "resources"  # more shared memory, registers or memory than the device has
     RUNTIME = "runtime"  # it raised, or the device reported an error
@@ -83,17 +84,18 @@ class StatusFacts(msgspec.Struct, frozen=True, kw_only=True):
 _STATUS_FACTS = {
     Status.OK: StatusFacts(dropped_by="", t4="correct", listed=0, launchable=True, compared=True),
     Status.CONSTRAINT: StatusFacts(dropped_by="a constraint of the space", t4="constraints", listed=3, refused=True),
-    Status.COMPILE: StatusFacts(dropped_by="the compiler", t4="compile", listed=4, refused=True),
+    Status.GRID: StatusFacts(dropped_by="the device's largest grid", t4="constraints", listed=4, refused=True),
+    Status.COMPILE: StatusFacts(dropped_by="the compiler", t4="compile", listed=5, refused=True),
     Status.RESOURCES: StatusFacts(
         dropped_by="the device's resources", t4="compile", listed=2, refused=True, hurts_device=True
     ),
     Status.DEFERRED: StatusFacts(
         dropped_by="a rule: a slow kind, and others worked", t4="runtime", listed=1, launchable=True
     ),
-    Status.RUNTIME: StatusFacts(dropped_by="an error at run time", t4="runtime", listed=7, hurts_device=True),
-    Status.TIMEOUT: StatusFacts(dropped_by="the time limit", t4="timeout", listed=5, dangerous=True),
-    Status.CRASH: StatusFacts(dropped_by="the end of its process", t4="runtime", listed=6, dangerous=True),
-    Status.WRONG: StatusFacts(dropped_by="the check of its result", t4="correctness", listed=8, compared=True),
+    Status.RUNTIME: StatusFacts(dropped_by="an error at run time", t4="runtime", listed=8, hurts_device=True),
+    Status.TIMEOUT: StatusFacts(dropped_by="the time limit", t4="timeout", listed=6, dangerous=True),
+    Status.CRASH: StatusFacts(dropped_by="the end of its process", t4="runtime", listed=7, dangerous=True),
+    Status.WRONG: StatusFacts(dropped_by="the check of its result", t4="correctness", listed=9, compared=True),
 }
 """By status, in the order of the steps that drop a candidate."""
 
@@ -103,10 +105,10 @@ class Compiled:
     """A config that was compiled, or refused before, and was not launched yet.
 
     The status is `ok` or `deferred` if it can be launched, as far as can be known without a launch; else that in which
-    its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only where
-    nothing else works. Resources are None for one that a rule deferred before it was compiled, and may be known in part
-    for one over a limit. Configs of equal `launch`, the fingerprint of machine code, memory, grid and plain arguments,
-    are the same program, and one measurement serves all; None where it is not known.
+    its trial ends: `constraint`, `grid`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only
+    where nothing else works. Resources are None for one that a rule deferred before it was compiled, and may be known
+    in part for one over a limit. Configs of equal `launch`, the fingerprint of machine code, memory, grid and plain
+    arguments, are the same program, and one measurement serves all; None where it is not known.
     """
 
     config: Config = field(kw_only=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,14 +15,14 @@ import triton
 import triton.language as tl
 
 from tests import plain_product
-from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.backend import Arguments, FormsKernel, LauncherKernel, TritonCompiler, TritonKernel
 from triton_ops.backend.kernel_source import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
-from triton_ops.values import Status
+from triton_ops.values import Compiled, Resources, Status, TensorSpec
 
 pytestmark = pytest.mark.triton
 
@@ -233,3 +234,62 @@ def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(name):
         for target in TARGETS.values():
             ahead = TritonCompiler(operation.kernel, Arguments(keyword=dict(problem.arguments)), target)
             assert ahead.objection(default) is None
+
+
+@triton.jit
+def filled(x, n, BLOCK: tl.constexpr):
+    at = (tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 0.0, mask=at < n)
+
+
+X = TensorSpec((1 << 20,), "float32")
+EXTENTS = st.tuples(*3 * [st.integers(0, 1 << 33) | st.sampled_from([65_535, 65_536, 2**31 - 1, 2**31])])
+
+
+@given(extents=EXTENTS, axes=st.integers(1, 3), ctas=st.sampled_from([1, 2]))
+def test_a_grid_over_the_devices_limit_is_refused_before_it_is_compiled(extents, axes, ctas):
+    """CUDA C++ Programming Guide: 2^31 - 1 blocks on the first axis, 65,535 on each other."""
+    kernel = TritonKernel(filled, grid=lambda _: extents[:axes], outputs=("x",))
+    compiler = TritonCompiler(kernel, Arguments((X, 1 << 20)), Target.named("sm_90"))
+    refused = compiler.objection(Config(BLOCK=64, num_ctas=ctas))
+    blocks = (extents[0] * ctas, *extents[1:axes])
+    over = [axis for axis, most in enumerate((2**31 - 1, 65_535, 65_535)[:axes]) if blocks[axis] > most]
+    assert (refused.status if over else refused) == (Status.GRID if over else None)
+    assert not over or refused.reason.startswith(
+        f"its grid has {blocks[over[0]]:,} blocks on axis {over[0]}; sm_90 takes"
+    )
+    assert TritonCompiler(kernel, compiler.arguments, Target.named("gfx942")).objection(Config(BLOCK=64)) is None
+
+
+def test_a_program_that_is_known_from_a_smaller_grid_is_refused_for_a_larger_one():
+    kernel = TritonKernel(filled, grid=lambda given: (1, given["n"] // given["BLOCK"]), outputs=("x",))
+    small, large = (TritonCompiler(kernel, Arguments((X, n)), Target.named("sm_90")) for n in (1 << 20, 1 << 26))
+    small.remember(compiled := Compiled(Config(BLOCK=512), Status.OK, resources=Resources()))
+    assert small.recalled(compiled.config).status is Status.OK
+    assert large.recalled(compiled.config) is None
+    assert large.objection(compiled.config).status is Status.GRID
+
+
+def launches(x, n, *, BLOCK):
+    filled[(1, n // BLOCK)](x, n, BLOCK)
+    filled[lambda given: (1, given["n"] // given["BLOCK"])](x, n=n, BLOCK=BLOCK)
+
+
+def test_a_function_that_launches_too_many_blocks_is_refused_before_a_kernel_is_compiled(monkeypatch):
+    pytest.importorskip("torch")
+    kernel = LauncherKernel(launches, outputs=("x",))
+    compiler = TritonCompiler(kernel, Arguments((X, 1 << 20)), Target.named("sm_90"))
+    monkeypatch.setattr(triton.compiler.compiler, "make_backend", None)  # nothing is compiled
+    refused = compiler.compile(Config(BLOCK=8))
+    assert (refused.status, refused.reason) == (
+        Status.GRID,
+        "its grid has 131,072 blocks on axis 1; sm_90 takes 65,535 there",
+    )
+
+
+def test_a_form_is_refused_for_its_own_grid():
+    few = TritonKernel(filled, grid=lambda _: (1,), outputs=("x",))
+    forms = FormsKernel({"few": few, "many": replace(few, grid=lambda _: (1, 1, 1 << 16))}, default="few")
+    compiler = TritonCompiler(forms, Arguments((X, 1 << 20)), Target.named("sm_90"))
+    statuses = {form: compiler.objection(Config(BLOCK=64, FORM=form)) for form in forms.forms}
+    assert {form: one and one.status for form, one in statuses.items()} == {"few": None, "many": Status.GRID}

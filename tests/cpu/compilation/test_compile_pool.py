@@ -23,7 +23,7 @@ from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, release_processes, time_ms, tune  # noqa: E402
 from triton_ops.backend import Arguments, CompilerNeeds, Operation, TritonCompiler, TritonKernel  # noqa: E402
 from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
-from triton_ops.base import Host  # noqa: E402
+from triton_ops.base import Host, Process  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import Target, gpu_missing, spec_named  # noqa: E402
@@ -763,11 +763,40 @@ def test_processes_end_with_their_parent(how, work, tmp_path):
         assert message == ""
 
 
-def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
+CASES = [
+    ({"self/cgroup": "0::/"}, {"cpu.max": text}, count)
+    for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8))
+]
+CASES += [
+    ({}, {"cpu.max": "200000 100000"}, 2),
+    ({"self/cgroup": "0::/a/b"},
+     {"cpu.max": "max 100000", "a/cpu.max": "300000 100000", "a/b/cpu.max": "500000 100000"}, 3),
+    ({"self/cgroup": "0::/a/b"}, {"a/b/cpu.max": "500000 100000", "c/cpu.max": "100000 100000"}, 5),
+    ({"self/cgroup": "4:cpu,cpuacct:/box/1\n3:memory:/box/1\n0::/"},
+     {"cpu,cpuacct/box/cpu.cfs_quota_us": "200000", "cpu,cpuacct/box/cpu.cfs_period_us": "50000",
+      "cpu,cpuacct/box/1/cpu.cfs_quota_us": "-1", "cpu,cpuacct/box/1/cpu.cfs_period_us": "100000"}, 4),
+    ({"self/cgroup": "2:cpu:/made/elsewhere"},
+     {"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+    ({"self/cgroup": "1:cpu:/\n0::/a"}, {"unified/a/cpu.max": "600000 100000"}, 6),
+    ({"self/cgroup": "0::/a", "meminfo": "MemAvailable: 8388608 kB"},
+     {"a/memory.max": str(4 << 30), "a/memory.current": str(3 << 30),
+      "a/memory.stat": f"anon 1\ninactive_file {1 << 29}"}, 6),
+    ({"self/cgroup": "5:memory:/a"},
+     {"memory/a/memory.limit_in_bytes": str(1 << 29), "memory/a/memory.usage_in_bytes": str(1 << 28)}, 1),
+    ({"self/cgroup": "0::/", "meminfo": "MemAvailable: 524288 kB"}, {"memory.max": "max", "memory.current": "5"}, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "groups", "count"), CASES)
+def test_as_many_compilers_as_have_a_cpu_and_memory_in_the_control_groups(told, groups, count, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8)):
-        monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
-        assert Host.usable_cpus() == count
+    monkeypatch.setattr(Process, "PLACE", str(tmp_path / "proc"))
+    monkeypatch.setattr(Host, "GROUPS", tmp_path / "groups")
+    for folder, files in (("proc", told), ("groups", groups)):
+        for name, text in files.items():
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+    assert CompilePool.usual_workers() == count
 
 
 def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_again_does(monkeypatch):

@@ -397,3 +397,36 @@ def test_tables_that_were_pasted_without_their_ends_have_their_winners():
 def test_a_table_that_may_have_a_row_of_another_or_lack_its_own_has_no_winner(change):
     table = read(change(TABLE)).tables[0]
     assert (table.winner, bool(table.doubt)) == (None, True)
+
+
+HEAD = "E1128 10:00:00.000000 1234 torch/_inductor/select_algorithm.py:5068] [0/0] "
+MEMORY = "out of resource: shared memory, Required: 262144, Hardware limit: 232448."
+RUNTIME = ["Runtime error during autotuning: ", f"{MEMORY}. ", "Ignoring this choice."]
+FAILURES = {  # torch 2.6 to 2.13, torch/_inductor/select_algorithm.py and utils.py
+    "by torch's formatter": [f"{HEAD}{line}" for line in RUNTIME],
+    "of a rank": [f"[rank3]:{HEAD}{line}" for line in RUNTIME],
+    "by logging": [f"ERROR:torch._inductor.select_algorithm:{RUNTIME[0]}", *RUNTIME[1:]],
+    "with written ends": ["\\n".join([f"{HEAD}{RUNTIME[0]}", *RUNTIME[1:]])],
+}
+
+
+@pytest.mark.parametrize("lines", FAILURES.values(), ids=FAILURES)
+def test_the_reason_of_a_choice_that_failed_is_kept(lines):
+    log = read([*TABLE[:1], *lines, *TABLE[1:], "W something else: "])
+    assert [each.partition(":")[0] for each in log.failures] == ["Runtime error during autotuning"]
+    assert "out of resource: shared memory, Required: 262144, Hardware limit: 232448" in log.failures[0]
+    assert "Ignoring" not in log.failures[0]
+    assert log.tables[0].winner is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Not enough SMs to use max_autotune_gemm mode", "GPU arch does not support max_autotune_gemm mode usage",
+     "Exception no valid configs for benchmark choice TritonTemplateCaller(x.py, ACC_TYPE='tl.float32')",
+     "Marking choice as failed due to timeout: triton_mm_7", "CUTLASS choice cutlass_4f failed during benchmarking.",
+     "CUDA compilation error during autotuning: no kernel image"],
+)  # fmt: skip
+def test_why_a_choice_was_not_tried_is_kept_and_nothing_of_what_follows(text):
+    log = read([f"{HEAD}{text}", "a line of another program", *TABLE])
+    assert log.failures == (text,)
+    assert log.useful

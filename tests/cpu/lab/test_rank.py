@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -141,6 +142,12 @@ def test_what_triton_or_the_device_refuses_is_last_with_the_reason():
         (3, math.inf, "num_warps is 3; it must be a power of two"),
         (64, math.inf, "64 warps of 32 are 2,048 threads per block; sm_90 has 1,024"),
     ]
+
+
+def test_a_config_whose_grid_cannot_be_launched_is_no_candidate():
+    rows = replace(NORM, grid=lambda meta: (1, 1 << 22 - meta["BLOCK"].bit_length()))
+    result = rank(rows, (X, X, 1024, 1e-5), space={"BLOCK": [16, 256], "num_warps": [4]}, gpu=H200, jobs=1)
+    assert [one.config["BLOCK"] for one in result] == [256]
 
 
 def test_a_product_with_warps_that_cannot_be_launched_is_last_with_the_reason():
