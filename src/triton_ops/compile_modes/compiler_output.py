@@ -42,15 +42,15 @@ _WRITTEN_END = re.compile(  # only where a compiler's line may follow: paths of 
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray adds
 _TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
 _CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
-    r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
+    r"(?:[\w ()./-]{1,80}:)?\s{0,9}\d{1,3}%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
     r"|(?:\b[VDIWEC]?(?:\d{4}[-/.])?\d\d[-/.]?\d\d(?:[-/.]\d{2,4})?[T ,]+|\b[A-Z][a-z]{2} +\d+ +"
     r"|\b\d+/[A-Z][a-z]+/\d{4}:)?"
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d| [AP]M)?"
     r"|(?<![\w.=])(?:1\d{9}|\d+\.\d+s?|\d+ms)(?![\w.])"  # seconds since 1970, or since a start
     r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
-    r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
+    r"|\S{1,400}\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
-_NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
+_NAME = re.compile(r"(?<![\w.@=/<>#-])[.@=/<>#-]*\w[\w.@=/<>#-]*")
 
 
 def text_of(file: Path) -> str:
@@ -158,8 +158,8 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"[VDIWEC](?:\d{4} |\d{4}-\S+T)\d\d:\d\d:\d\d\S* \d+ \S+\.py:\d+\]|\[__\w+\]|\] torch\.[\w.]+: \[[A-Z]+\]"
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
-_LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
-_LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
+_LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w{0,9}\s{1,80}(?:[\d.]{1,20}|inf|nan) ?%")
+_LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*(?!\W)\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named
