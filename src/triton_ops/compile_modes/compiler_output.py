@@ -159,7 +159,9 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w{0,9}\s{1,80}(?:[\d.]{1,20}|inf|nan) ?%")
-_LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*(?!\W)\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
+_LIKE_OPTIONS = re.compile(  # the rest of a row that was wrapped
+    r"(?=.*=|\d+$)\W*(?!\W)\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$"
+)
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
 _MOST_DETAILS = 3  # guards of an event that are named

@@ -813,5 +813,5 @@ def test_a_grid_past_the_largest_number_is_not_known():
 
 def test_a_text_of_blanks_is_read_in_one_pass():
     for blank in ("\n", " ", "\t \n"):
-        with pytest.raises(ProfileError, match="holds no profiled kernel"):
+        with pytest.raises(ProfileError, match="it is empty"):
             parse_profile(blank * (1_000_000 // len(blank)))
