@@ -34,10 +34,10 @@ _HEAD = re.compile(
     r"^(?: *(?P<above>\w+)\.snodes\[\d+\] = *\n)? *(?P<name>\w+\d): (?P<kind>[A-Z]\w*)\((?P<of>.*)\)\s*$", re.MULTILINE
 )
 _FIELD = re.compile(r"^ *(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
-_DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
+_DEPENDENCY = re.compile(r"Dep\((?:name=)?'(\w+)'")
 _LOGGED = re.compile(r"(?P<line>__ir_post_fusion(?:\]|: \[\w+\]) ?)")
 _PHASE = re.compile(r"^.*\b(BEFORE|AFTER) FUSION[ \t]*$", re.MULTILINE)  # above the graph of a log without prefixes
-_NUMBER = re.compile(r"\d+$")
+_NUMBER = re.compile(r"(?<!\d)\d+$")
 OF_MODEL = re.compile(r"(?:op|buf)\d")  # the name of a node, which that of a branch has its graph's name before
 _NOTHING, _GROUP = "NopKernelSchedulerNode", "GroupedSchedulerNode"
 _SINGLE = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING}
@@ -111,7 +111,7 @@ def _node(heads: Sequence[re.Match[str]], block: str) -> GraphNode:
     fused = {part["above"] for part in parts}
     members = [part["name"] for part in parts if part["name"] not in fused]
     if not members:  # a single one, or of an old torch, or cut off
-        members = [name] if kind in _SINGLE else re.findall(r"[a-z]+\d+", name)
+        members = [name] if kind in _SINGLE else re.findall(r"(?<![a-z])[a-z]+\d+", name)
     entries = list(_FIELD.finditer(block))
     kernels = [entry["first"].strip() for entry in entries if entry["field"] == "node.kernel"]
     buffers: dict[str, list[str]] = defaultdict(list)

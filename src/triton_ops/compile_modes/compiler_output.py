@@ -81,8 +81,10 @@ _TORCHS = re.compile(  # any line of torch's own log
     r"|\b[A-Z]+:torch\.[\w.]+:"  # by `logging.basicConfig`
 )
 _TORCHS_HEAD = re.compile(r"^.*\.py:\d+\](?: \[[^\]]*\])*")
-_LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
-_LIKE_OPTIONS = re.compile(r"(?=.*=|\d+$)\W*\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$")  # the rest of a row that was wrapped
+_LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w{0,9}\s{1,80}(?:[\d.]{1,20}|inf|nan) ?%")
+_LIKE_OPTIONS = re.compile(  # the rest of a row that was wrapped
+    r"(?=.*=|\d+$)\W*(?!\W)\S*(?:\s+\w+=\S*)*(?:\s+\w+)?\s*$"
+)
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _IGNORED = "Ignoring this choice"  # the last line of a failure, whose reason stands above it
 _NEAR = 16  # lines of other programs between two of a table

@@ -25,15 +25,15 @@ _WRITTEN_END = re.compile(  # only where a compiler's line may follow: paths of 
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray adds
 _TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
 CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
-    r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
+    r"(?:[\w ()./-]{1,80}:)?\s{0,9}\d{1,3}%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
     r"|(?:\b[VDIWEC]?(?:\d{4}[-/.])?\d\d[-/.]?\d\d(?:[-/.]\d{2,4})?[T ,]+|\b[A-Z][a-z]{2} +\d+ +"
     r"|\b\d+/[A-Z][a-z]+/\d{4}:)?"
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d| [AP]M)?"
     r"|(?<![\w.=])(?:1\d{9}|\d+\.\d+s?|\d+ms)(?![\w.])"  # seconds since 1970, or since a start
     r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
-    r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
+    r"|\S{1,400}\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
-_NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
+_NAME = re.compile(r"(?<![\w.@=/<>#-])[.@=/<>#-]*\w[\w.@=/<>#-]*")
 
 
 def text_of(file: Path) -> str:

@@ -106,7 +106,7 @@ def _prefix(word: str) -> tuple[float, str]:
 
 
 _LARGEST_BYTES = 256 << 20
-_TREE = re.compile(r"\s*(?:\[?\s*\{|\[\s*\])")  # not the `[rank0]:` of a launcher
+_TREE = re.compile(r"\s*(?:(?:\[\s*)?\{|\[\s*\])")  # not the `[rank0]:` of a launcher
 _KERNEL, _METRIC, _UNIT = "Kernel Name", "Metric Name", "Metric Unit"
 _VALUES = ("Metric Value", "Average")  # the second in summaries
 _SHAPE = ("Block Size", "Grid Size")

@@ -184,12 +184,20 @@ class Measurer:
         """Make a call of the driver's."""
         self._executor.take(call)
 
-    def hear(self) -> tuple[Call, Sequence[Piece]]:
-        """The next call for the driver, and what has changed in the cache folder; the driver has done the last one."""
+    def hear(self) -> tuple[Call | None, Sequence[Piece]]:
+        """The next call for the driver, and what has changed in the cache folder; the driver has done the last one.
+
+        None after some seconds without a call, which says that this process goes on.
+        """
         if self._heard:
             self._calls.task_done()
+        self._heard = False
+        try:
+            call = self._calls.get(timeout=_BEAT_S)
+        except queue.Empty:
+            return None, ()
         self._heard = True
-        return self._calls.get(), _own_folder().changes()
+        return call, _own_folder().changes()
 
     def _send(self, call: Call) -> None:
         """Have the driver make a call, and wait until it has: every trial is there before the next one begins."""
@@ -229,23 +237,31 @@ class ActorLink:
     def __init__(self, ray: Any, actor: Any, folder: Path) -> None:
         self._ray, self._actor, self._folder = ray, actor, folder
         self._call: Any = None
+        self._silent_s = 0.0
 
     def tell(self, message: Call) -> None:
         """Send a call; that the actor is gone is heard."""
         self._actor.tell.remote(message)
 
     def hear(self, seconds: float) -> Call | None:
-        """The next call; None if there is none in so many seconds, and a `WorkerLostError` if the actor is gone."""
+        """The next call; None if there is none in so many seconds.
+
+        A `WorkerLostError` if the actor is gone, or stopped: Ray itself waits for one that is stopped for ever.
+        """
         try:
             self._call = self._call or self._actor.hear.options(concurrency_group=_HEARING).remote()
             if not self._ray.wait([self._call], timeout=seconds)[0]:
-                return None
+                self._silent_s += seconds
+                if self._silent_s <= _STOPPED_S:
+                    return None
+                self.kill()
+                raise WorkerLostError(f"its process has not gone on for {_STOPPED_S:.0f} s", "", hung=True)
             call, pieces = self._ray.get(self._call)
         except self._ray.exceptions.RayError as error:
             raise WorkerLostError(_line(error), "") from error
-        self._call = None
+        self._call, self._silent_s = None, 0.0
         apply(self._folder, pieces)
-        return Call(*call)
+        return None if call is None else Call(*call)
 
     def kill(self) -> None:
         """End the actor's process from outside."""
@@ -258,6 +274,8 @@ def _line(error: BaseException) -> str:
 
 
 _ANSWERS_S = 5.0  # for a host to take a connection
+_BEAT_S = 5.0  # after which an actor without anything to tell says that it goes on
+_STOPPED_S = 120.0  # without that an actor is stopped; code of the user's may keep the interpreter for a while
 _READY_S = 300.0  # for all actors to start, code and packages included
 _HEARING = "hear"  # the group of calls that wait in a thread of their own; all others are made in their order
 _PACKAGE = Path(__file__).parents[2]
@@ -374,14 +392,20 @@ def _actors(ray: Any, simulated: int | None) -> list[Any]:
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
     model = None if simulated is None else SIMULATED
+    facts: list[HostFacts] = _answers(ray, [actor.facts.remote(model) for actor in actors])
+    check_alike(facts, facts_here(model))
+    return facts
+
+
+def _answers(ray: Any, calls: Sequence[Any]) -> list[Any]:
+    """What actors answer before a run; SettingsError if one does not, in minutes."""
     try:
-        facts: list[HostFacts] = ray.get([actor.facts.remote(model) for actor in actors], timeout=_READY_S)
+        answers: list[Any] = ray.get(calls, timeout=_READY_S)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         message = f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}"
         raise SettingsError(message, hint="`ray status` says what is asked for and what is there") from error
-    check_alike(facts, facts_here(model))
-    return facts
+    return answers
 
 
 def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
@@ -398,7 +422,7 @@ def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
 
 def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
     for host, actor in dict(zip((facts.host for facts in hosts), actors, strict=True)).items():
-        whys = ray.get([actor.loads.remote(content) for content in packed.values()])
+        whys = _answers(ray, [actor.loads.remote(content) for content in packed.values()])
         for kernel, why in zip(packed, whys, strict=True):
             if why:
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.compile_modes.compiler_output import AutotuneChoice, CompilerLog
+from triton_ops.compile_modes.compiled_graphs import read_graph
+from triton_ops.compile_modes.compiler_output import AutotuneChoice, CompilerLog, parse_printed
 
 TABLE = """Autotune Choices Stats:
 {"num_choices": 4, "num_triton_choices": 2, "best_kernel": "triton_mm_5", "best_time": 0.021, "best_triton_pos": 0}
@@ -430,3 +431,12 @@ def test_why_a_choice_was_not_tried_is_kept_and_nothing_of_what_follows(text):
     log = read([f"{HEAD}{text}", "a line of another program", *TABLE])
     assert log.failures == (text,)
     assert log.useful
+
+
+@pytest.mark.parametrize("piece", ["0", "-", " ", "a", "_", ".", "0 ", "a=", "= ", "Dep("])
+def test_a_line_without_end_is_read_in_one_pass(piece):
+    line = piece * (60_000 // len(piece))
+    for before in ("", "AUTOTUNE mm(1x1, 1x1)\n", f"{piece} [rank0]: "):
+        assert parse_printed(f"{before}{line}") == []
+        CompilerLog.read(f"{before}{line}\x01".splitlines())
+    read_graph(f"op0: SchedulerNode(ComputedBuffer)\nop0.writes = [{line}\x01]\nop0.{line}\x01 = []\n")

@@ -809,3 +809,9 @@ def test_a_grid_past_the_largest_number_is_not_known():
     )
     result = figures_of(parse_profile(text).launches[0])
     assert (result.blocks, result.duration_s) == (None, pytest.approx(1.5e-6))
+
+
+def test_a_text_of_blanks_is_read_in_one_pass():
+    for blank in ("\n", " ", "\t \n"):
+        with pytest.raises(ProfileError, match="it is empty"):
+            parse_profile(blank * (1_000_000 // len(blank)))

@@ -7,8 +7,10 @@ import threading
 
 import pytest
 
+from triton_ops.many import ray_engine
 from triton_ops.many.executor import Call
-from triton_ops.many.ray_engine import Measurer, Piece, WatchedFolder, apply, files_of_problem
+from triton_ops.many.ray_engine import ActorLink, Measurer, Piece, WatchedFolder, apply, files_of_problem
+from triton_ops.processes import WorkerLostError
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"
@@ -77,3 +79,56 @@ def test_what_is_no_regular_file_holds_nobody_up(folders):
 def test_a_piece_of_another_file_is_refused(folders, path):
     with pytest.raises(ValueError, match="is no file of records"):
         apply(folders[1], [Piece(path, 0, b"")])
+
+
+class StoppedRay:
+    """A cluster whose actor has been stopped: its calls are never answered, and Ray says nothing of it."""
+
+    class exceptions:  # noqa: N801 - as Ray has it
+        class RayError(Exception):
+            pass
+
+    def __init__(self):
+        self.killed, self.answers = [], []
+        self.hear = self  # an actor, its method and the call of it in one
+
+    def options(self, **_):
+        return self
+
+    def remote(self):
+        return "call"
+
+    def wait(self, calls, timeout):
+        return (calls, []) if self.answers else ([], calls)
+
+    def get(self, call):
+        return self.answers.pop()
+
+    def kill(self, actor):
+        self.killed.append(actor)
+
+
+def test_an_actor_that_is_stopped_is_lost_after_its_silence_and_one_that_goes_on_is_not(folders):
+    ray = StoppedRay()
+    link = ActorLink(ray, ray, folders[1])
+    for _ in range(3):  # nothing to tell for longer than an actor may be silent
+        for _ in range(int(ray_engine._STOPPED_S / 5)):
+            assert link.hear(5.0) is None
+        ray.answers = [(None, ())]
+        assert link.hear(5.0) is None
+    for _ in range(int(ray_engine._STOPPED_S / 5)):
+        assert link.hear(5.0) is None
+    with pytest.raises(WorkerLostError, match="its process has not gone on for 120 s"):
+        link.hear(5.0)
+    assert ray.killed == [ray]
+
+
+def test_a_measurer_without_anything_to_tell_says_that_it_goes_on(monkeypatch):
+    monkeypatch.setattr(ray_engine, "_BEAT_S", 0.001)
+    measurer = Measurer()
+    assert measurer.hear() == (None, ())
+    threading.Thread(target=measurer._send, args=(Call("follow", ("a", "tried")),), daemon=True).start()
+    while (heard := measurer.hear())[0] is None:
+        pass
+    assert heard[0].method == "follow"
+    assert measurer.hear() == (None, ())
