@@ -81,6 +81,28 @@ def test_strict_counts_what_is_undecided(cli, tmp_path):
     assert cli("lint", path, "--strict").code == 5
 
 
+def test_the_exit_code_says_that_a_file_was_not_read_which_is_told_once(cli, tmp_path):
+    written(tmp_path / "good.py", mask="<")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    rule = ("--rule", "wrong-mask")
+    for targets in ([tmp_path], [tmp_path / "good.py", tmp_path / "bad.py"], [tmp_path / "bad.py"]):
+        ran = cli("lint", *targets, *rule)
+        assert (ran.code, ran.err.count("does not parse")) == (2, 1)
+    ran = cli("lint", tmp_path / "nowhere.py")
+    assert (ran.code, ran.err.count("there is no file"), "hint" in ran.err) == (2, 1, True)
+    assert cli("lint", tmp_path / "good.py", *rule).code == 0
+
+
+def test_a_target_without_a_kernel_is_said_and_has_its_own_exit_code(cli, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("words\n")
+    (tmp_path / "plain.py").write_text("import triton\n")
+    for target in (tmp_path / "empty", tmp_path / "notes.txt", tmp_path / "plain.py", tmp_path):
+        ran = cli("lint", target)
+        assert (ran.code, "nothing was read" in ran.err) == (7, True)
+        assert cli("lint", target, "--pass-without-kernels").code == 0
+
+
 def test_kernels_of_one_name_in_two_files_are_two(cli, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
