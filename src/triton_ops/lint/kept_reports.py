@@ -31,6 +31,7 @@ from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile,
 from triton_ops.exceptions import CacheError
 from triton_ops.lint.findings import LintReport
 
+FOLDER = "lint"
 _VIRTUAL = ("/proc/", "/sys/", "/dev/")
 _LATE_NS = 20_000_000  # by which the times of files, which are those of the system's last tick, may be behind
 _ASKS = re.compile(rb"\b(subprocess|exists|is_file|is_dir|listdir|scandir|iterdir|r?glob)\b")
@@ -109,11 +110,12 @@ class KeptReports:
     def place(target: str, root: Path, options: Any) -> StoredFile:
         """The place of the report of a target in a package below `root`, by the options of the lint."""
         key = fingerprint([target, settings.current_folder(), str(root), asdict(options), sys.path])
-        return StoredFile(settings.cache_dir() / "lint" / f"{key}.json")
+        return StoredFile(settings.cache_dir() / FOLDER / f"{key}.json")
 
     def read(self, place: StoredFile, file: Path, root: Path) -> LintReport | None:
         """The report of a target in a file; None if there is none that still holds."""
         try:
+            Folder(Path(place.path).parent).within(settings.cache_dir())
             entry = Sealed.read(place.read())
             if entry["state"] != self._state(file, root, Sources(**entry["sources"])):
                 return None
@@ -134,7 +136,7 @@ class KeptReports:
                 _ASKS.search(NamedFile(Path(one)).read()) for one in (str(file), *sources.files) if one[-3:] == ".py"
             ):
                 return
-            Folder(Path(place.path).parent).ensure()
+            Folder(Path(place.path).parent).ensure(Folder(settings.cache_dir()).ensure())
             place.replace(canonical_json(entry))
         except (OSError, CacheError, ValueError):
             return
