@@ -222,9 +222,7 @@ class AppendedFile:
         if (self._broken and not self._gaps) or self.path is None:
             return
         try:
-            if self._root is not None:
-                Folder(self.path.parent).within(self._root)
-            Folder(self.path.parent).ensure()
+            Folder(self.path.parent).ensure(self._root)
             append_line(self.path, _text(entry), durable)
             self._broken = False
         except (OSError, CacheError) as error:

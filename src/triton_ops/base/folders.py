@@ -315,9 +315,18 @@ class Folder:
             above = status
         return path
 
-    def ensure(self) -> Path:
-        """The path with `~` expanded, made if it is missing, and its name on disk; CacheError if it cannot be made."""
-        path = expanded(self.path)
+    def is_within(self, root: Path) -> bool:
+        """Tell whether a folder may be believed that lies below `root`, by `within`."""
+        with contextlib.suppress(OSError):
+            return bool(self.within(root))
+        return False
+
+    def ensure(self, below: Path | None = None) -> Path:
+        """The path with `~` expanded, made if it is missing, and its name on disk; CacheError if it cannot be made.
+
+        With `below` the folders between the two are judged first; OSError as of `within`.
+        """
+        path = expanded(self.path) if below is None else self.within(below)
         folder = Folder(path)
         if folder.exists:
             return path

@@ -54,7 +54,7 @@ class Calibration:
         path = calibration_path(folder, self.device)
         content = Sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
         with CacheError.when(f"{path} cannot be written", hint="name a folder that can be written, with --cache-dir"):
-            Folder(Folder(path.parent).within(Folder(folder).ensure())).ensure()
+            Folder(path.parent).ensure(Folder(folder).ensure())
             Folder(path.parent).sweep()
             StoredFile(path).replace(json.dumps(content, indent=2) + "\n")
         return path

@@ -24,7 +24,7 @@ import typer
 from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import Operation
 from triton_ops.base import NamedFile, counted
-from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError, TritonKernelError
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import BAD, RULES, checked_options, lint, lint_each
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -63,6 +63,9 @@ def lint_command(
         int | None, option("--jobs", "Files that are read at a time; default all CPUs.", "N", min=1)
     ] = None,
     strict: Annotated[bool, option("--strict", "End with 5 too if a rule is undecided.")] = False,
+    pass_without_kernels: Annotated[
+        bool, option("--pass-without-kernels", "End with 0 where no target has a kernel, as hooks on any file need.")
+    ] = False,
     gpu: Typed.Gpu = None,
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
@@ -74,7 +77,7 @@ def lint_command(
 
     Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
-    Exit code 5: there are findings; 2: there are none, and a file could not be read.
+    Exit code 5: there are findings; 2: there are none, and a file could not be read; 7: no target has a kernel.
     """
     problem = TypedProblem.of(shape, arg=arg)
     options = checked_options(rule, gpu, run, problem.shape)
@@ -98,6 +101,9 @@ def lint_command(
             facts.code = ExitCode.CHECK_FAILED
         elif report.unread:
             facts.code = ExitCode.BAD_INPUT
+        elif not report.kernels:
+            facts.tell("nothing was read: no target has a Triton kernel", "warning", "yellow")
+            facts.code = ExitCode.DONE if pass_without_kernels else ExitCode.NOTHING_READ
         if isinstance(end, TerminatedError):
             facts.written()
             raise end
@@ -113,18 +119,15 @@ class _Output:
     def __init__(self, as_lines: bool) -> None:
         self._as_lines = as_lines
         self._told: set[tuple[str, str, int]] = set()
-        self._errors: list[TritonKernelError] = []
         self.reports: list[LintReport] = []
         self.waiting: list[tuple[str, Future[LintReport]]] = []
 
     def take(self) -> None:
-        """Take the reports while they come; raises the first error where none of the targets can be read."""
+        """Take the reports while they come."""
         waits = (futures.wait([future]) for _, future in tuple(self.waiting))
         for _ in followed(waits, len(self.waiting), "targets"):
             self._tell(*self.waiting[0])
             del self.waiting[0]
-        if self._errors and len(self._errors) == len(self.reports):
-            raise self._errors[0]
 
     def take_what_is_done(self) -> None:
         """Take the reports that are there, and say of the others that they are not."""
@@ -139,8 +142,7 @@ class _Output:
         try:
             report = future.result()
         except (TargetError, KernelTypeError) as error:
-            self._errors.append(error)
-            report = LintReport(unread={name: error.message})
+            report = LintReport(unread={name: str(error)})
         facts = Facts("lint", {"file": name, **report.as_json()})
         fresh = [one for one in report.findings if (one.rule, one.file, one.line) not in self._told]
         for one in fresh:

@@ -39,10 +39,10 @@ from triton_ops.processes import Threads
 RULES: tuple[Rule, ...] = (
     masks.missing_mask, masks.wrong_mask, sums.wrong_identity, addresses.stride_order, sums.low_precision_sum,
     launching.missing_constexpr, launching.over_specialised, compiled_costs.register_spill,
-    addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.changed_global,
-    launching.static_grid, addresses.offset_overflow, sums.no_tensor_core, compiled_costs.narrow_access,
-    compiled_costs.lost_occupancy, compiled_costs.bank_conflict, addresses.outside_tensor, addresses.never_written,
-    compiled_costs.short_list,
+    addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.idle_key,
+    launching.changed_global, launching.static_grid, addresses.offset_overflow, sums.no_tensor_core,
+    compiled_costs.narrow_access, compiled_costs.lost_occupancy, compiled_costs.bank_conflict,
+    addresses.outside_tensor, addresses.never_written, compiled_costs.short_list,
 )  # fmt: skip
 
 

@@ -13,7 +13,10 @@ from triton_ops.lint.findings import LintReport
 
 @pytest.fixture
 def lint_kernels() -> Callable[..., LintReport]:
-    """A function that lints a target as `lint` does, and fails the test with every finding and unread file in words."""
+    """A function that lints a target as `lint` does, and fails the test with every finding and unread file in words.
+
+    A target without a kernel fails it too.
+    """
     return _clean
 
 
@@ -21,6 +24,8 @@ def _clean(target: Any, **options: Any) -> LintReport:
     report = lint(target, **options)
     complaints = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
     complaints += [f"{file} is not read: {why}" for file, why in report.unread.items()]
+    if not report.kernels:
+        complaints.append(f"nothing was read: {target} has no Triton kernel")
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
     return report

@@ -85,7 +85,7 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
             raise ValueError(f"{piece.path} is no file of records, run logs or configs that crash")
         path = folder / piece.path
         if path.parent != folder:
-            Folder(Folder(path.parent).within(folder)).ensure()
+            Folder(path.parent).ensure(folder)
         if piece.at and AppendedFile.append_at(path, piece.at, piece.content):
             continue
         before = StoredFile(path).read()[: piece.at] if piece.at else b""
@@ -101,7 +101,8 @@ def files_of_problem(folder: Path, name: str) -> list[Piece]:
 def _files_of(folder: Path, name: str = "*") -> Iterator[Path]:
     places = (f"{name}.record.json", f"{RUNS}/{name}/*.jsonl", f"{QUARANTINE}/*")
     paths = (path for place in places for path in sorted(folder.glob(place)))
-    return (path for path in paths if _COPIED.fullmatch(path.relative_to(folder).as_posix()))
+    copied = (path for path in paths if _COPIED.fullmatch(path.relative_to(folder).as_posix()))
+    return (path for path in copied if Folder(path.parent).is_within(folder))
 
 
 SIMULATED = "simulated"

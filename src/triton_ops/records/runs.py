@@ -269,7 +269,8 @@ def _none(text: str, folder: Path) -> RunLogError:
 def _newest_first(folder: Path) -> list[Path]:
     """All run logs of a cache folder, by their ids, which begin with the time."""
     with RunLogError.when(f"{folder} cannot be read", hint="name another folder"):
-        return sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
+        paths = sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
+    return [path for path in paths if Folder(path.parent).is_within(folder)]
 
 
 def _heads(paths: list[Path]) -> Iterator[tuple[Path, Head]]:

@@ -32,6 +32,7 @@ class ExitCode(IntEnum):
     NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for
     CHECK_FAILED = 5  # a lockfile that would change, or an entry that fails
     NOT_LOADED = 6  # a kernel that a file names
+    NOTHING_READ = 7  # no kernel is in what was to be checked
     INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace
     INTERRUPTED = 130  # the best so far was printed, and the same command goes on
 

@@ -292,7 +292,7 @@ def _make_folder(folder: Path, place: Path) -> bool:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
-        Folder(Folder(place).within(folder)).ensure()
+        Folder(place).ensure(folder)
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
         _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)

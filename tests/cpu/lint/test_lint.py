@@ -394,14 +394,6 @@ def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
     assert all(f"{name}.py is not read" in ran.err for name in unread)
 
 
-def test_the_exit_code_says_that_a_file_was_not_read(cli, tmp_path):
-    (tmp_path / "good.py").write_text("import triton\n")
-    (tmp_path / "bad.py").write_text("def f(:\n")
-    assert cli("lint", tmp_path).code == 2
-    assert cli("lint", tmp_path / "good.py", tmp_path / "bad.py").code == 2
-    assert cli("lint", tmp_path / "good.py").code == 0
-
-
 @pytest.mark.parametrize(
     ("encoding", "head"),
     [

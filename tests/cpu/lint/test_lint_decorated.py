@@ -116,3 +116,26 @@ def test_a_function_a_model_and_a_subclass_may_leave_configs_out(kind, pruning, 
     assert tuned_with(tuner)["prunes"] is prunes
     ours = triton_ops.autotune([Config({})], [], pruning)(large_tile_bad)
     assert tuned_with(ours)["prunes"] is (pruning is not None)
+
+
+def test_what_a_key_has_and_the_kernel_never_reads_is_said(tmp_path):
+    file = FOLDER / "sharing.py"
+    reasons = {one.kernel: one.why for one in lint(file, rules=["idle-key"]).undecided}
+    assert "how many programs" in reasons["copy_by_rows"]
+    assert "decided by callers" in reasons["copy_of_a_batch"]
+    (tmp_path / "typo.py").write_text(TYPO)
+    (finding,) = lint(tmp_path / "typo.py", rules=["idle-key"]).findings
+    assert "the key has N, which is no argument" in finding.evidence
+
+
+TYPO = """
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"B": 128}), triton.Config({"B": 256})], key=["N", "even"])
+@triton.heuristics({"EVEN": lambda args: args["even"] % 2 == 0})
+@triton.jit
+def copied(x, y, n, even, EVEN: tl.constexpr, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+"""

@@ -81,6 +81,28 @@ def test_strict_counts_what_is_undecided(cli, tmp_path):
     assert cli("lint", path, "--strict").code == 5
 
 
+def test_the_exit_code_says_that_a_file_was_not_read_which_is_told_once(cli, tmp_path):
+    written(tmp_path / "good.py", mask="<")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    rule = ("--rule", "wrong-mask")
+    for targets in ([tmp_path], [tmp_path / "good.py", tmp_path / "bad.py"], [tmp_path / "bad.py"]):
+        ran = cli("lint", *targets, *rule)
+        assert (ran.code, ran.err.count("does not parse")) == (2, 1)
+    ran = cli("lint", tmp_path / "nowhere.py")
+    assert (ran.code, ran.err.count("there is no file"), "hint" in ran.err) == (2, 1, True)
+    assert cli("lint", tmp_path / "good.py", *rule).code == 0
+
+
+def test_a_target_without_a_kernel_is_said_and_has_its_own_exit_code(cli, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("words\n")
+    (tmp_path / "plain.py").write_text("import triton\n")
+    for target in (tmp_path / "empty", tmp_path / "notes.txt", tmp_path / "plain.py", tmp_path):
+        ran = cli("lint", target)
+        assert (ran.code, "nothing was read" in ran.err) == (7, True)
+        assert cli("lint", target, "--pass-without-kernels").code == 0
+
+
 def test_kernels_of_one_name_in_two_files_are_two(cli, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -142,16 +164,41 @@ def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp
             assert (len(report.findings), len(readings)) == (what != "the file", number), what
 
 
+ASKS_FOR_STATE = (
+    "os.path.exists('{flag}')",
+    "Path('{flag}').is_file()",
+    "os.path.getsize('{flag}') > 2 if os.path.lexists('{flag}') else 0",
+    "os.access('{flag}', os.R_OK)",
+    "len(os.listdir('{folder}'))",
+    "len([*Path('{folder}').iterdir()])",
+    "len(glob('{folder}/*'))",
+    "os.path.getmtime('{folder}') > 0",
+)
+ASKS_FOR_THE_REST = (
+    "os.system('true')",
+    "len(subprocess.check_output(['true']))",
+    "os.cpu_count() * len(open('/proc/stat').read())",
+)
+
+
 @pytest.mark.parametrize("place", ["one", "helper"])
-def test_a_file_that_asks_for_what_is_there_is_read_again_each_time(tmp_path, no_reading, place):
-    asks = {"one": "1", "helper": "1", place: "2 if os.path.exists('flag') else 1"}
-    (tmp_path / "helper.py").write_text(f"import os\nOTHER = {asks['helper']}\n")
-    head = f"import os\nfrom helper import OTHER\nW = tl.constexpr(OTHER * ({asks['one']}))\n"
-    path = written(tmp_path / "one.py", head=head, value="v * W")
-    linted_later(path)
-    no_reading()
-    with pytest.raises(pytest.fail.Exception, match="a file is read"):
-        linted_later(path)
+def test_a_report_is_made_again_where_what_its_file_asked_for_has_changed(tmp_path, monkeypatch, place):
+    (folder := tmp_path / "folder").mkdir()
+    readings, read = [], engine.lint_apart
+    monkeypatch.setattr(engine, "lint_apart", lambda *words, **options: readings.append(1) or read(*words, **options))
+    imports = "import os, subprocess\nfrom glob import glob\nfrom pathlib import Path\n"
+    for number, question in enumerate((*ASKS_FOR_STATE, *ASKS_FOR_THE_REST)):
+        asks = {"one": "1", "helper": "1", place: question.format(flag=folder / "flag", folder=folder)}
+        (tmp_path / f"helper{number}.py").write_text(f"{imports}OTHER = {asks['helper']}\n")
+        head = f"{imports}from helper{number} import OTHER\nW = tl.constexpr(OTHER * ({asks['one']}))\n"
+        path = written(tmp_path / f"one{number}.py", head=head, value="v * W")
+        for change in (None, None, (folder / "flag").write_text, None, (folder / "flag").unlink):
+            if change is not None:
+                change(*["flag"][: change.__name__ == "write_text"])
+            linted_later(path)
+        counts = 3 if question in ASKS_FOR_STATE else 5
+        assert (len(readings), question) == (counts, question)
+        readings.clear()
 
 
 def test_a_package_is_read_in_place_of_a_module_of_its_name(tmp_path):

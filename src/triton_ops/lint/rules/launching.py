@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import AccessFact, Term
@@ -254,6 +255,49 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
         if (mine and mine <= key_parts) or parts.intersection(ast.unparse(launch.resolved(node)) for node in nodes):
             return True
     return False
+
+
+@rule(
+    "idle-key",
+    "source",
+    symptom="a tune is repeated for values that change nothing, or sizes that the key should tell apart share a config",
+    fix="leave the name out of the key, or give the kernel a bucket of the size",
+)
+def idle_key(kernel: KernelReading) -> Iterator[Statement]:
+    """Names of the key that are no arguments, or arguments that the kernel never reads."""
+    names = {one.id for one in ast.walk(kernel.function.node) if isinstance(one, ast.Name)}
+    by_heuristics = {name for one in kernel.heuristics.values() for name in _texts_of(one)}
+    for name in kernel.key or ():
+        if name not in kernel.function.parameters:
+            yield Seen(kernel.line, f"the key has {name}, which is no argument: Triton passes over it")
+        elif name not in names | by_heuristics:
+            yield from _of_no_use(kernel, name)
+
+
+def _texts_of(function: Any) -> tuple[Any, ...]:
+    return getattr(getattr(function, "__code__", None), "co_consts", ())
+
+
+def _is_size(node: ast.expr) -> bool:
+    """Check whether an expression is a size of a tensor as it is."""
+    sizes = ("size", "numel", "len")
+    return last_name(node) in sizes if isinstance(node, ast.Call) else isinstance(node, ast.Subscript)
+
+
+def _of_no_use(kernel: KernelReading, name: str) -> Iterator[Statement]:
+    what = f"the key has {name}, which the kernel never reads, and each new value of it is tuned anew"
+    values = [(one, value) for one in kernel.launches if (value := one.value(name)) is not None]
+    plain = [one for one in values if _is_size(one[1])]
+    if kernel.prunes:
+        yield f"{what}; a function that leaves configs out may read it"
+    elif not values or any(isinstance(value, ast.Name) for _, value in values):
+        yield f"{what}; whether it is a bucket of a size is decided by callers"
+    elif any(
+        one.grid is not None and ast.unparse(value) in map(ast.unparse, one.inner(one.grid)) for one, value in plain
+    ):
+        yield f"{what}; it decides how many programs there are, and the best config may depend on that"
+    elif plain:
+        yield Seen(kernel.line, f"{what}: line {plain[0][0].line} gives {ast.unparse(plain[0][1])}")
 
 
 def _limits(variant: Variant, chosen: Callable[[Index], bool]) -> set[str]:

@@ -290,3 +290,43 @@ def multiply_halves(x):
     half = x.shape[1] // 2
     assert half % 256 == 0
     halves_of_a_row_good[(x.shape[0], half // 256)](x, half, 256)
+
+
+_SIZES = [triton.Config({"B": 128}), triton.Config({"B": 1024})]
+
+
+@triton.autotune(configs=_SIZES, key=["n", "rows"])
+@triton.jit
+def copy_with_an_idle_key_bad(x, y, n, rows, B: tl.constexpr):  # finds: idle-key
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.autotune(configs=_SIZES, key=["n", "BUCKET"])
+@triton.jit
+def copy_with_a_bucket_good(x, y, n, BUCKET, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.autotune(configs=_SIZES, key=["n", "rows"])
+@triton.jit
+def copy_by_rows(x, y, n, rows, B: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=tl.arange(0, B) < n), mask=tl.arange(0, B) < n)
+
+
+@triton.autotune(configs=_SIZES, key=["n", "batch"])
+@triton.jit
+def copy_of_a_batch(x, y, n, batch, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def launch_copies(x, y, batch):
+    n = x.numel()
+    grid = lambda meta: (triton.cdiv(n, meta["B"]),)  # noqa: E731
+    copy_with_an_idle_key_bad[grid](x, y, n, x.shape[0])
+    copy_with_a_bucket_good[grid](x, y, n, triton.next_power_of_2(x.shape[0]))
+    copy_by_rows[(x.shape[0],)](x, y, x.shape[1], x.shape[0])
+    copy_of_a_batch[grid](x, y, n, batch)
