@@ -54,7 +54,13 @@ _DISTANCES = {
     "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
     "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float8_e4m3fnuz": 2.0**-10, "float8_e5m2fnuz": 2.0**-17,
 }  # fmt: skip
-_REAL_OF = {"complex64": "float32", "complex128": "float64", "float128": "float64", "complex256": "float64"}
+_REAL_OF = {
+    "complex32": "float16",
+    "complex64": "float32",
+    "complex128": "float64",
+    "float128": "float64",
+    "complex256": "float64",
+}
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
 _TF32_UNIT = 2.0**-10  # tensor cores cut off what TF32's 10 bits do not hold, and do not round
 _FLOAT64, _FLOAT32, _FLOAT8 = 2.0**-53, 2.0**-24, 2.0**-13  # rounding units of accumulators
@@ -549,7 +555,7 @@ def _float_bytes(value: Any) -> int:
     name = str(value.dtype)
     if "complex" in name:
         return int(value.dtype.itemsize) // 2
-    return int(value.dtype.itemsize) if "float" in name else 0
+    return int(value.dtype.itemsize) if "float" in name and "float4" not in name else 0
 
 
 def _tf32_setting(holder: Any) -> tuple[str, Any, Any]:
