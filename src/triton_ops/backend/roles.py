@@ -307,6 +307,8 @@ class Executable:
         compile_s: Seconds that the compiler took; None where the backend has no compiler.
         tf32: Whether the code multiplies in TF32; None where the backend cannot tell.
         narrow_sums: Whether a reduction or scan of the code adds up in 16 bits; None where the backend cannot tell.
+        narrow_steps: Whether the code computes on with what it has rounded to 16 bits, such as a product; None where
+            the backend cannot tell.
         atomics: Whether the code has atomic operations, so that equal launches may give different bits; None where the
             backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
@@ -323,6 +325,7 @@ class Executable:
     compile_s: float | None = None
     tf32: bool | None = None
     narrow_sums: bool | None = None
+    narrow_steps: bool | None = None
     atomics: bool | None = None
     key: str | None = None
     compilation: str | None = None

@@ -89,7 +89,8 @@ class Precision:
     """In what precision results are computed.
 
     `reduction` is how many terms are added up for an element; `tf32` whether products of float32 are computed in TF32.
-    With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u.
+    With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u; with `narrow_steps`
+    it rounds to u once more on its way.
     `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
     error is unknown; between for a golden result that was rounded to that precision.
     """
@@ -98,6 +99,7 @@ class Precision:
     reduction: int = 1
     tf32: bool = False
     narrow_sums: bool = False
+    narrow_steps: bool = False
     blur: float = 1.0
 
     def rounding(self, output: str) -> float:
@@ -105,7 +107,7 @@ class Precision:
         names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
         dtypes = [dtype for dtype in names if dtype in UNITS]
         accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
-        levels = max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0
+        levels = (max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0) + self.narrow_steps
         terms = [
             self.unit(output) / math.sqrt(3) * math.sqrt(levels),
             _SLACK[accumulator],
