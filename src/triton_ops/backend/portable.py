@@ -49,6 +49,7 @@ from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.values import as_stored
 
 _MOST_SETTLED = 4096
 _settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
@@ -350,7 +351,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if place not in self._storages:
             dtype = str(tensor.dtype).removeprefix("torch.")
             handle = _handle_of(storage) if self._mapped and storage.nbytes() >= _LARGE_BYTES else None
-            drawable = tensor.dtype.is_floating_point  # an index must stay in range
+            drawable = as_stored(tensor).dtype.is_floating_point  # an index must stay in range
             content: Any = handle
             if handle is not None:
                 self.holds_handles = True

@@ -22,7 +22,7 @@ from typing import Any
 
 from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.base import require
-from triton_ops.values import TensorSpec
+from triton_ops.values import TensorSpec, as_stored
 
 _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's start as the array does
 _CONTAINERS = (list, dict, set, bytearray)
@@ -197,7 +197,7 @@ class Protection:
     def value_copy(value: Any) -> Any:
         """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
         arrays = {id(array): array.copy() for array in Protection.host_values((value,)) if Arguments.is_array(array)}
-        return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
+        return Arguments((with_copies(value, arrays),)).map(_copied).positional[0]
 
     @staticmethod
     def host_values(values: Iterable[Any]) -> Iterator[Any]:
@@ -301,6 +301,11 @@ class Protection:
         places = {at for at, (now, old) in saved if not Protection.same_bytes(bytes_of(now), bytes_of(old))}
         yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
         yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
+
+
+def _copied(tensor: Any) -> Any:
+    stored = as_stored(tensor)
+    return tensor.clone() if stored is tensor else stored.clone().view(tensor.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +439,9 @@ def poison(values: Any, pattern: int = 0) -> None:
 
     Pattern 1 is the largest finite number, the largest integer less 90, or True.
     """
-    dtype, is_array = values.dtype, Arguments.is_array(values)
+    is_array = Arguments.is_array(values)
+    values = values if is_array else as_stored(values)
+    dtype = values.dtype
     if is_array and not (values.flags.writeable and dtype.kind in "bcfiu"):
         return
     library = require("numpy" if is_array else "torch", "checking results")

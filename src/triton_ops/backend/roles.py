@@ -26,10 +26,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
-from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TritonKernelError, UnsupportedDtypeError
 from triton_ops.space import Config, Members
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
 
+_NOT_TRITONS = ("float8_e8m0fnu", "float4_e2m1fn_x2")  # up to 3.9
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 _COMPILE = (
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
@@ -245,8 +246,16 @@ class Arguments:
         return self.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or Arguments.is_tensor(value))
 
     @staticmethod
-    def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-        """Raise `DeviceError` if an argument of a Triton kernel is an array in the memory of the host."""
+    def check_for_triton(kernel: str, values: Mapping[str, Any]) -> None:
+        """Raise if an argument of a Triton kernel is an array in the memory of the host, or of a dtype unknown to it.
+
+        That is a `DeviceError`, or an `UnsupportedDtypeError`.
+        """
+        for name, value in values.items():
+            if (dtype := str(getattr(value, "dtype", "")).removeprefix("torch.")) in _NOT_TRITONS:
+                message = f"{kernel} is a Triton kernel, and Triton has no {dtype}, of which {name} is"
+                hint = f"pass its bits: {name}.view(torch.uint8)"
+                raise UnsupportedDtypeError(message, dtype, [*ITEM_BYTES], name, hint=hint)
         if name := next((name for name, value in values.items() if Arguments.is_array(value)), None):
             raise DeviceError(
                 f"{kernel} is a Triton kernel, which takes tensors, and {name} is a NumPy array, which is on the CPU",
@@ -298,6 +307,8 @@ class Executable:
         compile_s: Seconds that the compiler took; None where the backend has no compiler.
         tf32: Whether the code multiplies in TF32; None where the backend cannot tell.
         narrow_sums: Whether a reduction or scan of the code adds up in 16 bits; None where the backend cannot tell.
+        narrow_steps: Whether the code computes on with what it has rounded to 16 bits, such as a product; None where
+            the backend cannot tell.
         atomics: Whether the code has atomic operations, so that equal launches may give different bits; None where the
             backend cannot tell.
         key: Names the whole program: machine code, shared memory, grid and plain arguments. Executables of one kernel
@@ -314,6 +325,7 @@ class Executable:
     compile_s: float | None = None
     tf32: bool | None = None
     narrow_sums: bool | None = None
+    narrow_steps: bool | None = None
     atomics: bool | None = None
     key: str | None = None
     compilation: str | None = None

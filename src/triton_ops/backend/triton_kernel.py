@@ -242,7 +242,7 @@ class TritonKernel(CompiledByTriton):
             raise KernelTypeError(f"{self.name} has no parameter {', '.join(unknown)}", hint=hint)
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, Layers.of(self.function)[-1], values)
-        Arguments.check_no_arrays(self.name, values)
+        Arguments.check_for_triton(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
             message = f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU"

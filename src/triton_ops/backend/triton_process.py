@@ -414,6 +414,11 @@ _TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = t
 _NARROW_SUMS = {  # inside of a reduction or a scan alone: other code may add two numbers once
     "ttir": re.compile(r'"tt\.(reduce|scan)"(?:(?!tt\.\1\.return)[\s\S])*?arith\.addf [^:\n]* : (?:bf16|f16)\b'),
 }
+_ROUNDED = re.compile(  # to 16 bits; MLIR writes the type of a result last
+    r"(%\w+) = (arith\.(?:mulf|addf|subf|divf|truncf)|math\.fma) [^\n]*[ x](?:bf16|f16)>?(?: loc\(.*\))?$", re.MULTILINE
+)
+_USES = re.compile(r"^ *(?:%[\w:]+ = )?\"?([\w.]+)\"?\b(.*)$", re.MULTILINE)
+_STORES = re.compile(r"tt\..*(?:store|atomic|return)")
 _ATOMICS = {
     "ptx": re.compile(r"\b(?:atom|red|multimem\.red|cp\.reduce\.async\.bulk)\."), "ttir": re.compile(r"tt\.\w*atomic"),
 }  # fmt: skip
@@ -492,13 +497,29 @@ def together(parts: Sequence[Resources]) -> Resources:
 
 
 def traits_of(kernels: Sequence[Any]) -> dict[str, Any]:
-    """The fields of `Executable` that code decides: `tf32`, `narrow_sums`, `atomics`, `compilation`, `suspect`."""
+    """The fields of `Executable` that code decides, such as `tf32`, `narrow_sums`, `atomics` and `compilation`."""
+    texts = [text for kernel in kernels if isinstance(text := kernel.asm.get("ttir"), str)]
     hashes = [getattr(kernel, "hash", None) for kernel in kernels]
     return {
         "tf32": _in_one(kernels, _TF32), "narrow_sums": _in_one(kernels, _NARROW_SUMS),
+        "narrow_steps": any(map(rounds_between, texts)) if texts else None,
         "atomics": _in_one(kernels, _ATOMICS), "suspect": lambda: suspicion(kernels),
         "compilation": None if None in hashes else fingerprint(hashes),
     }  # fmt: skip
+
+
+def rounds_between(ttir: str) -> bool:
+    """Tell whether code goes on to compute with what it has rounded to 16 bits: products, sums or casts.
+
+    A cast that only a product of tiles takes is none, since the operands of those have 16 bits.
+    """
+    casts = {name: operation == "arith.truncf" for name, operation in _ROUNDED.findall(ttir)}
+    return any(
+        operation.startswith(("arith.", "math.")) if casts[name] else not _STORES.match(operation)
+        for operation, rest in (_USES.findall(ttir) if casts else ())
+        for name in re.findall(r"%\w+", rest)
+        if name in casts
+    )
 
 
 def _in_one(kernels: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:

@@ -28,7 +28,7 @@ from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, Kernel
 from triton_ops.records import NotedCall
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace, UnlistedSpace, checked_value
-from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
+from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, as_stored, is_fake
 
 _TYPES = ("NoneType", "bool", "float")  # of arguments that are no tensors: Triton's key takes them for one
 _STEP = 16  # Triton specialises integers on being a multiple of this
@@ -70,7 +70,9 @@ class CalledWith:
     def hides_tiles(self, space: ConfigSpace, outputs: Collection[str]) -> bool:
         """Tell whether all data that a launch reads are equal, so that wrong tiles may give results of right ones."""
         inputs = {name: value for name, value in self.given.keyword.items() if name not in outputs}
-        parts = [each.flatten()[:_SAMPLE] for each in Arguments(keyword=inputs).tensors() if each.numel() > 1]
+        parts = [
+            as_stored(each.flatten()[:_SAMPLE]) for each in Arguments(keyword=inputs).tensors() if each.numel() > 1
+        ]
         numbers = (part.float() if part.is_floating_point() else part for part in parts)
         tiles = getattr(space, "tiles", ())
         return bool(tiles and parts) and all(bool((part == part[0]).all()) for part in numbers)

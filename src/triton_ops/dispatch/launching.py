@@ -225,7 +225,7 @@ class Launches:
         called.check()
         if not self.fast.compiled:
             return
-        Arguments.check_no_arrays(self.fast.name, called.given.keyword)
+        Arguments.check_for_triton(self.fast.name, called.given.keyword)
         if called.device == "cpu" and (isinstance(error, ValueError) or not self.fast.driven):
             raise DeviceError(
                 "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",

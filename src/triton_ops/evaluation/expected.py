@@ -404,6 +404,7 @@ class Answers:
 
 
 _MOST = 3  # orders of adding up that are common in one space
+_STEP_RUNS = 2  # of the reference with other errors: of one, a row may be near the golden result by chance
 _DEVICES = r"cpu|cuda.*"  # whose free memory is told
 _MEMORY_SHARE = 1 / 64  # of the free memory: a copy that takes more is not kept
 
@@ -443,22 +444,24 @@ class ExpectedResults:
     """The expected results of one case, as the reference or a trusted config answers.
 
     `outputs` are the tensors that take the results, empty for results that are returned. `cut` gives the golden results
-    for inputs cut to TF32; it is called once, and only for a config that computes in TF32. With `whole` the inputs are
-    whole numbers, so that results may have to be equal. `opaque` names types in the results that define no equality, so
-    that values of them are not compared, and `empty` says that nothing can be compared.
+    for inputs that are cut to TF32, or err as one rounding to 16 bits more would; it is called where code computes so.
+    With `whole` the inputs are whole numbers, so that results may have to be equal. `opaque` names types in the results
+    that define no equality, so that values of them are not compared, and `empty` says that nothing can be compared.
+    `steps` says whether what code rounds to 16 bits on its way is allowed for; None until something is prepared.
 
     A `TargetError` says that the caller's check does not accept the expected results themselves.
     """
 
     def __init__(
         self, standard: Standard, answers: Answers, outputs: Sequence[Any] = (), *,
-        cut: Callable[[], list[Any] | None] = lambda: None, whole: bool = False,
+        cut: Callable[[bool, bool, int], list[Any] | None] = lambda *_: None, whole: bool = False,
     ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
         dtypes = [output.dtype if is_numbers(output) else None for output in outputs]
         self._dtypes = dtypes or [None] * len(answers.low)
         self._by_tf32: dict[bool, list[Any]] = {}
+        self.steps: bool | None = None
         self._right = {cuts: RightResults() for cuts in (False, True)}
         opaque, some = ([], True) if standard.check is not None else uncompared(answers.low)
         self.opaque, self.empty = tuple(opaque), not some
@@ -483,15 +486,22 @@ class ExpectedResults:
         """The number of results."""
         return len(self._dtypes)
 
-    def prepare(self, tf32: bool) -> None:
-        """Compute what results are compared with, while the arguments of the case are as at first."""
+    def prepare(self, tf32: bool, steps: bool = False) -> None:
+        """Compute what results are compared with, while the arguments of the case are as at first.
+
+        `steps` says whether code computes on with what it has rounded to 16 bits; the first one's answer counts.
+        """
         answers, tf32 = self._answers, self._cuts(tf32)
+        if self.steps is None:
+            sixteen = not {"float16", "bfloat16"}.isdisjoint(answers.precision.inputs)
+            self.steps = steps and sixteen and self._standard.by_rule and not self._whole
         if self._standard.check is not None or tf32 in self._by_tf32:
             return
         precision = replace(answers.precision, tf32=tf32)
         standard = replace(self._standard, precision=precision, exact=self._whole)
         none = [None] * len(answers.low)
-        others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
+        runs = [self._cut(tf32, self.steps, seed) for seed in range(_STEP_RUNS if self.steps else int(tf32))]
+        others = zip(*(run or none for run in (*runs, answers.disturbed)), strict=True)
         self._by_tf32[tf32] = [
             expected(low, golden, dtype, standard, [each for each in peers if is_numbers(each)])
             for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)

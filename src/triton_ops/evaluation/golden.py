@@ -56,6 +56,25 @@ _UNCOUNTED = ("batch_norm", "instance_norm")  # write running statistics, and do
 _ADDRESSES = ("data_ptr", "untyped_storage", "storage", "_typed_storage", "__dlpack__", "__cuda_array_interface__")
 
 
+_SIXTEEN = ("float16", "bfloat16")
+
+
+class _Noise:
+    """Adds errors of up to one rounding unit of a dtype to wide numbers, other ones each time, by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._generators = seed, dict[Any, Any]()
+
+    def __call__(self, wide: Any, dtype: Any) -> Any:
+        if wide.is_complex():
+            return wide
+        torch = require("torch", "checking results")
+        if (generator := self._generators.get(wide.device)) is None:
+            generator = self._generators[wide.device] = torch.Generator(wide.device).manual_seed(self._seed)
+        error = torch.empty_like(wide, requires_grad=False).uniform_(-1, 1, generator=generator)
+        return wide * (1 + error * UNITS[dtype_name(dtype)])
+
+
 @dataclass(eq=False)
 class _Given:
     """The memory of tensors that were there before: as it is, in higher precision, and as it was before a write."""
@@ -79,7 +98,7 @@ class Lifted:
         real, complex_ = getattr(torch, name), torch.complex128 if name == "float64" else torch.complex64
         narrow = [torch.float16, torch.bfloat16, *([torch.float32] if name == "float64" else [])]
         self._wider = dict.fromkeys(narrow, real) | {torch.complex32: complex_, torch.complex64: complex_}
-        self._change, self._seed, self._generators = change, seed, dict[Any, Any]()
+        self._change, self._noise = change, None if seed is None else _Noise(seed)
         self._beside: Any = require("torch.utils.weak", "checking results").WeakTensorKeyDictionary()
         self._blocks: dict[tuple[Any, ...], _Given] = {}
         self._open: dict[Any, Any] = {}
@@ -269,9 +288,9 @@ class Lifted:
             return
         if _place(tensor) in self._open or list(self._unsaved([tensor])):
             return
-        if wide.dtype != tensor.dtype and self._seed is not None:
+        if wide.dtype != tensor.dtype and self._noise is not None:
             exact = wide == wide.to(tensor.dtype)
-            wide = self._torch.where(exact, wide, self._disturb(wide, tensor.dtype))
+            wide = self._torch.where(exact, wide, self._noise(wide, tensor.dtype))
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 
@@ -287,18 +306,9 @@ class Lifted:
     def _widen(self, tensor: Any, *, noisy: bool = True) -> Any:
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
-        if noisy and dtype != tensor.dtype and self._seed is not None:
-            wide = self._disturb(wide, tensor.dtype)
+        if noisy and dtype != tensor.dtype and self._noise is not None:
+            wide = self._noise(wide, tensor.dtype)
         return wide.requires_grad_() if tensor.requires_grad else wide
-
-    def _disturb(self, wide: Any, dtype: Any) -> Any:
-        if wide.is_complex():
-            return wide
-        if (generator := self._generators.get(wide.device)) is None:
-            generator = self._torch.Generator(wide.device).manual_seed(self._seed)
-            self._generators[wide.device] = generator
-        error = self._torch.empty_like(wide, requires_grad=False).uniform_(-1, 1, generator=generator)
-        return wide + wide.detach() * error * UNITS[dtype_name(dtype)]
 
     def _recording(self) -> ExitStack:
         """Inside, tensors count how often they are written, also where the reference runs in inference mode."""
@@ -425,10 +435,20 @@ class Referee:
         blur = _OWN_BLUR if truth.rounded and not disturbed else blur
         return Answers(low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed)
 
-    def cut_to_tf32(self, argument_set: ArgumentSet) -> list[Any] | None:
-        """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
+    def cut(self, argument_set: ArgumentSet, tf32: bool, steps: bool, seed: int) -> list[Any] | None:
+        """The golden results for inputs that are as coarse code has them; None if there are none.
+
+        With `tf32` those of float32 are cut to the bits that TF32 keeps; with `steps` those of 16 bits err by up to one
+        rounding unit, as a product of them does that is rounded before it is used, other ones for each seed.
+        """
+        noise = _Noise(seed)
+
+        def change(tensor: Any) -> Any:
+            tensor = RaisedPrecision.cut_to_tf32(tensor) if tf32 else tensor
+            return noise(tensor.double(), tensor.dtype) if steps and dtype_name(tensor.dtype) in _SIXTEEN else tensor
+
         try:
-            results = self._results(self._way, argument_set, (), self._way.cut_to_tf32)[0] if self._way else None
+            results = self._results(self._way, argument_set, (), change)[0] if self._way else None
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
             results = None
         _give_back(argument_set.arguments)

@@ -54,7 +54,13 @@ _DISTANCES = {
     "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
     "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float8_e4m3fnuz": 2.0**-10, "float8_e5m2fnuz": 2.0**-17,
 }  # fmt: skip
-_REAL_OF = {"complex64": "float32", "complex128": "float64", "float128": "float64", "complex256": "float64"}
+_REAL_OF = {
+    "complex32": "float16",
+    "complex64": "float32",
+    "complex128": "float64",
+    "float128": "float64",
+    "complex256": "float64",
+}
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
 _TF32_UNIT = 2.0**-10  # tensor cores cut off what TF32's 10 bits do not hold, and do not round
 _FLOAT64, _FLOAT32, _FLOAT8 = 2.0**-53, 2.0**-24, 2.0**-13  # rounding units of accumulators
@@ -83,7 +89,8 @@ class Precision:
     """In what precision results are computed.
 
     `reduction` is how many terms are added up for an element; `tf32` whether products of float32 are computed in TF32.
-    With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u.
+    With `narrow_sums` the code itself adds up in 16 bits, in a tree whose every level rounds to u; with `narrow_steps`
+    it rounds to u once more on its way.
     `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
     error is unknown; between for a golden result that was rounded to that precision.
     """
@@ -92,6 +99,7 @@ class Precision:
     reduction: int = 1
     tf32: bool = False
     narrow_sums: bool = False
+    narrow_steps: bool = False
     blur: float = 1.0
 
     def rounding(self, output: str) -> float:
@@ -99,7 +107,7 @@ class Precision:
         names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
         dtypes = [dtype for dtype in names if dtype in UNITS]
         accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
-        levels = max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0
+        levels = (max(math.log2(self.reduction), 1.0) if self.narrow_sums else 1.0) + self.narrow_steps
         terms = [
             self.unit(output) / math.sqrt(3) * math.sqrt(levels),
             _SLACK[accumulator],
@@ -549,7 +557,7 @@ def _float_bytes(value: Any) -> int:
     name = str(value.dtype)
     if "complex" in name:
         return int(value.dtype.itemsize) // 2
-    return int(value.dtype.itemsize) if "float" in name else 0
+    return int(value.dtype.itemsize) if "float" in name and "float4" not in name else 0
 
 
 def _tf32_setting(holder: Any) -> tuple[str, Any, Any]:

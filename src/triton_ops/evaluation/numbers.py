@@ -13,6 +13,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
+from triton_ops.values import as_stored
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
 _NUMERIC = (*"biufc",)  # kinds of NumPy's dtypes
@@ -72,11 +73,21 @@ def dense(values: Any) -> Any:
     library = library_of(values)
     if not Arguments.is_tensor(values):
         return library.stack([values.real, values.imag], -1) if values.dtype.kind == "c" else library.asarray(values)
+    stored = as_stored(values)
+    if stored is not values:
+        return _codes(stored) if "float4" in str(values.dtype) else stored
     if values.is_quantized:
         values = values.dequantize()
     if values.layout is not library.strided or values.is_mkldnn:
         values = values.to_dense()
     return library.view_as_real(values.resolve_conj()) if values.is_complex() else values
+
+
+def _codes(pairs: Any) -> Any:
+    """Pairs of 4-bit floats as whole numbers in the order of their values, from -7 to 7; both zeros are 0."""
+    library = library_of(pairs)
+    bits = as_dtype(library.stack([pairs & 15, pairs >> 4], -1), library.int8)
+    return library.where(bits > 7, 8 - bits, bits)
 
 
 def kind_of(values: Any) -> str:
@@ -105,5 +116,6 @@ def same_bits_of(a: Any, b: Any) -> bool:
         return forms[0] == forms[1]
     if not Arguments.is_tensor(a):
         return bool(a.tobytes() == b.tobytes())
-    one, two = (dense(each).contiguous().reshape(-1).view(library_of(each).uint8) for each in (a, b))
+    plain = (dense(as_stored(each)).contiguous() for each in (a, b))
+    one, two = (each.reshape(-1).view(library_of(each).uint8) for each in plain)
     return Protection.same_bytes(one, two)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet
@@ -49,7 +50,7 @@ class ReferenceResults:
         self._golden = [low if it is None else it for low, it in zip(answers.low, answers.golden, strict=True)]
         self._expected = ExpectedResults(
             Standard(precision=precision, tolerance=tolerance or Tolerance()), answers, inputs.outputs,
-            cut=lambda: referee.cut_to_tf32(inputs),
+            cut=partial(referee.cut, inputs),
         )  # fmt: skip
         self._expected.prepare(self._tf32)
 

@@ -269,13 +269,20 @@ class Verifier:
             return "nothing: the results hold nothing that can be compared"
         if self._referee is not None:
             used = self._referee.used
-            return "the reference" + (f" in {used}" if used and self.standard.by_rule else "") + self.standard.words
+            way = f" in {used}" if used and self.standard.by_rule else ""
+            return f"the reference{way}{self._allowance(sums=False)}{self.standard.words}"
         if self.base is None:
             return "nothing yet"
         failed = ", as the default config failed" if self.trusted not in (None, self.base) else ""
-        narrow = self.standard.by_rule and self._first is not None and self._first.narrow_sums
-        sums = ", allowing for its sums in 16 bits" if narrow else ""
-        return f"config ({self.base}), since there is no reference{failed}{sums}{self.standard.words}"
+        allowance = self._allowance(sums=True)
+        return f"config ({self.base}), since there is no reference{failed}{allowance}{self.standard.words}"
+
+    def _allowance(self, sums: bool) -> str:
+        """The parts of the code that round to 16 bits, and are allowed for, in words; empty for none."""
+        first, expectation = self._first if self.standard.by_rule else None, self.cases[0].expected
+        parts = {"sums": sums and first and first.narrow_sums, "steps": expectation and expectation.steps}
+        words = " and ".join(name for name, narrow in parts.items() if narrow)
+        return f", allowing for its {words} in 16 bits" if words else ""
 
     @property
     def suspicion(self) -> str:
@@ -299,7 +306,7 @@ class Verifier:
 
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
         if case.expected is not None:
-            case.expected.prepare(bool(executable.tf32))
+            case.expected.prepare(bool(executable.tf32), bool(executable.narrow_steps))
         with self._ran(case, executable) as (results, changes):
             if (stray := case.argument_set.stray_writes()) is not None:
                 return Difference(stray)
@@ -320,7 +327,7 @@ class Verifier:
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
         if self.not_compared or case.expected is None:
             return None
-        case.expected.prepare(bool(executable.tf32))
+        case.expected.prepare(bool(executable.tf32), bool(executable.narrow_steps))
         return case.expected.difference(results, bool(executable.tf32))
 
     def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
@@ -422,7 +429,8 @@ class Verifier:
             self._learn_again(case, executable)
             return
         with self._ran(case, executable) as (results, changes):
-            own = replace(self.standard.precision, blur=2.0, narrow_sums=bool(executable.narrow_sums))
+            narrow = {"narrow_sums": bool(executable.narrow_sums), "narrow_steps": bool(executable.narrow_steps)}
+            own = replace(self.standard.precision, blur=2.0, **narrow)
             standard = replace(self.standard, precision=replace(own, tf32=bool(executable.tf32)))
             case.effects = {name: expected(kept(tensor), None, None, standard) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
@@ -478,7 +486,7 @@ class Verifier:
             return
         answers = referee.answers(argument_set, self.standard.precision, self.standard.check)
         outputs = [argument_set.arguments.keyword.get(name) for name in self.kernel.outputs]
-        cut = partial(referee.cut_to_tf32, argument_set)
+        cut = partial(referee.cut, argument_set)
         case.expected = ExpectedResults(self.standard, answers, outputs, cut=cut, whole=case.whole)
         if case.whole and not case.expected.exact:
             self.cases.remove(case)

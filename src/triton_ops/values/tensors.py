@@ -13,7 +13,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
@@ -37,7 +37,8 @@ Values: TypeAlias = Any
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
@@ -65,6 +66,17 @@ def dtype_name(dtype: Any) -> str:
             hint="use one of these names",
         )
     return name
+
+
+_STORED = re.compile(r"torch\.(float4\w+|u?int[1-7]|bits\w+)")
+
+
+def as_stored(tensor: Any) -> Any:
+    """A torch tensor, of a dtype that torch only stores, such as 4-bit floats, as the integers that hold its bits."""
+    if _STORED.fullmatch(str(tensor.dtype)) is None:
+        return tensor
+    torch = require("torch", "reading tensors")
+    return tensor.view(torch.int16 if tensor.dtype.itemsize == 2 else torch.uint8)
 
 
 def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
@@ -263,6 +275,14 @@ class TensorSpec:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
     def _create(self, library: Any, device: str, seed: int, fill_value: float | None) -> Any:
+        if self.dtype.startswith("float4") and (fill_value is not None or isinstance(self.fill, str)):
+            if fill_value is not None:
+                message = f"a tensor of {self.dtype} cannot be filled with a number"
+                raise UnsupportedDtypeError(
+                    message, self.dtype, ["uint8"], hint="fill its bits: tensor.view(torch.uint8)"
+                )
+            bits = replace(self, dtype="uint8", fill="bits" if self.fill in _DRAWN else self.fill)
+            return bits._create(library, device, seed, None).view(_dtype(library, self.dtype))
         room, tensor = self._empty(library, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
         target = room if self._overlaps() else tensor

@@ -435,3 +435,53 @@ def test_equal_binaries_have_equal_names():
     outcome = [ahead.compile(Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
     binaries = [result.resources.binary for result in outcome]
     assert binaries[0] != binaries[1] == binaries[2]
+
+
+@triton.jit
+def convolution_kernel(x, w, out, FORM: tl.constexpr, BLOCK: tl.constexpr):
+    """Products in 16 bits (0), in 32 (1), in 16 of a cast (2), fused ones (3), or no more than a rounded result (4)."""
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(4):
+        left, right = tl.load(x + at + k), tl.load(w + k)
+        if FORM == 0:
+            total += left * right
+        elif FORM == 2:
+            total += (left.to(tl.float32) * right).to(x.dtype.element_ty).to(tl.float32)
+        elif FORM == 3:
+            total += tl.fma(left, left, left)
+        elif FORM != 4:
+            total += left.to(tl.float32) * right.to(tl.float32)
+    tl.store(out + at, tl.load(x + at) * tl.load(w) if FORM == 4 else total)
+
+
+@triton.jit
+def rotated_kernel(x, w, out, FORM: tl.constexpr, BLOCK: tl.constexpr):
+    """A difference of products in 16 bits (0); products of tiles, of what is cast for them (1), or multiplied (2)."""
+    rows = tl.arange(0, BLOCK)
+    tile = rows[:, None] * BLOCK + rows[None, :]
+    left, right = tl.load(x + tile), tl.load(w + tile)
+    if FORM == 0:
+        tl.store(out + tile, left * right - right * right)
+    else:
+        scores = tl.dot(left * 2 if FORM == 2 else left, right)
+        tl.store(out + tile, tl.dot(tl.exp(scores).to(x.dtype.element_ty), right))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kernel", "form", "narrow"),
+    [
+        (convolution_kernel, 0, True), (convolution_kernel, 1, False), (convolution_kernel, 2, True),
+        (convolution_kernel, 3, True), (convolution_kernel, 4, False),
+        (rotated_kernel, 0, True), (rotated_kernel, 1, False), (rotated_kernel, 2, True), (sum_kernel, 1, False),
+    ],
+)  # fmt: skip
+def test_code_that_computes_on_with_what_it_has_rounded_to_16_bits_is_known(kernel, dtype, form, narrow):
+    tensors = {name: TensorSpec((4096,), dtype) for name in ("x", "w", "out") if name in kernel.arg_names}
+    choice = {"WIDE" if kernel is sum_kernel else "FORM": form}
+    with pretending(Target.named("sm_90"), "asked of the TTIR"):
+        kernels = TritonKernel(kernel, grid=lambda _: (1,), outputs=["out"]).lowered(
+            Config(BLOCK=64, num_warps=4), Arguments(keyword={**tensors, **choice}).described()
+        )
+    assert traits_of(kernels)["narrow_steps"] is narrow

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import torch
@@ -21,8 +22,9 @@ from tests.cpu.evaluation.emulated import (
     matmul,
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
-from triton_ops.backend import ArgumentSet
+from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, is_exact, uncompared
+from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
@@ -169,6 +171,40 @@ def test_code_that_adds_up_in_16_bits_is_right_with_other_tiles_and_wrong_withou
         assert expected.difference([mean_of_narrow_sums(values[:, :-64], 64, 32)], tf32=False) is not None
     assert len(refused[False]) > len(tiles) / 2
     assert refused[True] == []
+
+
+def convolved(x, w, *, products, taps=4, shift=0, scale=1.0):
+    """A causal depthwise convolution with SiLU, whose products are rounded to the inputs' dtype, or not."""
+    padded = torch.nn.functional.pad(x, (taps - 1, 0)).roll(shift, 1)
+    total = torch.zeros(x.shape, dtype=torch.float32)
+    for k in range(len(w[0]) - taps, len(w[0])):
+        at = k - (len(w[0]) - taps)
+        left, right = padded[:, at : at + x.shape[1]], w[:, k : k + 1]
+        total += (left * right).float() if products == "narrow" else left.float() * right.float()
+    return (total * torch.sigmoid(total) * scale).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_in_16_bits_are_right_where_the_code_has_them_and_faults_beside_them_are_wrong(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(256, count, generator=generator) for count in (2048, 4))
+    x, w = (x.cumsum(1) / 20).to(dtype), w.to(dtype)  # neighbours are alike, so that products cancel out
+    precision = Precision(inputs=(str(dtype).removeprefix("torch."),) * 2, reduction=2048)
+    inputs = ArgumentSet(Arguments(keyword={"x": x, "w": w}))
+    verdicts = {}
+    for steps in (False, True):
+        referee = Referee(lambda x, w: convolved(x, w, products="wide"))
+        answers = referee.answers(inputs, precision)
+        judge = ExpectedResults(Standard(precision=precision), answers, cut=partial(referee.cut, inputs))
+        judge.prepare(tf32=False, steps=steps)
+        assert judge.steps is steps
+        assert judge.difference([convolved(x, w, products="wide")], tf32=False) is None
+        verdicts[steps] = judge.difference([convolved(x, w, products="narrow")], tf32=False)
+        for fault in ({"taps": 3}, {"shift": 1}, {"scale": 1.01}):
+            for products in ("narrow", "wide"):
+                assert judge.difference([convolved(x, w, products=products, **fault)], tf32=False), (steps, fault)
+    assert verdicts[True] is None
+    assert verdicts[False] is not None
 
 
 @pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.nn.functional.gelu, torch.sin, torch.sqrt])

@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, ArgumentSet, Protection
 from triton_ops.evaluation import Subject
 from triton_ops.evaluation.expected import Standard
+from triton_ops.evaluation.judges import Precision
 from triton_ops.evaluation.verify import Case, StationStep, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
@@ -83,6 +85,25 @@ def test_without_a_reference_the_first_config_is_right():
     assert checked(result, add=1) is None
     result._first = replace(result._first, narrow_sums=True)
     assert result.against == "config (add=1), since there is no reference, allowing for its sums in 16 bits"
+
+
+def difference_of(x, w, *, narrow):
+    """Neighbours weighted by numbers that nearly cancel out; the products are rounded to 16 bits if `narrow`."""
+    parts = [part * each if narrow else part.float() * each.float() for part, each in ((x[1:], w), (x[:-1], -w))]
+    return (parts[0].float() + parts[1].float()).half()
+
+
+def test_what_code_rounds_to_16_bits_on_its_way_is_allowed_for():
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(4097, generator=generator).cumsum(0) / 20).half()
+    inputs = {"x": x, "w": torch.rand(4096, generator=generator).half()}
+    more = {"standard": Standard(precision=Precision(inputs=("float16",) * 2))}
+    for steps in (False, True):
+        result = verifier(difference_of, (), partial(difference_of, narrow=False), more, **inputs)
+        for narrow, right in ((False, True), (True, steps)):
+            executable = replace(compiled(result, narrow=narrow), narrow_steps=steps)
+            assert (result.wrong(executable) is None) == right
+        assert result.against == "the reference in float64" + ", allowing for its steps in 16 bits" * steps
 
 
 def test_what_another_config_has_left_behind_last_need_not_have_the_same_bits():
