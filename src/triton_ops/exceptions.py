@@ -255,8 +255,9 @@ class MissingDependencyError(TritonKernelError, ImportError):
     @classmethod
     def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:
         """The error in place of that of an import, of a face below too; None if no optional package is missing."""
-        missing = isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL
-        return cls.absent(error.name or "", purpose) if missing else None
+        if isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL:
+            return cls.absent(error.name or "", purpose)
+        return error if isinstance(error, cls) else None
 
 
 class CacheError(TritonKernelError):
