@@ -13,7 +13,7 @@ from triton_ops.compile_modes.call_profile import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
-from triton_ops.exceptions import SettingsError, SpaceError, TargetError
+from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
 from triton_ops.request import TuneOptions, TypedProblem, named_object
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
@@ -112,7 +112,7 @@ def factory_of(target: str) -> Any:
         return named_object(f"triton_ops.compile_modes.shipped_models:{target.replace('-', '_')}")
     if ":" not in target:
         raise TargetError(
-            f"there is no model {target!r}; those that come with the package are {', '.join(SCENARIOS)}",
+            f"there is no model {target!r} that comes with the package; {alternatives(target, SCENARIOS)}",
             hint="name module:factory or file.py:factory, a function that returns (model, inputs)",
         )
     factory = named_object(target)
