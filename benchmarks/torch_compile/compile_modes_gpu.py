@@ -35,7 +35,7 @@ from benchmarks.document import headed, save
 from triton_ops import tune_compile
 from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.backends import gate_of
-from triton_ops.compile_modes.command_model import llama_block, simple_mlp
+from triton_ops.compile_modes.shipped_models import llama_block, simple_mlp
 from triton_ops.device import probe
 
 MODELS: dict[str, Callable[..., Any]] = {

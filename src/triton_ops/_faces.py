@@ -35,7 +35,7 @@ def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]],
             missing = import_module("triton_ops.exceptions").MissingDependencyError
             if (absent := missing.of_import(error, f"{spec.name}.{name}")) is None:
                 raise
-            raise absent from error
+            raise absent.with_traceback(None) from None  # the imports on the way would hide the line that helps
         setattr(package, name, value)
         return value
 

@@ -39,7 +39,26 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+
+def nearest(name: str, names: Iterable[str], least: float = 0.6) -> list[str]:
+    """At most three of `names` that may be meant by a mistyped one, the likeliest first; case does not count.
+
+    `least` is how alike they are at least: 1 are equal letters.
+    """
+    import difflib  # here, since it takes a millisecond that a launch need not spend
+
+    plain = {each.lower().replace("_", "-"): each for each in names}
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), plain, n=3, cutoff=least)
+    return [plain[each] for each in close]
+
+
+def alternatives(name: str, names: Iterable[str]) -> str:
+    """The end of a message on a name that there is not: the nearest of those that there are, or all of them."""
+    names = list(names)
+    near = nearest(name, names)
+    return f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
 
 
 class TritonKernelError(Exception):
@@ -236,8 +255,9 @@ class MissingDependencyError(TritonKernelError, ImportError):
     @classmethod
     def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:
         """The error in place of that of an import, of a face below too; None if no optional package is missing."""
-        missing = isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL
-        return cls.absent(error.name or "", purpose) if missing else None
+        if isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL:
+            return cls.absent(error.name or "", purpose)
+        return error if isinstance(error, cls) else None
 
 
 class CacheError(TritonKernelError):

@@ -39,11 +39,11 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, nearest
 
 
 def _temporary(name: str) -> Path:
-    import tempfile  # this, platformdirs, difflib and getpass take 8 ms in sum, and most launches need none of them
+    import tempfile  # this, platformdirs and getpass take 8 ms in sum, and most launches need none of them
 
     return Path(tempfile.gettempdir(), name)
 
@@ -76,10 +76,7 @@ def misspelt() -> dict[str, str]:
     """Variables that are set and that nothing reads, each with the one that was probably meant."""
     names = [f"TRITON_OPS_{name}" for name in _NAMES]
     strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in names]
-    import difflib
-
-    nearest = {name: difflib.get_close_matches(name, names, n=1, cutoff=0.85) for name in strange}
-    return {name: matches[0] for name, matches in nearest.items() if matches}
+    return {name: near[0] for name in strange if (near := nearest(name, names, 0.85))}
 
 
 def cache_dir() -> Path:

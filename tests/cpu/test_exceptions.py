@@ -138,3 +138,13 @@ def test_an_error_of_a_kind_becomes_another_one_with_its_reason(raised, hint, ki
 def test_an_error_of_another_kind_stays():
     with pytest.raises(ValueError, match="odd"), DeviceError.when("x cannot be read", "", KeyError):
         raise ValueError("odd")
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("softmx", ["softmax"]), ("SOFTMAX", ["softmax"]), ("layer-norm", ["layer_norm"]), ("xyzzy", []),
+])  # fmt: skip
+def test_the_nearest_names_are_offered_and_all_where_none_is_near(name, near):
+    names = ("softmax", "layer_norm", "matmul")
+    assert exceptions.nearest(name, names) == near
+    text = exceptions.alternatives(name, iter(names))
+    assert text == (f"close are {near[0]}" if near else "known are softmax, layer_norm, matmul")

@@ -9,7 +9,7 @@ import pytest
 
 from triton_ops import advise, tune_compile
 from triton_ops.compile_modes.backends import gate_of
-from triton_ops.compile_modes.command_model import simple_mlp
+from triton_ops.compile_modes.shipped_models import simple_mlp
 from triton_ops.device import probe
 from triton_ops.timing import HostTimer, Launch
 

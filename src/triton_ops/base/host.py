@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from triton_ops.base.texts import warn_once
-from triton_ops.exceptions import INSTALL, MissingDependencyError
+from triton_ops.exceptions import INSTALL, MissingDependencyError, nearest
 from triton_ops.settings import colours, openmp_threads, progress
 
 _LOGS = r"(?s)Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)"
@@ -60,9 +60,7 @@ def _failure(package: str, error: BaseException) -> tuple[str, str]:
 def _wrong_logs(setting: str, logs: list[str]) -> tuple[str, str]:
     """Reason and next step of a `TORCH_LOGS` with which torch refuses to be imported."""
     wrong = [word for word in (part.strip().lstrip("+-") for part in setting.split(",")) if word not in logs]
-    import difflib
-
-    close = ", ".join(near[0] for word in wrong if (near := difflib.get_close_matches(word, logs, n=1)))
+    close = ", ".join(near[0] for word in wrong if (near := nearest(word, logs)))
     reason = f"cannot be imported: TORCH_LOGS is {setting!r}, and torch has no log {', '.join(map(repr, wrong))}"
     return reason, f"correct TORCH_LOGS{f'; close are {close}' if close else ': TORCH_LOGS=help lists logs'}"
 

@@ -22,7 +22,14 @@ from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.timing import time_ms
 from triton_ops.device import TorchDevice
 from triton_ops.dispatch import Decision, would_run
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, WrongResultError
+from triton_ops.exceptions import (
+    DeviceError,
+    SettingsError,
+    TargetError,
+    TritonKernelError,
+    WrongResultError,
+    alternatives,
+)
 from triton_ops.kernels import FP8Format, load, names
 from triton_ops.space import Config
 from triton_ops.tuner import tune
@@ -271,7 +278,7 @@ class KernelRun:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.kernels if name not in names()]:
-            raise SettingsError(f"there is no kernel {', '.join(unknown)}", hint=f"there are {', '.join(names())}")
+            raise SettingsError(f"there is no kernel {', '.join(unknown)}; {alternatives(unknown[0], names())}")
         if not self.tune_s >= 0:
             raise SettingsError(f"tune_s is {self.tune_s}; it must be seconds, 0 or more")
 

@@ -14,7 +14,6 @@ rules are those of the functions `use_…_template` of `torch._inductor.utils`, 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, alternatives
 
 
 def option_values() -> dict[str, Any]:
@@ -136,9 +135,8 @@ def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collecti
 
 
 def _unknown(option: str, name: str, backends: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, backends, n=1, cutoff=0.5)
-    advice = f"{near[0]} is probably meant" if near else f"there are {', '.join(backends)}"
-    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {advice}"
+    why = "which is no backend, and which torch passes over without a word"
+    return f"{option} has {name!r}, {why}; {alternatives(name, backends)}"
 
 
 _TEMPLATE_DTYPES = ("float16", "bfloat16", "float32")

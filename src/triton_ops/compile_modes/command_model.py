@@ -4,146 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from triton_ops.base import base_class, gain_text, require
+from triton_ops.base import gain_text, require
 from triton_ops.compile_modes.call_profile import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
-from triton_ops.exceptions import SettingsError, SpaceError, TargetError
+from triton_ops.exceptions import SettingsError, SpaceError, TargetError, alternatives
 from triton_ops.request import TuneOptions, TypedProblem, named_object
 from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
 _Model = Annotated[str, option("MODULE:FACTORY", "Returns (model, inputs); or a shipped model.")]
-_FOR = "making a model"
-_Module: Any = base_class("torch.nn", "Module", _FOR)
-
-
-class SimpleMLP(_Module):  # type: ignore[misc]
-    """Two linear layers with a ReLU between them; `features` are the extents of input, hidden layer and output."""
-
-    def __init__(self, features: tuple[int, int, int] = (1024, 1024, 1024)) -> None:
-        super().__init__()
-        nn = require("torch.nn", _FOR)
-        self.linear1 = nn.Linear(features[0], features[1])
-        self.relu = nn.ReLU()
-        self.linear2 = nn.Linear(features[1], features[2])
-
-    def forward(self, x: Any) -> Any:
-        """The output for `x`, (batch, features[0])."""
-        return self.linear2(self.relu(self.linear1(x)))
-
-
-class RMSNorm(_Module):  # type: ignore[misc]
-    """Root mean square normalisation of the last axis, computed in float32, with a weight."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        torch = require("torch", _FOR)
-        self.weight = torch.nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Any) -> Any:
-        """`x` normalised, in its dtype."""
-        wide = x.float()
-        scale = (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
-        return (wide * scale).to(x.dtype) * self.weight
-
-
-class LlamaBlock(_Module):  # type: ignore[misc]
-    """A decoder block: RMSNorm, causal attention with fewer heads of keys, RMSNorm, gated MLP, both with a residual.
-
-    `heads` is a multiple of `kv_heads`, and `hidden` the extent of the gated MLP.
-    """
-
-    def __init__(self, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336) -> None:
-        super().__init__()
-        nn = require("torch.nn", _FOR)
-        self.heads, self.kv_heads, self.head = heads, kv_heads, width // heads
-        linear = partial(nn.Linear, bias=False)
-        self.norm1, self.norm2 = RMSNorm(width), RMSNorm(width)
-        self.q, self.o = linear(width, width), linear(width, width)
-        self.k, self.v = linear(width, kv_heads * self.head), linear(width, kv_heads * self.head)
-        self.gate, self.up, self.down = linear(width, hidden), linear(width, hidden), linear(hidden, width)
-
-    def forward(self, x: Any) -> Any:
-        """The hidden state after the block for `x`, (batch, sequence, width)."""
-        functional = require("torch.nn.functional", _FOR)
-        normed = self.norm1(x)
-        projections = (self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)
-        q, k, v = (each(normed).view(*x.shape[:2], heads, self.head).transpose(1, 2) for each, heads in projections)
-        repeated = self.heads // self.kv_heads
-        k, v = k.repeat_interleave(repeated, dim=1), v.repeat_interleave(repeated, dim=1)
-        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(attended.transpose(1, 2).reshape(x.shape))
-        normed = self.norm2(x)
-        return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
-
-
-class NormChain(_Module):  # type: ignore[misc]
-    """Operations between the products of a decoder block: a gated activation, a residual, and the next RMSNorm."""
-
-    def __init__(self, width: int = 1024) -> None:
-        super().__init__()
-        self.norm = RMSNorm(width)
-
-    def forward(self, x: Any, gate: Any, up: Any) -> tuple[Any, Any]:
-        """The normalised hidden state, and the hidden state, for three tensors (rows, width)."""
-        functional = require("torch.nn.functional", _FOR)
-        hidden = x + functional.silu(gate) * up
-        return self.norm(hidden), hidden
-
-
-def simple_mlp(
-    batch: int = 256,
-    features: tuple[int, int, int] = (1024, 1024, 1024),
-    *,
-    dtype: str = "float32",
-    device: str | None = None,
-) -> tuple[Any, tuple[Any, ...]]:
-    """`SimpleMLP` and its input (batch, features[0]), on a GPU where there is one."""
-    return _placed(SimpleMLP(features), [(batch, features[0])], dtype, device)
-
-
-def llama_block(
-    batch: int = 1,
-    tokens: int = 128,
-    sizes: tuple[int, int, int, int] = (4096, 32, 8, 14336),
-    *,
-    dtype: str = "bfloat16",
-    device: str | None = None,
-) -> tuple[Any, tuple[Any, ...]]:
-    """A `LlamaBlock` of width, heads, heads of keys and hidden extent `sizes`, and its input (batch, tokens, width)."""
-    return _placed(LlamaBlock(*sizes), [(batch, tokens, sizes[0])], dtype, device)
-
-
-def norm_chain(
-    rows: int = 512, width: int = 1024, *, dtype: str = "float32", device: str | None = None
-) -> tuple[Any, tuple[Any, ...]]:
-    """A `NormChain` and its three inputs (rows, width)."""
-    return _placed(NormChain(width), [(rows, width)] * 3, dtype, device)
-
-
-def _placed(
-    model: Any, shapes: Sequence[tuple[int, ...]], dtype: str, device: str | None
-) -> tuple[Any, tuple[Any, ...]]:
-    torch: Any = require("torch", _FOR)
-    place = {"device": device or ("cuda" if torch.cuda.is_available() else "cpu"), "dtype": getattr(torch, dtype)}
-    return model.to(**place).eval(), tuple(torch.randn(*shape, **place) for shape in shapes)
-
-
-SCENARIOS: Mapping[str, Callable[[], Any]] = {
-    "simple-mlp": simple_mlp,
-    "simple-mlp-bf16": partial(simple_mlp, dtype="bfloat16"),
-    "llama-block": llama_block,
-    "small-transformer": partial(llama_block, 1, 64, (256, 8, 4, 704), dtype="float32"),
-    "one-token": partial(llama_block, 1, 1, (256, 8, 4, 704), dtype="float32"),
-    "norm-chain": norm_chain,
-}
-"""Factories by the names that the command line takes."""
+SCENARIOS = ("simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer", "one-token", "norm-chain")
+"""Names of the models that come with the package: factories of `shipped_models`, which needs torch to be imported."""
 
 
 _HEADER = (
@@ -233,10 +109,10 @@ def factory_of(target: str) -> Any:
     """The factory that TARGET names: one that comes with the package, or `module:factory`."""
     require("torch", "compiling a model")
     if target in SCENARIOS:
-        return SCENARIOS[target]
+        return named_object(f"triton_ops.compile_modes.shipped_models:{target.replace('-', '_')}")
     if ":" not in target:
         raise TargetError(
-            f"there is no model {target!r}; those that come with the package are {', '.join(SCENARIOS)}",
+            f"there is no model {target!r} that comes with the package; {alternatives(target, SCENARIOS)}",
             hint="name module:factory or file.py:factory, a function that returns (model, inputs)",
         )
     factory = named_object(target)

@@ -201,9 +201,12 @@ class Comparing:
             self._vary(eager)
         winner, confirmation = self._confirmed(self._raced(eager), eager)
         rows = tuple(self._rows.values())
+        culprit = Culprit.among(rows)
+        if self._request.why and culprit is None:
+            self._notes.append("no single option that was tried makes a mode 5 % slower")
         return CompileReport(
             problem=eager.loaded.label, device=self._device.name, modes=rows, recommended=winner.name, chosen=winner,
-            culprit=Culprit.among(rows), confirmed=confirmation,
+            culprit=culprit, confirmed=confirmation,
             notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
             folder=str(self._request.collect or ""),
         )  # fmt: skip
@@ -285,8 +288,14 @@ class Comparing:
         timed = [row for row in self._rows.values() if row.relative is not None]
         fastest = min((row.relative or 0.0 for row in timed), default=0.0)
         modes = {process.mode.name: process.mode for process in self._processes}
-        slow = [row for row in timed if row.name != EAGER and (row.relative or 0.0) > WORTH_A_WORD * fastest]
+        lone = len(self._request.modes) == 2  # its variations are all that it can be slower than
+        compiled = [row for row in timed if row.name != EAGER]
+        slow = [row for row in compiled if lone or (row.relative or 0.0) > WORTH_A_WORD * fastest]
+        if not slow:
+            self._notes.append("no mode is 5 % slower than the fastest, and no option was varied")
         values = option_values()
+        if self._device.is_cpu:
+            del values[CUDAGRAPHS]
         for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
             if row.name not in modes:  # the same as another on this device
                 continue

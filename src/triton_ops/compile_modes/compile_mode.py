@@ -18,7 +18,6 @@ after `+` or `-`, and is read when torch is imported; the names are in `torch._l
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import itertools
 import re
@@ -33,7 +32,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.base import Frozen, require
 from triton_ops.compile_modes.backends import open_gate, option_values, torch_sources, wrong_list, wrong_lists
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import SettingsError, alternatives, nearest
 
 LOGS = "TORCH_LOGS"
 READ = ("cudagraphs", "perf_hints", "recompiles")
@@ -59,8 +58,8 @@ def checked_logs(names: Sequence[str]) -> None:
     logs = {*registry.log_alias_to_log_qnames, *registry.artifact_names, "all"}
     for name in names:
         if (bare := name.strip().lstrip("+-")) not in logs:
-            near = difflib.get_close_matches(bare, logs, n=3, cutoff=0.5) or sorted(logs)[:8]
-            raise SettingsError(f"torch has no log {bare!r}; close are {', '.join(near)}", hint=f"set {LOGS} to a name")
+            message = f"torch has no log {bare!r}; {alternatives(bare, sorted(logs))}"
+            raise SettingsError(message, hint="name logs of torch: TORCH_LOGS=help lists them")
 
 
 def wrong_variables() -> tuple[dict[str, str], list[str]]:
@@ -69,7 +68,7 @@ def wrong_variables() -> tuple[dict[str, str], list[str]]:
     names = {name: _MEANT[name] for name in environment if name in _MEANT}
     for name in environment:
         if name.startswith(_PREFIXES) and name not in readable and name not in names:
-            near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
+            near = nearest(name, readable, _NEAR)
             names.update({name: near[0]} if near and not is_read(name) else {})  # which is asked last: it takes time
     texts = [f"{name} is set, and torch does not read it; {other} is probably meant" for name, other in names.items()]
     return names, texts + wrong_lists(environment, variables_by_option())
@@ -294,12 +293,11 @@ def as_mode(way: Any) -> CompileMode:
 
 
 def check_mode(way: CompileMode) -> None:
-    """Raise where a mode's name is a mistake; one that another torch has, or has with hyphens, ends as its own row.
+    """Raise where a mode's name is a mistake; one that another torch has ends as its own row.
 
     The `SettingsError` names what is close.
     """
-    mode = way.mode
-    if mode is None or way.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):
+    if way.mode is None or way.backend != INDUCTOR or way.mode in (*_OF_SOME, *_SETS):
         return
     if (why := refusal(way)) != "":
         raise SettingsError(why, hint="correct the name, or give options of Inductor in its place")
@@ -310,25 +308,22 @@ def refusal(way: CompileMode) -> str:
     if way.eager or way.backend != INDUCTOR:
         return ""
     if way.mode is not None:
-        modes, hyphens = sorted(mode_options()), way.mode.replace("_", "-")
-        if way.mode in modes:
+        if way.mode in (modes := sorted(mode_options())):
             return ""
-        if hyphens in (*modes, *_SETS):
-            return f"modes are written with hyphens: {hyphens} instead of {way.mode}"
-        return _unknown("mode or option set", way.mode, [*modes, EAGER, *_SETS])
+        names = [*modes, EAGER, *_SETS]
+        return f"this torch has no mode or option set {way.mode!r}; {alternatives(way.mode, names)}"
     present = option_values()
     wrong = [
-        wrong_list(name, value) or _wrong_type(name, value)
-        if name in present
-        else _unknown("option", name, list(present))
+        wrong_list(name, value) or _wrong_type(name, value) if name in present else _unknown(name, present)
         for name, value in way.options.items()
     ]
     return "; ".join(filter(None, wrong))
 
 
-def effective_options(way: CompileMode) -> dict[str, Any]:
-    """The options that this way of compiling sets, those of its mode included; empty for eager."""
-    return dict(way.options if way.mode is None else mode_options().get(way.mode, {}))
+def effective_options(way: CompileMode, on_gpu: bool = True) -> dict[str, Any]:
+    """The options that this way of compiling sets, those of its mode included; on a CPU there are no CUDA graphs."""
+    options = dict(way.options if way.mode is None else mode_options().get(way.mode, {}))
+    return {name: value for name, value in options.items() if on_gpu or name != CUDAGRAPHS}
 
 
 def compiled(model: Any, way: CompileMode) -> Any:
@@ -343,19 +338,15 @@ def compiled(model: Any, way: CompileMode) -> Any:
 
 
 def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileMode | None:
-    """An earlier way to compile that makes the same program on a CPU, where there are no CUDA graphs; None if none."""
-    earlier = itertools.takewhile(lambda other: other is not way, modes)
-    alike = (each for each in earlier if each.backend == way.backend and _without_graphs(each) == _without_graphs(way))
+    """An earlier way to compile that makes the same program on a CPU; None if none does."""
+    earlier, options = itertools.takewhile(lambda other: other is not way, modes), effective_options(way, on_gpu=False)
+    alike = (e for e in earlier if e.backend == way.backend and effective_options(e, on_gpu=False) == options)
     return None if way.eager else next(alike, None)
 
 
 def mode_options() -> dict[str, dict[str, Any]]:
     """The options that each mode of this torch sets."""
     return {name: dict(options) for name, options in require("torch._inductor", _FOR).list_mode_options().items()}
-
-
-def _without_graphs(way: CompileMode) -> dict[str, Any]:
-    return {name: value for name, value in effective_options(way).items() if name != CUDAGRAPHS}
 
 
 def _wrong_type(name: str, value: Any) -> str:
@@ -366,9 +357,7 @@ def _wrong_type(name: str, value: Any) -> str:
     return f"{name} is {value!r}; torch takes {kind.__name__} for it"
 
 
-def _unknown(what: str, name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
-    if not near and what == "option":  # there are hundreds
-        listed = "`triton-ops torch options` lists those of tuning"
-    return f"this torch has no {what} {name!r}; {listed}"
+def _unknown(name: str, options: Iterable[str]) -> str:
+    near = nearest(name, options)
+    listed = f"close are {', '.join(near)}" if near else "`triton-ops torch options` lists those of tuning"
+    return f"this torch has no option {name!r}; {listed}"

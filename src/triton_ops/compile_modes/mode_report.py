@@ -97,7 +97,7 @@ class ModeResult:
             relative=process.relative,
             break_even_calls=0.0 if same else break_even(first["one_off_s"], eager_ms, own_ms),
             by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
-            options=effective_options(process.mode), **figures,
+            options=effective_options(process.mode, on_gpu=loaded.device_name != "cpu"), **figures,
         )  # fmt: skip
 
     @classmethod
@@ -108,7 +108,7 @@ class ModeResult:
 
     def alias(self, mode: CompileMode, same: CompileMode) -> ModeResult:
         """This row, of the mode `same`, as that of another one that makes the same program on this device."""
-        reason = f"without a GPU there are no CUDA graphs, and it is {same.name}, whose figures these are"
+        reason = f"on this device it is the same program as {same.name}, whose figures these are"
         return replace(self, name=mode.name, reason=reason if self.ok else self.reason)
 
 
@@ -141,9 +141,12 @@ class Culprit:
         if not suspects:
             return None
         factor, slow, fast, option = max(suspects, key=lambda each: each[0])
+        values = [repr(row.options[option]) if option in row.options else "torch's default" for row in (slow, fast)]
+        text = (
+            f"{slow.name} takes {factor:.2f} times as long as {fast.name}; they differ in {option} alone, which is "
+            f"{values[0]} in the slower one and {values[1]} in the faster one"
+        )
         value = slow.options.get(option)
-        how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
-        text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
         return cls(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
 
 
@@ -274,20 +277,20 @@ def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str
 
     `options` are those that it sets, those of its mode included; `values` those that this torch has.
     """
+    graphs = not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))
     changes: list[tuple[str, str, Any]] = [
-        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))),
-        ("no epilogue fusion", "epilogue_fusion", False),
-        ("no fusion", "max_fusion_size", 1),
+        (f"{'with' if graphs else 'without'} CUDA graphs", CUDAGRAPHS, graphs),
+        ("without epilogue fusion", "epilogue_fusion", False),
+        ("without fusion", "max_fusion_size", 1),
     ]
     if options.get("max_autotune"):
-        changes.append(("ATen's products", "max_autotune_gemm_backends", "ATEN"))
-        changes.append(("no coordinate descent", "coordinate_descent_tuning", False))
-    ways = []
-    for word, name, value in changes:
-        if name in values and options.get(name, values[name]) != value:
-            label = f"no {word}" if name == CUDAGRAPHS and not value else word
-            ways.append(CompileMode(f"{way.name}, {label}", options={**options, name: value}))
-    return ways
+        changes.append(("with ATen's products", "max_autotune_gemm_backends", "ATEN"))
+        changes.append(("without coordinate descent", "coordinate_descent_tuning", False))
+    return [
+        CompileMode(f"{way.name} {words}", options={**options, name: value})
+        for words, name, value in changes
+        if name in values and options.get(name, values[name]) != value
+    ]
 
 
 def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
@@ -310,7 +313,7 @@ def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> 
 
 def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
     """End of a sentence on the same mode without CUDA graphs: that it is faster, or was not measured; or empty."""
-    if (name := _NO_GRAPHS.get(row.name)) is None:
+    if (name := _NO_GRAPHS.get(row.name)) is None or not row.options.get(CUDAGRAPHS):
         return ""
     if name not in by_name:
         return f"; {name} is the same without CUDA graphs, and was not timed"

@@ -25,7 +25,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from math import ceil
 from typing import Any
 
-from triton_ops.exceptions import DeviceError
+from triton_ops.exceptions import DeviceError, alternatives
 
 _KIB = 1024
 _FEWEST, _MOST = 32, 256  # registers of a thread: with fewer most kernels spill, and there are no more
@@ -364,8 +364,8 @@ class Target:
             return Target.of(spec)
         if target is None:
             raise DeviceError(
-                f"target {name!r} is not known; known are {', '.join(TARGETS)}", ", ".join(TARGETS), name,
-                hint="use one of these",
+                f"target {name!r} is not known; {alternatives(name, (*TARGETS, *DeviceSpec.names()))}",
+                ", ".join(TARGETS), name, hint="name a target such as sm_90, or a GPU such as H200",
             )  # fmt: skip
         return target
 

@@ -57,7 +57,7 @@ from triton_ops.device.vendors import (
     in_version_of_torch,
     kind_of,
 )
-from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError
+from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError, alternatives
 
 
 class TorchDevice:
@@ -241,7 +241,7 @@ def device_spec(gpu: str | None) -> DeviceSpec:
         return probe("cuda")
     spec = DeviceSpec.called(gpu)
     if spec is None:
-        message = f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}"
+        message = f"no device {gpu!r} is in the table; {alternatives(gpu, DeviceSpec.names())}"
         raise DeviceError(message, gpu, hint="for example --gpu 'NVIDIA H200'")
     return spec
 

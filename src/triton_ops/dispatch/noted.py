@@ -16,7 +16,7 @@ from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.decorator import Tuned, autotune, decorated_in
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError
+from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError, alternatives
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
 from triton_ops.request import TuneProblem
 from triton_ops.space import ConfigSpace
@@ -218,7 +218,9 @@ def _decorated_at(
     options = {name: value for name, value in kwargs.items() if name in TritonKernel.LAUNCH_OPTIONS - {*names}}
     brings: dict[str, Any] = {**numbers, "num_warps": 4, **options}
     if strange := [name for name in space if name not in {*names, *TritonKernel.LAUNCH_OPTIONS} - computed.keys()]:
-        message = f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}"
+        message = (
+            f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; {alternatives(strange[0], brings)}"
+        )
         raise UnknownTunableError(message, hint="correct the name in --space")
     tunables = {**{name: [value] for name, value in brings.items() if value is not None}, **space}
     rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}

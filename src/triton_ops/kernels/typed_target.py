@@ -22,7 +22,7 @@ from typing import Any
 from triton_ops import dispatch
 from triton_ops.backend import Arguments, FunctionKernel, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
-from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
+from triton_ops.exceptions import DeviceError, NotLoadedError, SpaceError, TargetError, alternatives
 from triton_ops.kernels import load, names
 from triton_ops.request import TypedProblem, named_object
 
@@ -81,8 +81,20 @@ class TypedTarget:
         """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
         launch: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
         if launch is None:
+            self._check_no_launcher(target)
             return self.problem.operation(target)
         return TypedProblem(space=self.problem.space if launch.has_list else None).operation(target)
+
+    def _check_no_launcher(self, function: Any) -> None:
+        """Refuse a function without a space that launches a kernel: the kernel is what has tunables."""
+        code, space = getattr(function, "__code__", None), self.problem.space
+        beside = {} if code is None or space is not None else function.__globals__
+        if kernel := next((name for name in getattr(code, "co_names", ()) if _is_kernel(beside.get(name))), None):
+            place = self.text.rpartition(":")[0]
+            raise SpaceError(
+                f"{self.text} is a function that launches the kernel {kernel}, and has no space of its own",
+                hint=f"tune the kernel, {place}:{kernel}, or give the function's tunables: --space NAME=v1,v2",
+            )
 
     @property
     def _parts(self) -> tuple[str, str]:
@@ -119,7 +131,7 @@ class TypedTarget:
     def _usable(self, target: Any) -> Operation | Callable[..., Any]:
         text, function = self._parts
         name = text.rpartition(":")[2]
-        if hasattr(target, "fn") and hasattr(target, "arg_names"):
+        if _is_kernel(target):
             call = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
             return call or self._launched(target, name, function)
         if hasattr(target, "grid"):  # a TritonKernel
@@ -173,6 +185,10 @@ class TypedTarget:
         """What a text names in one of these modules, or where the text itself says; None if there is no such thing."""
         beside = (reduce(lambda owner, part: getattr(owner, part, None), text.split("."), one) for one in modules)
         return self._named(text) if ":" in text else next(filter(None, beside), None)
+
+
+def _is_kernel(value: Any) -> bool:
+    return hasattr(value, "fn") and hasattr(value, "arg_names")
 
 
 def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -268,4 +284,4 @@ def _shipped(name: str) -> Operation:
         return operation
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
-    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TargetError.FORMS)
+    raise TargetError(f"there is no kernel {name!r}; {alternatives(name, names())}", hint=TargetError.FORMS)

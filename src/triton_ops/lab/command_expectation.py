@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation, ReadSpace
 from triton_ops.cost_model import Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec
+from triton_ops.device import Calibration, DeviceSpec, Machine, device_spec, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
@@ -25,6 +25,8 @@ _TERMS_SHOWN = 8
 _CONFIGS_SHOWN = 20
 _POINTS = 32  # of a series without a step
 _SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
+_ASSUMED = "H100"
+_NO_GPU = ", since there is no GPU here; --gpu names another"
 _LACK = "; its problem is not known"
 _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
@@ -176,14 +178,17 @@ def explain_command(
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
 
     The work is the declared one, else it is read from the kernel. The config is compiled; nothing is run, and no GPU is
-    needed with --gpu.
+    needed with --gpu, or for --space.
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    spec, typed = device_spec(gpu), TypedProblem.of(shape, dtype, arg=arg)
+    typed = TypedProblem.of(shape, dtype, arg=arg)
     if space:
         with only_data_on_stdout():
-            return _space_facts(spec, TypedTarget(target, cache_dir, typed, gpu))
+            assumed = gpu is None and gpu_missing() is not None
+            gpu = _ASSUMED if assumed else gpu
+            return _space_facts(device_spec(gpu), TypedTarget(target, cache_dir, typed, gpu), assumed)
+    spec = device_spec(gpu)
     with only_data_on_stdout():
         operation, extents, element, whole = _asked(target, cache_dir, typed, gpu, config)
         problem = operation.problem(extents, element)
@@ -208,7 +213,7 @@ def explain_command(
     return facts
 
 
-def _space_facts(spec: DeviceSpec, target: TypedTarget) -> Facts:
+def _space_facts(spec: DeviceSpec, target: TypedTarget, assumed: bool) -> Facts:
     """The space that a kernel has by itself, whatever its list: at the call that is typed, else without extents."""
     kernel, grid, values = target.object(), None, dict[str, Any]()
     if not target.is_lone_kernel:
@@ -222,7 +227,7 @@ def _space_facts(spec: DeviceSpec, target: TypedTarget) -> Facts:
     reading = ReadSpace.of(kernel, values, spec, grid=grid)
     size, tuned = reading.space.size, {**reading.tunables, **reading.options}
     derived = {name: value or "not known without its extent" for name, value in reading.derived.items()}
-    rows = {"kernel": target.text, "device": f"{spec.name} {spec.arch}"}
+    rows = {"kernel": target.text, "device": f"{spec.name} {spec.arch}{_NO_GPU if assumed else ''}"}
     rows |= {f"tune {name}": f"{', '.join(map(str, tuned[name]))}: {reading.reasons[name]}" for name in tuned}
     rows |= {f"derived {name}": f"{value}: {reading.reasons[name]}" for name, value in derived.items()}
     rows |= {f"rule {rule.name}": rule.reason for rule in reading.constraints}

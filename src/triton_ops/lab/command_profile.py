@@ -9,7 +9,6 @@ long the device waits between them, and Nsight Compute's counters say what limit
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from triton_ops._faces import REGISTERED
-from triton_ops.backend import Operation
+from triton_ops.backend import Layers, Operation
 from triton_ops.base import require
 from triton_ops.compile_modes import profile_of
 from triton_ops.device import TorchDevice
@@ -181,9 +180,7 @@ class Called:
             device = TuneProblem.device_for(self.device, operation.device, operation.name)
             arguments = operation.materialise(operation.problem(shape, dtype), device).keyword
             return lambda **values: operation(**values), arguments, device  # a kernel would be timed with one config
-        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        parameters = inspect.signature(function).parameters.values()
-        names = [one.name for one in parameters if one.default is one.empty and one.kind not in variable]
+        names = Layers.required(function)
         if names or self.shape or self.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")

@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_ops.compile_modes import Advice
 from triton_ops.device import DeviceSpec, Placed, Roofline
-from triton_ops.exceptions import ProfileError
+from triton_ops.exceptions import ProfileError, alternatives
 from triton_ops.lab.profile_reading import NSIGHT, ProfiledLaunch, Quantity, read_launches
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -153,7 +153,8 @@ class KernelProfile:
         name = self.device if gpu is None else gpu
         spec = DeviceSpec.called(name) if name else None
         if spec is None and gpu is not None:
-            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
+            message = f"no device {gpu!r} is in the table; {alternatives(gpu, DeviceSpec.names())}"
+            raise ProfileError(message, hint="for example --gpu 'NVIDIA H200'")
         if spec is None or self.duration_s is None:
             return None
         by_dtype = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)

@@ -16,7 +16,14 @@ from typing import Any
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
-from triton_ops.exceptions import SettingsError, ShapeMismatchError, SpaceError, TargetError, UnknownTunableError
+from triton_ops.exceptions import (
+    SettingsError,
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    UnknownTunableError,
+    alternatives,
+)
 from triton_ops.lab.ranking import NO_FORECAST, Expectation, Expecter, ModelQuestion, by_program, expectations
 from triton_ops.lab.recording import attention_work, product_work, row_work
 from triton_ops.lab.sensitivities import in_order
@@ -120,8 +127,8 @@ class Workload:
         if len(configs) > MOST_CONFIGS:
             raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
         own, names = self.operation.name, ("BM", "BN", "BK", "num_warps", "num_stages", *self.others)
-        if unknown := dict.fromkeys(name for config in configs for name in config if name not in names):
-            message = f"{own} has no tunable {', '.join(unknown)}; it has {', '.join(names)}"
+        if unknown := [*dict.fromkeys(name for config in configs for name in config if name not in names)]:
+            message = f"{own} has no tunable {', '.join(unknown)}; {alternatives(unknown[0], names)}"
             raise UnknownTunableError(message, hint="correct the name")
         if missing := dict.fromkeys(name for config in configs for name in self.least if name not in config):
             raise SpaceError(f"a config has no {', '.join(missing)}: {self.sides}", hint="give every config a value")

@@ -14,6 +14,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import re
@@ -36,6 +37,7 @@ from triton_ops.exceptions import (
     TritonKernelError,
     UnknownTunableError,
     UnsupportedDtypeError,
+    alternatives,
 )
 from triton_ops.space import Config, ConfigSpace, as_tuples
 from triton_ops.terminal import tell
@@ -50,6 +52,7 @@ _LONGEST_SHOWN = 200  # characters of a text that was typed
 _JSON_HINT = 'write {"BM": [64, 128]}'
 _ARG = "--arg"
 _ARG_HINT = "such as x=4096x1024:bf16, ends=[0,16,64]:int32, table=pages.npy, eps=1e-5, or mask=FILE.py:function"
+_SPAN = re.compile(r"(\d+) ?(?:\.\.+|:|-) ?(\d+)")  # as people write a range
 _EXTENTS = re.compile(r"\d+(?:x\d+)*")
 _FUTURE = __future__.annotations.compiler_flag
 _DTYPES = {"torch": "torch", "tl": "triton.language"}
@@ -257,7 +260,8 @@ def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
 def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
     if unknown := [tunable for tunable in values if tunable not in space.tunables]:
         raise UnknownTunableError(
-            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}", hint="correct the name"
+            f"{name} has no tunable {', '.join(unknown)}; {alternatives(unknown[0], space.tunables)}",
+            hint="correct the name",
         )
     return space.with_values(values)
 
@@ -324,6 +328,12 @@ def _named_values(item: str) -> tuple[str, list[Any]]:
         raise SpaceError(f"--space {item!r} is not NAME=value,value", hint=_SPACE_HINT)
     if not all(value.strip() for value in values.split(",")):
         raise SpaceError(f"--space {item!r} has an empty value", hint=_SPACE_HINT)
+    if span := _SPAN.fullmatch(values.strip()):
+        doubled = itertools.takewhile(lambda value: value <= int(span[2]), (int(span[1]) << n for n in range(64)))
+        raise SpaceError(
+            f"--space {item!r} is a range, and each value is written out",
+            hint=f"for powers of two --space {name}={','.join(map(str, doubled)) or span[2]}",
+        )
     return name.strip(), [_value(value.strip()) for value in values.split(",")]
 
 
@@ -356,7 +366,7 @@ def named_object(text: str) -> Any:
                 failure = _first_cause(name.split(".")[0], failures)
                 raise failure.error from failure.cause
             raise TargetError(
-                f"{place} has no {name!r}; it has {_offers(module)}", hint="correct the name after the colon"
+                f"{place} has no {name!r}; {_offers(module, name)}", hint="correct the name after the colon"
             )
         value = getattr(value, part)
     _tell(failures)
@@ -527,9 +537,10 @@ def _import_error(name: str, error: BaseException) -> TargetError:
     )
 
 
-def _offers(module: ModuleType) -> str:
+def _offers(module: ModuleType, name: str) -> str:
     own = [
         n for n, v in vars(module).items() if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
     ]
     operations = [n for n, v in vars(module).items() if isinstance(v, Operation)]
-    return ", ".join(dict.fromkeys([*operations, *own])) or "nothing of its own"
+    names = dict.fromkeys([*operations, *own])
+    return alternatives(name, names) if names else "it has nothing of its own"

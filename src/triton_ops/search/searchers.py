@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_ch
 
 from triton_ops.base import import_in_order
 from triton_ops.device import DeviceSpec
-from triton_ops.exceptions import MissingDependencyError, SettingsError
+from triton_ops.exceptions import MissingDependencyError, SettingsError, alternatives
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
 
@@ -237,7 +237,7 @@ class Search:
         """Return `search` if it is a searcher's name, a searcher, or can be called to make one; else SettingsError."""
         if isinstance(search, str) and search not in SEARCHERS:
             raise SettingsError(
-                f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
+                f"there is no search {search!r}; {alternatives(search, SEARCHERS)}",
                 hint="choose one of these, or pass a searcher of your own",
             )
         if not (isinstance(search, str) or _can_search(search) or callable(search)):

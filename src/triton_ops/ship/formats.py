@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exceptions import CacheError, SettingsError, alternatives
 from triton_ops.ship.rows import ROWS, RowRule
 from triton_ops.ship.table import Format, Table, TableRow, config_in, kind_called, needed, read_object
 from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
@@ -232,5 +232,5 @@ FORMATS: dict[str, Format] = {
 def format_named(name: str) -> Format:
     """The format of this name; SettingsError if there is none."""
     if name not in FORMATS:
-        raise SettingsError(f"there is no format {name!r}; there are {', '.join(FORMATS)}", hint="use one of these")
+        raise SettingsError(f"there is no format {name!r}; {alternatives(name, FORMATS)}", hint="use one of these")
     return FORMATS[name]

@@ -9,9 +9,9 @@ import contextlib
 import logging
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
@@ -39,6 +39,8 @@ _HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
 _ROW = re.compile(r" {0,4}\S+( \S+)*  +| *")  # a name with what stands right of it, or the indent of a text
 _ONE_LINE = 1 << 20  # columns, more than any text has
+_UNITS = {"ms": 1e-3, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+_DURATION = re.compile(rf"(\d+\.?\d*) ?({'|'.join(_UNITS)})")
 NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
 _COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
@@ -357,10 +359,26 @@ def _unconverted(command: Any) -> Any:
     """The same command, changed so that pydantic does not convert its texts and flags.
 
     Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
-    take half of the time of `triton-ops cache show`. Versions of Typer without pydantic ignore the attribute set here.
+    take half of the time of `triton-ops cache show`, and its errors do not name what is no number. Versions of Typer
+    without pydantic ignore the attribute set here.
     """
     command.context_class, command.context_settings = _Context, _HELP
     for parameter in command.get_params(_Context(command, **_HELP)):  # with `--help`
-        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
+        kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+        if kind in (str, bool):
             parameter.get_runtime_param = lambda: SimpleNamespace(coerce=lambda value, **_context: value)
+        elif kind in (int, float):
+            number = SimpleNamespace(coerce=partial(_number, kind, parameter.get_runtime_param))
+            parameter.get_runtime_param = lambda number=number: number
     return command
+
+
+def _number(kind: type, typers: Callable[[], Any], value: Any, *, param: Any, ctx: Any) -> Any:
+    """The number that a text says, in Typer's limits; a usage error with the text, and the seconds that are meant."""
+    try:
+        return typers().coerce(kind(value) if isinstance(value, str) else value, param=param, ctx=ctx)
+    except ValueError as error:
+        duration = _DURATION.fullmatch(value)
+        meant = f"; in seconds {float(duration[1]) * _UNITS[duration[2]]:g}" if duration else ""
+        number = "whole number" if kind is int else "number"
+        raise typer.BadParameter(f"{value!r} is not a {number}{meant}", ctx=ctx, param=param) from error

@@ -160,6 +160,11 @@ class Measurement:
         if not 1 <= self.rounds <= len(self.samples_ms):
             raise ValueError(f"{len(self.samples_ms)} samples cannot be of {self.rounds} rounds")
 
+    def __repr__(self) -> str:
+        return (
+            f"Measurement({self.median_ms:.4g} ms, {len(self.samples_ms)} samples, {self.mode}, {self.rounds} rounds)"
+        )
+
     @property
     def by_round(self) -> list[tuple[float, ...]]:
         """The samples, one tuple per round."""

@@ -115,6 +115,25 @@ def test_the_core_runs_known_configs_and_names_the_extra_of_all_else(tmp_path, m
     assert done.stderr.count(expected) == 1
 
 
+EACH_NAME = """
+import sys, traceback, triton_ops
+for name in triton_ops.__all__:
+    try:
+        exec(f"from triton_ops import {name}")
+    except triton_ops.MissingDependencyError as error:
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        if len(lines) > 8 or "pip install 'triton-ops[" not in lines[-1]:
+            sys.exit(f"{name}: {len(lines)} lines, the last {lines[-1]}")
+        print(name)
+"""
+
+
+def test_a_public_name_without_its_extra_is_a_traceback_of_few_lines():
+    done = ran_without((*TUNE, *CLI, *GPU), EACH_NAME)
+    assert done.returncode == 0, done.stderr
+    assert {"tune", "tune_many", "rank", "softmax", "autotune", "serve_idle"} <= {*done.stdout.split()}
+
+
 @pytest.mark.parametrize(("system", "hint"), [("linux", "triton-ops[triton]"), ("darwin", "wheels for Linux alone")])
 def test_where_triton_has_no_wheels_no_command_is_named(system, hint, monkeypatch):
     monkeypatch.setattr(sys, "platform", system)

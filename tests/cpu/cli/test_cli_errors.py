@@ -97,10 +97,16 @@ BEFORE_IMPORT = [
     (
         [f"{T}:plain", *SPACE, "--search", "magic"],
         2,
-        "there is no search 'magic'; there are auto, ranked, random",
+        "there is no search 'magic'; known are auto, ranked, random",
     ),
+    ([f"{T}:plain", *SPACE, "--search", "Locl"], 2, "there is no search 'Locl'; close are local"),
+    ([f"{T}:plain", *SPACE, "--budget-s", "10m"], 2, "'--budget-s': '10m' is not a number; in seconds 600"),
+    ([f"{T}:plain", *SPACE, "--budget-s", "1.5 h"], 2, "'--budget-s': '1.5 h' is not a number; in seconds 5400"),
+    ([f"{T}:plain", *SPACE, "--budget-s", "soon"], 2, "'--budget-s': 'soon' is not a number (hint"),
+    ([f"{T}:plain", "--space", "a=64..512"], 2, "(hint: for powers of two --space a=64,128,256,512)"),
+    ([f"{T}:plain", "--space", "a=1-4"], 2, "--space 'a=1-4' is a range, and each value is written out"),
     ([f"{T}:plain", *SPACE, "--trials", "0"], 2, "the limit of trials is 0; it must be a positive whole number"),
-    ([f"{T}:plain", *SPACE, "--trials", "few"], 2, "--trials"),
+    ([f"{T}:plain", *SPACE, "--trials", "few"], 2, "'--trials': 'few' is not a whole number"),
     ([f"{T}:plain", *SPACE, "--seed", "-1"], 2, "the seed is -1; it must be a whole number of 0 or more"),
     ([f"{T}:plain", *SPACE, "--budget-s", "-1"], 2, "the limit of seconds is -1.0; it must be"),
     ([f"{T}:plain", *SPACE, "--budget-s", "nan"], 2, "the limit of seconds is nan; it must be"),
@@ -126,7 +132,8 @@ BEFORE_IMPORT = [
     ([T, *SPACE], 2, "<target> names a file, but nothing in it"),
     ([f"{T}:", *SPACE], 2, "lacks what stands after the colon"),
     ([":plain", *SPACE], 2, "lacks what stands before the colon"),
-    (["matmull"], 2, "there is no kernel 'matmull'; shipped are "),
+    (["matmull"], 2, "there is no kernel 'matmull'; close are matmul"),
+    (["softmx"], 2, "there is no kernel 'softmx'; close are softmax"),
     (["no_file.py:f", *SPACE], 2, "there is no file no_file.py"),
     (["no_module:f", *SPACE], 2, "there is no module no_module"),
     (["json.no_module:f", *SPACE], 2, "there is no module json.no_module"),
@@ -138,9 +145,9 @@ AFTER_IMPORT = [
     ([f"{T}:plain", "--space", '{"a": ' + "[" * 500 + "]" * 500 + "}"], 2, "nested"),
     ([f"{T}:plain", "--space", '{"a": ["\\ud800"]}'], 2, "list whole characters"),
     (
-        [f"{T}:nothing", *SPACE],
+        [f"{T}:zzz", *SPACE],
         2,
-        "<target> has no 'nothing'; it has op, bad_space, bad_work, bad_reference, ran, plain",
+        "<target> has no 'zzz'; known are op, bad_space, bad_work, bad_reference, ran, plain",
     ),
     ([f"{T}:NUMBER", *SPACE], 2, "is a value of type int, neither an Operation nor a function"),
     ([f"{T}:Thing", *SPACE], 2, "is a class, neither an Operation nor a function"),
@@ -159,7 +166,8 @@ AFTER_IMPORT = [
     ([f"{T}:op", "--shape", "8,8"], 2, "takes one shape, n, not 2"),
     ([f"{T}:op", "--shape", "9"], 2, "the arguments of target:picky.<locals>.picky raised ZeroDivisionError"),
     ([f"{T}:op", "--dtype", "fp64"], 2, "does not take float64; it takes float32, float16"),
-    ([f"{T}:op", "--space", "b=1"], 2, "has no tunable b; it has a"),
+    ([f"{T}:op", "--space", "b=1"], 2, "has no tunable b; known are a"),
+    ([f"{T}:plian", *SPACE], 2, "<target> has no 'plian'; close are plain"),
     ([f"{T}:op", "--device", "cpu:1"], 3, "device 'cpu:1' is not known"),
     ([f"{T}:op", "--check", "nowhere"], 2, "TARGET 'nowhere' lacks what stands before the colon"),
     ([f"{T}:op", "--check", f"{T}:T_NOT"], 2, "has no 'T_NOT'"),
@@ -173,7 +181,7 @@ SHIPPED = [
     (["matmul", "--shape", "64"], 2, "matmul takes 3 extents, MxNxK; 64 has 1"),
     (["matmul", "--shape", "64x64x64,64"], 2, "matmul takes one shape, MxNxK, not 2"),
     (["matmul", "--shape", "64x64x64", "--dtype", "fp64"], 2, "matmul does not take float64; it takes bfloat16"),
-    (["matmul", "--shape", "64x64x64", "--space", "BMM=64"], 2, "matmul has no tunable BMM; it has ALGORITHM, LOADS"),
+    (["matmul", "--shape", "64x64x64", "--space", "BMM=64"], 2, "matmul has no tunable BMM; close are BM"),
     (["matmul", "--shape", "64x64x64", "--device", "cpu"], 3, "matmul runs on cuda, not on cpu"),
     (["matmul", "--shape", HUGE + "x99999999"], 2, "a tile would span"),
     (["rmsnorm_rope", "--shape", "1x1x4095x4"], 2, "hidden size 4095 is no multiple of 4 heads"),
@@ -282,7 +290,7 @@ def test_a_file_of_a_package_imports_from_it_where_the_package_itself_cannot_be_
     assert note.endswith(
         "the __init__ of outer is left out, since it fails: No module named 'a_package_that_is_not_there'"
     )
-    assert "has no 'g'; it has f" in error
+    assert "has no 'g'; known are f" in error
     (inner / "ops.py").write_text("from .nowhere import nothing")
     assert "needs outer.inner.nowhere, which is not installed" in cli("tune", f"{inner / 'ops.py'}:f", *SPACE).err
 

@@ -164,7 +164,8 @@ def test_bad_input(cli, tmp_path):
     target = tmp_path / "plain.py"
     target.write_text("def plain(x):\n    pass\n")
     refused = [
-        (["matmul", "--target", "sm_9"], 3, "target 'sm_9' is not known; known are sm_70"),
+        (["matmul", "--target", "sm_9"], 3, "target 'sm_9' is not known; close are sm_90"),
+        (["matmul", "--gpu", "H500"], 3, "target 'H500' is not known; close are H200, H100 (hint"),
         (["matmul", "--target", "sm_90", "--jobs", "0"], 2, "--jobs is 0"),
         (["matmul", "--target", "sm_90", "--timeout", "0"], 2, "--timeout is 0"),
         (["matmul", "--target", "sm_90", "--timeout", "nan"], 2, "--timeout is nan"),

@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def station_of(machine):
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
-            loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name="cpu", facts="f")
+            loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name=machine.device, facts="f")
             return ModeTrial(question.config, Status.OK, Measurement((1.0,), "wall"), loaded=loaded)
 
         def ask_again(self, question):
@@ -97,6 +98,7 @@ def station_of(machine):
 def compared(monkeypatch, tmp_path):
     def run(machine, modes=None, *, gpu=True, clock=None, **asked):
         monkeypatch.setattr(mode_process, "Isolated", station_of(machine))
+        machine.device = "cuda:0" if gpu else "cpu"
         if gpu:
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)
             monkeypatch.setattr(comparing.Turns, "key_of", lambda *_: "")
@@ -219,10 +221,40 @@ def test_the_winner_is_confirmed_though_the_budget_is_used_up(compared):
 def test_slow_modes_are_varied_in_one_option_to_say_why(compared):
     fake = Machine(eager=1.5, max_autotune=3.0)
     report, _ = compared(fake, ["eager", "max-autotune"], why=True)
-    assert report.mode("max-autotune, no cudagraphs").options[CUDAGRAPHS] is False
+    assert report.mode("max-autotune without CUDA graphs").options[CUDAGRAPHS] is False
     assert report.culprit.option == CUDAGRAPHS
     assert report.culprit.factor == pytest.approx(3.0, rel=0.05)
-    assert report.recommended == "max-autotune, no cudagraphs"
+    assert report.recommended == "max-autotune without CUDA graphs"
+    assert report.culprit.text.endswith(
+        "as long as max-autotune without CUDA graphs; they differ in triton.cudagraphs alone, which is True in the "
+        "slower one and False in the faster one"
+    )
+
+
+def test_without_a_gpu_nothing_names_cuda_graphs_as_a_cause(compared):
+    fake = Machine(eager=1.5, default=1.0, reduce_overhead=1.0, max_autotune_no_cudagraphs=3.0, max_autotune=3.0)
+    fake.times_ms |= {"max-autotune-no-cudagraphs with ATen's products": 1.0}
+    report, message = compared(fake, why=True, gpu=False)
+    assert "3.00 times as slow as default" in " ".join(report.notes)
+    assert report.culprit.option == "max_autotune_gemm_backends"
+    words = " ".join([*report.notes, *message, report.culprit.text, *(row.name + row.reason for row in report.modes)])
+    assert not re.search("CUDA graphs|cudagraphs", words.replace("-no-cudagraphs", ""))
+
+
+@pytest.mark.parametrize(("ms", "culprit"), [(1.0, "max_autotune_gemm_backends"), (3.0, None)])
+def test_a_mode_alone_is_varied_and_it_is_said_where_no_option_makes_it_slow(compared, ms, culprit):
+    fake = Machine(eager=5.0, max_autotune=3.0)
+    fake.times_ms |= {"max-autotune with ATen's products": ms, "max-autotune without CUDA graphs": 3.0}
+    report, _ = compared(fake, ["eager", "max-autotune"], why=True)
+    assert (report.culprit and report.culprit.option) == culprit
+    assert ("no single option that was tried makes a mode 5 % slower" in report.notes) == (culprit is None)
+
+
+def test_a_culprit_whose_option_only_one_of_the_two_sets_says_what_the_other_has(compared):
+    fake = Machine(eager=5.0, default=3.0)
+    fake.times_ms |= {"default without fusion": 1.0, "default with CUDA graphs": 3.0}
+    report, _ = compared(fake, ["eager", "default"], why=True)
+    assert report.culprit.text.endswith("which is torch's default in the slower one and 1 in the faster one")
 
 
 def test_modes_that_differ_in_graphs_alone_are_one_program_without_a_gpu(compared):
@@ -231,7 +263,7 @@ def test_modes_that_differ_in_graphs_alone_are_one_program_without_a_gpu(compare
     assert "max-autotune" not in [each.mode.name for each in fake.started]
     row, same = report.mode("max-autotune"), report.mode("max-autotune-no-cudagraphs")
     assert row.steady_ms == same.steady_ms
-    assert "without a GPU" in row.reason
+    assert row.reason == "on this device it is the same program as max-autotune-no-cudagraphs, whose figures these are"
     assert report.culprit is None
 
 

@@ -117,7 +117,7 @@ def test_variations_differ_in_one_option_each():
     slow = as_mode("max-autotune")
     options = effective_options(slow)
     result = variations(slow, options, option_values())
-    assert result[0].name == "max-autotune, no cudagraphs"
+    assert result[0].name == "max-autotune without CUDA graphs"
     for mode in result:
         names = {*options, *mode.options}
         assert sum(options.get(name) != mode.options.get(name) for name in names) == 1

@@ -31,12 +31,14 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
+from triton_ops.compile_modes import command_model
 from triton_ops.compile_modes.call_profile import kernels_of, loops_in
-from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
+from triton_ops.compile_modes.command_model import SCENARIOS, factory_of, options_of
 from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.compile_mode import EAGER, MODES
 from triton_ops.compile_modes.mode_process import CallManner, KeptLines, ModeAssignment, ModeProcess, ModeStation
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
+from triton_ops.compile_modes.shipped_models import llama_block, norm_chain, simple_mlp
 from triton_ops.request import TuneOptions
 
 AOT = CompileMode("aot", backend="aot_eager")
@@ -298,7 +300,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
             raise KeyboardInterrupt
 
     crash = CompileMode("crash", backend="test_crash")
-    options = {"modes": [AOT, crash, "max_autotune", {"no.such": 1}], "seconds": 0.2}
+    options = {"modes": [AOT, crash, {"no.such": 1}], "seconds": 0.2}
     with pytest.raises(KeyboardInterrupt):
         tune_compile(gated, cache_dir=tmp_path, follow=end, **options)
     (kept,) = (tmp_path / "compile-modes").glob("*/modes.jsonl")
@@ -308,7 +310,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
     report = tune_compile(gated, cache_dir=tmp_path, follow=message.append, **options)
     rows = {row.name: row for row in report.modes}
     assert {name: str(row.status) for name, row in rows.items()} == {
-        "eager": "ok", "aot": "ok", "crash": "crash", "max_autotune": "constraint", "no.such=1": "constraint",
+        "eager": "ok", "aot": "ok", "crash": "crash", "no.such=1": "constraint",
     }  # fmt: skip
     assert rows["aot"].first_call_s == first_s, "what the interrupted run measured without a cache"
     assert "SIGABRT" in rows["crash"].reason
@@ -359,13 +361,14 @@ def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):
     assert reason.startswith("runtime: ")
 
 
-def test_the_command_prints_the_documented_json(cli, tmp_path):
-    ran = cli("compile-modes", "tests.compiled_models:gated", "--mode", "max_autotune", "--json", "--seconds", "1")
+def test_the_command_prints_the_documented_json(cli, monkeypatch):
+    monkeypatch.setattr(command_model, "MODES", ())
+    ran = cli("torch", "modes", "tests.compiled_models:gated", "--options", "no.such=1", "--json", "--seconds", "1")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     assert list(result) == ["kind", "schema_version", "problem", "device", "modes", "recommended", "culprit"]
     assert [row["status"] for row in result["modes"]] == ["ok", "constraint"]
-    assert "hyphens" in result["modes"][1]["reason"]
+    assert "no option 'no.such'" in result["modes"][1]["reason"]
     assert result["recommended"] == "eager"
 
 
@@ -393,11 +396,27 @@ def test_options_that_cannot_be_read_are_refused_with_an_example_of_options(text
     assert "JSON" in str(result.value)
 
 
-@pytest.mark.parametrize("target", ["no-such-model", "tests.compiled_models:COMPILERS", "tests.compiled_models:none"])
-def test_a_target_that_is_no_factory_is_bad_input(cli, target):
-    ran = cli("compile-modes", target)
+@pytest.mark.parametrize(("target", "words"), [
+    ("no-such-model", "there is no model"), ("tests.compiled_models:COMPILERS", "not a function"),
+    ("tests.compiled_models:none", "none"),
+    ("tests.compiled_models:wrong", "wrong needs graph, _inputs, and a factory"),
+])  # fmt: skip
+@pytest.mark.parametrize("command", [("modes", "--mode", "default"), ("advise",)])
+def test_a_target_that_is_no_factory_is_bad_input(cli, target, words, command):
+    ran = cli("torch", command[0], target, *command[1:])
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: ")
+    assert words in ran.err
+
+
+@pytest.mark.parametrize(("mode", "right"), [
+    ("max_autotune", "max-autotune"), ("MAX-AUTOTUNE", "max-autotune"), ("maxautotune", "max-autotune"),
+    ("gemm_aten", "gemm-aten"), ("reduce_overhead", "reduce-overhead"), ("defautl", "default"),
+])  # fmt: skip
+def test_a_mode_with_a_mistake_in_its_name_is_refused_with_the_right_one(cli, mode, right):
+    ran = cli("torch", "modes", "tests.compiled_models:gated", "--mode", mode)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"close are {right}" in ran.err
 
 
 def test_the_models_that_come_with_the_package_compute_what_they_should():
@@ -415,4 +434,4 @@ def test_the_models_that_come_with_the_package_compute_what_they_should():
         normed, hidden = chain(x, gate, up)
         assert torch.allclose(hidden, x + gate * torch.sigmoid(gate) * up, atol=1e-6)
         assert torch.allclose(normed, torch.nn.functional.rms_norm(hidden, (8,), eps=1e-6), atol=1e-5)
-    assert set(SCENARIOS) >= {"simple-mlp", "simple-mlp-bf16", "llama-block", "small-transformer", "norm-chain"}
+    assert all(callable(factory_of(name)) for name in SCENARIOS)

@@ -56,7 +56,7 @@ def test_every_option_set_names_options_that_this_torch_has(name):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("max_autotune", "written with hyphens: max-autotune"),
+        ("max_autotune", "close are max-autotune,"),
         ("max-autotun", "close are max-autotune"),
         ({"epilogue_fusio": True}, "close are epilogue_fusion"),
         ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops torch options` lists"),
@@ -64,7 +64,8 @@ def test_every_option_set_names_options_that_this_torch_has(name):
         ("qqqqq", ", no-fusion, "),
         ("gemm-atn", "no mode or option set 'gemm-atn'; close are gemm-aten"),
         ("no-epilog-fusion", "close are no-epilogue-fusion"),
-        ("gemm_aten", "written with hyphens: gemm-aten"),
+        ("gemm_aten", "close are gemm-aten,"),
+        ("GEMM-ATEN", "close are gemm-aten,"),
         ({"max-autotune": "yes"}, "max_autotune is 'yes'; torch takes bool for it"),
         (
             {"triton.cudagraphs": 1, "cpp.threads": "3"},
@@ -79,10 +80,13 @@ def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
 def test_a_mode_that_no_torch_has_is_a_mistake(monkeypatch):
     with pytest.raises(SettingsError, match="close are no-epilogue-fusion"):
         check_mode(as_mode("no-epilog-fusion"))
+    for mistaken, right in (("max_autotune", "max-autotune"), ("gemm_aten", "gemm-aten")):
+        with pytest.raises(SettingsError, match=f"close are {right}"):
+            check_mode(as_mode(mistaken))
     with pytest.raises(SettingsError, match="no mode"):
         check_mode(CompileMode("mine", mode="qqqqq"))
     monkeypatch.setattr(torch._inductor, "list_mode_options", lambda: {"default": {}, "newest": {}})
-    for fine in ("newest", "max_autotune", "gemm-aten", "max-autotune", "lite", {"no.such": 1}):
+    for fine in ("newest", "gemm-aten", "max-autotune", "lite", {"no.such": 1}):
         check_mode(as_mode(fine))
     assert "no mode or option set 'lite'" in refusal(as_mode("lite")), "it ends as a row"
     check_mode(CompileMode("aot", backend="aot_eager", mode="own"))

@@ -37,15 +37,15 @@ def test_the_backends_that_torch_asks_for_are_known():
 
 def test_a_name_that_no_backend_has_is_told_with_the_one_that_is_meant():
     assert wrong_list(GEMM, " aten , tritn") == (
-        f"{GEMM} has 'TRITN', which is no backend, and which torch passes over without a word; TRITON is probably meant"
+        f"{GEMM} has 'TRITN', which is no backend, and which torch passes over without a word; close are TRITON"
     )
-    assert "there are ATEN, TRITON" in wrong_list(GEMM, "ATEN,xyzzy")
+    assert "known are ATEN, TRITON" in wrong_list(GEMM, "ATEN,xyzzy")
     assert "is empty" in wrong_list(GEMM, " , ")
     assert "is a text" in wrong_list(CONV, ["ATEN"])
     assert wrong_list(CONV, "CPP") != "", "a backend for products is none for convolutions"
     assert wrong_list("epilogue_fusion", "nonsense") == ""
     assert refusal(as_mode({GEMM: "aten , triton"})) == ""
-    assert "TRITON is probably meant" in refusal(as_mode({GEMM: "tritn", "max-autotune": True}))
+    assert "close are TRITON" in refusal(as_mode({GEMM: "tritn", "max-autotune": True}))
 
 
 def test_lists_in_the_environment_are_checked_under_their_variables_names():
@@ -103,7 +103,7 @@ def test_what_is_not_listed_takes_no_part_whatever_it_could_do():
     assert (products["ATEN"].eligible, products["ATEN"].takes_part) == (True, False)
     assert products["ATEN"].reason == f"{GEMM} does not list it"
     assert products["CK"].reason == f"{GEMM} does not list it; and it is for AMD's GPUs"
-    with pytest.raises(SettingsError, match="TRITON is probably meant"):
+    with pytest.raises(SettingsError, match="close are TRITON"):
         site().backends("TRITN")
 
 
@@ -132,7 +132,7 @@ def test_the_command_says_what_takes_part(cli):
         (["mm", "--shape", "4x4"], 2, "M, N and K"),
         (["mm", "--shape", "4x4x-1"], 2, "M, N and K"),
         (["conv", "--shape", "4x4x4"], 2, "a convolution needs none"),
-        (["--list", "ATEN,TRITN"], 2, "TRITON is probably meant"),
+        (["--list", "ATEN,TRITN"], 2, "close are TRITON"),
         (["--dtype", "float7"], 2, "float7"),
         (["--gpu", "Voodoo"], 3, "Voodoo"),
     ],

@@ -199,7 +199,8 @@ def test_explain_without_a_gpu_hints_its_own_option(cli, rows_file):
     [
         (("--config", "WIDTH=3"), 2, "no tunable WIDTH"),
         (("--config", "BLOCK=256,1024"), 2, "'BLOCK=256,1024' is not NAME=value,NAME=value"),
-        (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table; it has V100-SXM2-32GB, "),
+        (("--gpu", "Abacus"), 3, "no device 'Abacus' is in the table; known are V100-SXM2-32GB, "),
+        (("--gpu", "h2000"), 3, "no device 'h2000' is in the table; close are H200"),
     ],
 )
 def test_explain_refuses_unusable_arguments(cli, rows_file, arguments, code, said):

@@ -340,7 +340,7 @@ def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
     assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (103, 32, 232448)
     mi300 = DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304)
     assert (Target.of(mi300).warp_size, Target.of(mi300).shared_bytes_per_block) == (64, 65536)
-    with pytest.raises(DeviceError, match="target 'sm_60' is not known; known are sm_70"):
+    with pytest.raises(DeviceError, match="target 'sm_60' is not known; close are sm_"):
         Target.of(replace(h200, arch="sm_60", shared_bytes_per_block=None))
     with pytest.raises(DeviceError, match="is no target for Triton kernels"):
         Target.of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+from triton_ops.device import gpu_missing  # noqa: F401
+
 pytestmark = pytest.mark.triton
 
 
@@ -50,6 +52,21 @@ def test_the_space_of_a_shipped_kernel_is_read_from_its_source(cli):
     data = json.loads(cli("explain", "softmax", "--gpu", "H100", "--space", "--json").out)
     assert "num_warps" in data["tunables"]
     assert data["configs"] > 1
+
+
+@pytest.mark.skipif("gpu_missing() is None", reason="there is a GPU here")
+def test_without_a_gpu_the_space_is_that_of_an_h100_which_is_said(cli, typed):
+    ran = cli("explain", typed, "--space", columns=200)
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(r"device +NVIDIA H100 .* sm_90, since there is no GPU here; --gpu names another\n", ran.out)
+    assert json.loads(cli("explain", typed, "--space", "--json").out)["device"].startswith("NVIDIA H100")
+
+
+def test_a_function_that_launches_a_kernel_names_it_where_a_tune_lacks_a_space(cli, typed):
+    ran = cli("tune", "doubled.py:doubled", "--shape", "1024")
+    assert (ran.code, ran.out) == (2, "")
+    assert "doubled.py:doubled is a function that launches the kernel kernel" in ran.err
+    assert "hint: tune the kernel, doubled.py:kernel, or" in ran.err
 
 
 def test_a_function_that_is_no_kernel_has_no_space_to_read(cli, tmp_path, monkeypatch):

@@ -224,7 +224,7 @@ def test_what_an_engine_cannot_use_is_not_written(format_name, facts, rows, said
 
 
 def test_there_is_no_form_of_that_name():
-    with pytest.raises(SettingsError, match="there are vllm-moe"):
+    with pytest.raises(SettingsError, match="close are vllm-"):
         format_named("vllm")
 
 

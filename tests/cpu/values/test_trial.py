@@ -248,3 +248,9 @@ def test_a_notebook_shows_the_summary_of_a_result():
     shown, result = [], TuningResult({"rows": 64}, KernelMetrics(0.5))
     result._repr_pretty_(SimpleNamespace(text=shown.append), False)
     assert shown == [str(result)]
+
+
+def test_the_text_of_a_trial_holds_no_samples():
+    trial = Trial(CONFIG, Status.OK, timed(*[0.12345] * 500), final=timed(*[0.2] * 500))
+    assert "Measurement(0.1235 ms, 500 samples, host, 1 rounds)" in repr(trial)
+    assert len(repr(trial)) < 500
