@@ -77,14 +77,28 @@ def searched(
     clock: Callable[[], float] | None = None,
 ) -> tuple[Trial, ...]:
     """The trials of an exhaustive search over a space, in the order taken."""
+    whole = Effort(name="exhaustive", worthwhile=0.0)
+    return tuple(search_of(evaluator, space, default, seed, effort, whole, clock).trials.values())
+
+
+def search_of(
+    evaluator: Evaluator,
+    space: ConfigSpace,
+    default: Config,
+    seed: int,
+    effort: Effort,
+    limits: Effort,
+    clock: Callable[[], float] | None = None,
+) -> TuningLoop:
+    """An exhaustive search over a space, after its end; it ends where the budget of `limits` does."""
     search = TuningLoop(
         space=replace(space, default=default),
         searcher=make_searcher("exhaustive", space, seed),
-        effort=Effort(name="exhaustive", worthwhile=0.0),
+        effort=limits,
         log=RunLog(),
         listener=Silent(),
         **({} if clock is None else {"clock": clock}),
     )
     search.prepare([])
     search.run(Unverified(evaluator, effort))
-    return tuple(search.trials.values())
+    return search

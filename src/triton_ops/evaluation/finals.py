@@ -133,7 +133,7 @@ def _confidence(standing: Standing[Config], winner: Config, resolution: Resoluti
         return "ok"
     interval = " to ".join(f"{100 * math.expm1(end):+.1f}" for end in (possible.low, possible.high)) + " %"
     if possible.low > 0:
-        return f"the default was kept, since ({challenger}) differs from itself as much as from the default, {interval}"
+        return f"the default was kept, since all that ({challenger}) gains may be noise: {interval}"
     return f"the default was kept, since noise hides whether ({challenger}) is faster: {interval}"
 
 
@@ -206,6 +206,8 @@ _FEW_ROUNDS = 6  # for which there must be time
 _LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
 _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
+_LONG_ROUND_MS = 100.0  # of two: no passing state of a device lasts for a few of them
+_LONG_ROUNDS = 8  # for which long launches need time
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
@@ -315,10 +317,11 @@ def compare_finalists(
     leads_again = len(few) == len(always) + 1 and few[0].config == final.nearby
     racing = few if leads_again else racing
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
-    whole_s = effort.budget.seconds if final.seconds is None else final.seconds
-    most_s = math.inf if whole_s is None else _RACE_SHARE * whole_s
-    racing = _fitting(racing, policy, most_s, always, math.inf if final.anyway else end - clock())
-    if not racing and final.seconds is not None:
+    is_open, whole_s = final.seconds is None, effort.budget.seconds if final.seconds is None else final.seconds
+    whole_s = math.inf if whole_s is None else whole_s
+    fewest, least_s = effort.finalists if is_open else 2, math.inf if is_open or final.anyway else whole_s
+    racing, most_s = _fitting(racing, policy, whole_s, always, fewest, least_s), _RACE_SHARE * whole_s
+    if not racing and not is_open:
         return unraced(final.trials, final.default)
     if final.anyway:
         least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
@@ -391,7 +394,7 @@ class _LastComparison:
     def race(self) -> None:
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         seconds = min(self.policy.seconds, self._left_s)
-        checks_s = _visits_ms([self.trials[config] for config in racing], self.policy) / 1e3
+        checks_s = sum(self.trials[config].median_ms for config in racing) / 1e3
         few_s = 0.0 if self.final.race is not None else max(self._left_s - seconds - checks_s, 0.0)
         policy = replace(self.policy, seconds=seconds, few_s=few_s)
         self.rounds.race(list(racing.values()), policy, beside=self.twins[1:], default=racing.get(self.final.default))
@@ -461,16 +464,17 @@ class _LastComparison:
             self.slower |= slower
             self._race_again()
             return self._outcome()
-        settles = bool(standing.default_ms) and self.final.settle
-        if challenger is None or not (settles and standing.doubtful(challenger)):
+        if challenger is None or not (standing.default_ms and self.final.settle):
             return outcome_of(standing, updated, self._itself)
         pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, default)]
-        least_ms = _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS
-        if least_ms > 1e3 * max(self.policy.seconds, self.doubt_s):  # no passing state lasts for rounds so long
+        if sum(trial.median_ms for trial in pair) >= _LONG_ROUND_MS:
+            return outcome_of(standing, updated, None, Resolution(challenger, *standing.by_few_rounds(challenger)))
+        if not standing.doubtful(challenger):
             return outcome_of(standing, updated, self._itself)
-        if challenger not in self.resolutions and least_ms > 1e3 * self._left_s:
+        round_s = _visits_ms([*pair, *pair[:1]], self.policy) / 1e3
+        if challenger not in self.resolutions and round_s * DuelPolicy.LEAST_ROUNDS > self._left_s:
             self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
-        if challenger not in self.resolutions and not self._resolve(challenger):
+        if challenger not in self.resolutions and not self._resolve(challenger, round_s):
             return self._outcome()  # one of the two failed, and stands no more
         return outcome_of(standing, updated, self._itself, self.resolutions[challenger])
 
@@ -480,12 +484,16 @@ class _LastComparison:
         rows = [twin.values_ms for twin in self.twins if len(twin.visits) >= DuelPolicy.LEAST_ROUNDS]
         return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
 
-    def _resolve(self, challenger: Config) -> bool:
-        """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error."""
+    def _resolve(self, challenger: Config, round_s: float) -> bool:
+        """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error.
+
+        There is time for enough rounds to tell, where one takes about `round_s`.
+        """
         configs = (challenger, self.final.default, challenger)
         samples = max(self.arms[config].visit_samples for config in configs)
-        seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
-        policy = DuelPolicy.after_a_race(seconds)
+        policy = DuelPolicy.after_a_race(max(self.policy.seconds, self.doubt_s))
+        enough_s = round_s * policy.checkpoints[0]
+        policy = replace(policy, seconds=min(max(policy.seconds, enough_s), self._left_s))
         first, second, twin = arms = [_arm(self.evaluator, config) for config in configs]
         try:
             for arm in arms:
@@ -530,18 +538,21 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
 
 
 def _fitting(
-    racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], whole_s: float
+    racing: Sequence[Trial], policy: RacePolicy, whole_s: float, always: Collection[Config], fewest: int, least_s: float
 ) -> list[Trial]:
-    """As many finalists as a few rounds have time for in `seconds`, those in `always` first.
+    """As many finalists as a few rounds have time for in the race's share of `whole_s`, those in `always` first.
 
-    Two of them need no more than two rounds in `whole_s`. There are none if no two rivals fit. The race's own limit
-    leaves nobody out, since two rounds are always run.
+    Of long launches eight rounds may take all of it, and of the `fewest` finalists two rounds all of `least_s`. There
+    are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are always run.
     """
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        room_ms = 1e3 * whole_s / _LEAST_LOADS if len(fitting) < 2 else _room_ms(seconds)
-        if _visits_ms([*fitting, trial], policy) <= max(room_ms, _room_ms(seconds)):
-            fitting.append(trial)
+        some = [*fitting, trial]
+        round_ms, visits_ms = sum(each.median_ms for each in some), _visits_ms(some, policy)
+        fits = visits_ms <= _room_ms(_RACE_SHARE * whole_s)
+        fits |= round_ms >= _LONG_ROUND_MS and round_ms * _LONG_ROUNDS <= 1e3 * whole_s
+        if fits or (len(fitting) < fewest and visits_ms * _LEAST_LOADS <= 1e3 * least_s):
+            fitting = some
     rivals = len(racing) > 1
     return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
 

@@ -40,6 +40,7 @@ from triton_ops.values import Measurement, Status, Trial, Work
 
 _log = logging.getLogger("triton_ops")
 _PATTERNS = 2  # of poison
+_LONG_MS = 50.0  # of a launch that is a sample of its own on every timer
 
 
 @dataclass(kw_only=True)
@@ -66,6 +67,7 @@ class Evaluator:
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
+    _long: set[Config] = field(default_factory=set)  # configs of which a sample is one long launch
     _working_on_baseline: bool = False
     _baseline_failed: bool = False  # which is said once
 
@@ -178,6 +180,9 @@ class Evaluator:
         return self.shared_timer.start(launch)
 
     def _plain_sampler(self, config: Config) -> Sampler:
+        if config in self._long:  # which has run, and is not run twice more to prepare it
+            launch = self.subject.launch(self._compile(config))
+            return launch.sampler(self._timer(launch), 1)
         launch = self._warm(config)
         return launch.sampler(self._timer(launch))
 
@@ -200,6 +205,7 @@ class Evaluator:
         launch = self.subject.launch(executable)
         try:
             samples, relative = self._screen(config, launch, best)
+            self._long |= {config} if min(samples) >= _LONG_MS else set()
             # Before the reset, which may empty the outputs for the next launch. What cannot win is not launched again.
             again = best is None or relative <= self.policy.hopeless * best.rank
             difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable, again=again)

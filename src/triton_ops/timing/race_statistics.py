@@ -57,6 +57,18 @@ class Interval:
         """
         return median_interval(Measurement.contrasts(slow_ms, fast_ms), chance)
 
+    @classmethod
+    def of_few(cls, slow_ms: Sequence[float], fast_ms: Sequence[float], errors: float) -> Interval:
+        """The share by which the first is slower, by the mean of few rounds and so many standard errors of it.
+
+        For more power than a median has, every round counts: one that is disturbed makes the interval wider.
+        """
+        values = Measurement.contrasts(slow_ms, fast_ms)
+        sigma = statistics.stdev(values) if len(values) > 1 else math.inf
+        margin = errors * small_sample(len(values)) * sigma / math.sqrt(len(values))
+        centre = statistics.fmean(values)
+        return cls(centre, centre - margin, centre + margin)
+
     @property
     def margin(self) -> float:
         """Half of the interval's width."""
@@ -149,6 +161,7 @@ _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _PLAIN, _FEW = 0.05, 6  # a difference that every one of so many rounds shows, the fewest that bound a median at 95 %
 _FAR, _LEAST = 0.4, 4  # a difference that no noise makes, in each of so many rounds
+_SURE = 3.3  # standard errors of a mean of few rounds: equal configs pass in 1 of 1,000 looks
 _TWICE, _STEADY = math.log(2), 0.15  # two rounds say enough if each shows the first, and times scatter by the second
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
@@ -211,6 +224,13 @@ class Standing(Generic[Name]):
         """The gain with the wider ends of two intervals: that of any noise, and that of normal noise."""
         gain, normal = self.gain(name), Interval.of_gap(self.default_ms, self.rows_ms[name])
         return Interval(gain.centre, min(gain.low, normal.low), max(gain.high, normal.high))
+
+    def by_few_rounds(self, name: Name) -> tuple[bool, Interval]:
+        """Tell whether few long rounds show that a candidate beats the default, and the gain that they show."""
+        row_ms, proven = self.rows_ms[name], few_tell(self.rows_ms[name], self.default_ms, self.zone)
+        if proven and is_plain(row_ms, self.default_ms):
+            return True, self.gain(name)
+        return proven, Interval.of_few(self.default_ms, row_ms, Z95 if proven else _SURE)
 
     def beats(self, name: Name) -> bool:
         """Check whether a candidate is proven faster than the default; true without one.
@@ -308,6 +328,19 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
     contrasts = Measurement.contrasts(default_ms, row_ms)
     enough = _FEW if min(contrasts, default=0.0) > _PLAIN else _ENOUGH
     return is_plain(row_ms, default_ms) or (len(contrasts) >= enough and _beats(row_ms, default_ms, zone, _RARE))
+
+
+def few_tell(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Check whether few rounds, each so long that no passing state lasts for several, show that a candidate is faster.
+
+    Six at least, or fewer that are plain.
+    """
+    if is_plain(row_ms, default_ms):
+        return True
+    if min(len(row_ms), len(default_ms)) < _FEW:
+        return False
+    gain = Interval.of_few(default_ms, row_ms, _SURE)
+    return gain.centre > zone and gain.low > EXCLUDED * zone
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:

@@ -42,6 +42,7 @@ from triton_ops.timing.race_statistics import (
     Standing,
     by_far,
     clearly_beats,
+    few_tell,
     gaps_to,
     is_plain,
     judge,
@@ -278,6 +279,7 @@ class DuelPolicy:
 
 _LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+_LONG_ROUND_S = 0.1  # no passing state of a device lasts for several rounds so long
 _FEW_ROUNDS = (4, 6, 8, 12, 16)  # of long launches, after which a race asks whether it can tell, up to the last
 _LONGEST_SCREENING_MS = 1000.0
 _LONG_MS, _BY_FAR = 1.0, 2.0  # of a launch; the clock of a busy chip does not change so much between two launches
@@ -350,7 +352,7 @@ class Rounds:
                 if is_late and counted == 2 and all_plain(running):
                     return "proven"
                 due = counted in policy.checkpoints or (is_late and counted in _FEW_ROUNDS)
-                if due and not drop_slower(running, policy, default, is_late=is_late):
+                if due and not drop_slower(running, policy, default, is_late=is_late, few=longest_s > _LONG_ROUND_S):
                     return "proven"
             return "rounds"
 
@@ -457,7 +459,7 @@ class Rounds:
 
 
 def drop_slower(
-    running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None, *, is_late: bool = False
+    running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None, *, is_late: bool = False, few: bool = False
 ) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
@@ -476,7 +478,8 @@ def drop_slower(
         margin = policy.confidence * error
         if running[i] is default:
             # What lasts for a few rounds, such as the boost of a rested chip, can look like a gain near the zone.
-            beaten = gap > policy.zone + (policy.regret or 0.0) and clearly_beats(rows[lead], rows[i], policy.zone)
+            beats = few_tell if few else clearly_beats
+            beaten = gap > policy.zone + (policy.regret or 0.0) and beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
             is_far = gap - margin > policy.zone and by_far(rows[lead], rows[i])
             running[i].dropped_at = len(rows[i]) if beaten and is_far else None

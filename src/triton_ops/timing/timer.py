@@ -129,9 +129,9 @@ class Launch:
             each.call()
         return self
 
-    def sampler(self, timer: Timer) -> Sampler:
-        """The sampler of a timer for this launch, in turn with its contents if it has any."""
-        own = timer.prepare(self)
+    def sampler(self, timer: Timer, launches: int | None = None) -> Sampler:
+        """The sampler of a timer for this launch, in turn with its contents if it has any; `launches` as of a timer."""
+        own = timer.prepare(self, launches)
         if not self.contents:
             return own
         parts = (own, *(timer.prepare(each, own.launches) for each in self.contents))

@@ -235,7 +235,8 @@ class RunningBudget:
             return None
         expected_s = min(self._latest, default=0.0)
         few_s = self._compile_s + (_FEWEST - trials) * expected_s
-        few = bool(self._latest) and trials < _FEWEST and few_s <= _MOST_OVER * self.budget.seconds
+        fits = not self.budget.firm or few_s <= _MOST_OVER * self.budget.seconds
+        few = bool(self._latest) and trials < _FEWEST and fits
         return "seconds" if self.elapsed_s + expected_s >= self._search_s and not few else None
 
 
