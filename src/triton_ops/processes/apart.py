@@ -19,9 +19,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
-from triton_ops.base import Process
+from triton_ops.base import Process, cached_property
 from triton_ops.processes import child
 
 _NUMBER = struct.Struct("<q")  # what a keeper tells: the number of the process, and later its exit code
