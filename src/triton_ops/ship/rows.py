@@ -9,7 +9,9 @@ from typing import Any
 
 from triton_ops.space import LAUNCH_OPTIONS, Allowed, why_not_of_a_file
 
-_BLOCK = re.compile(r"(?i:[a-z]?block(?:_size)?(?:_[a-z0-9])?)|B[A-Z]")  # what people call a block of their kernels
+_BLOCK = re.compile(  # what people call a block of their kernels; others are flags and counts, such as `blocks_per_sm`
+    r"(?i:(?:[a-z]|r\d_)?(?:block|tile)(?:_?(?:size|dim))?(?:_(?:[a-z0-9]{1,2}|dmodel))?)|B[A-Z]"
+)
 _SIZE = Allowed(1, 1 << 20)  # the most elements of a block in Triton
 _TILE = Allowed(1, 1 << 20, powers=True)
 _FLAG = Allowed(others=(False, True))

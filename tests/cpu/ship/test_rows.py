@@ -127,7 +127,8 @@ def test_a_config_of_anybodys_kernel_has_options_and_blocks_that_can_be(form, tm
         return code, capsys.readouterr().err
 
     assert importing()[0] == 0
-    for name in ("num_warps", "num_stages", "num_ctas", "BT", "BLOCK_SIZE_M", "XBLOCK"):
+    assert importing(blocks_per_sm=0, BLOCK_PTR=True, use_tiles=False, SHAPE=[8, 16], MODE="fast")[0] == 0
+    for name in ("num_warps", "num_stages", "num_ctas", "BT", "BLOCK_SIZE_M", "XBLOCK", "block_size_x", "TILE_K"):
         for value in WRONG:
             if value is not None:  # Triton writes it for what is not set
                 code, said = importing(**{name: value})
