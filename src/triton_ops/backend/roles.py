@@ -256,10 +256,10 @@ class Arguments:
                 message = f"{kernel} is a Triton kernel, and Triton has no {dtype}, of which {name} is"
                 hint = f"pass its bits: {name}.view(torch.uint8)"
                 raise UnsupportedDtypeError(message, dtype, [*ITEM_BYTES], name, hint=hint)
-        if name := next((name for name, value in values.items() if Arguments.is_array(value)), None):
+        if array := next((name for name, value in values.items() if Arguments.is_array(value)), None):
             raise DeviceError(
-                f"{kernel} is a Triton kernel, which takes tensors, and {name} is a NumPy array, which is on the CPU",
-                "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
+                f"{kernel} is a Triton kernel, which takes tensors, and {array} is a NumPy array, which is on the CPU",
+                "cuda", "cpu", array, hint=f"give a tensor on a GPU: torch.from_numpy({array}).cuda()",
             )  # fmt: skip
 
     def by_name(self, kernel: Kernel | CompiledByTriton) -> Arguments:

@@ -250,7 +250,8 @@ class TritonCompiler(Compiler):
     def _grid_refusal(self, config: Config) -> str:
         """Words for why the device takes no grid of a config; a cluster's blocks lie along axis 0."""
         across, *others = self.kernel.extents(config.with_members(self.members), self.arguments) or (0,)
-        return self.target.grid_refusal((across * config.get("num_ctas", 1), *others))
+        clusters = config.get("num_ctas")
+        return self.target.grid_refusal((across * (clusters if isinstance(clusters, int) else 1), *others))
 
     @cached_property
     def _program(self) -> Hashable | None:

@@ -197,7 +197,7 @@ at_fork(_free_in_child)
 
 
 if TYPE_CHECKING:
-    from functools import cached_property
+    from functools import cached_property as cached_property
 else:
 
     class cached_property(functools.cached_property):  # noqa: N801 - like Python's, in whose place it stands

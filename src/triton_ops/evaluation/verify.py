@@ -429,9 +429,11 @@ class Verifier:
             self._learn_again(case, executable)
             return
         with self._ran(case, executable) as (results, changes):
-            narrow = {"narrow_sums": bool(executable.narrow_sums), "narrow_steps": bool(executable.narrow_steps)}
-            own = replace(self.standard.precision, blur=2.0, **narrow)
-            standard = replace(self.standard, precision=replace(own, tf32=bool(executable.tf32)))
+            own = replace(
+                self.standard.precision, blur=2.0, tf32=bool(executable.tf32),
+                narrow_sums=bool(executable.narrow_sums), narrow_steps=bool(executable.narrow_steps),
+            )  # fmt: skip
+            standard = replace(self.standard, precision=own)
             case.effects = {name: expected(kept(tensor), None, None, standard) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -130,7 +131,7 @@ _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 def _is_asked_by_the_file() -> bool:
     """Check whether code of the file that is read asks, or a library for it, and no import or reading of sources."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         place = frame.f_code.co_filename
         if place.startswith(_IMPORTS) or place.endswith(_READS_SOURCES):
