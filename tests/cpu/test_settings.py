@@ -130,7 +130,7 @@ def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, 
     folder = tmp_path / "/".join([part] * 1900)
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(folder))
     ran = cli("tune", f"{target}:returned", "--space", "a=1,2", "--device", "cpu")
-    shown = cli("show")
+    shown = cli("cache", "show")
     subprocess.run(["rm", "-rf", tmp_path / part], check=True)  # too deep for what removes the folders of tests
     if len(str(folder)) < 4000:
         assert (ran.code, shown.code) == (0, 0), ran.err

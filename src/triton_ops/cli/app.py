@@ -1,4 +1,4 @@
-"""The list of commands of `triton-ops`, by sections, with the names that they had before."""
+"""The list of commands of `triton-ops`, by sections."""
 
 from __future__ import annotations
 
@@ -82,23 +82,11 @@ _GROUPS = {
     "cache": "Show, remove, locate, export and import records.",
     "exchange": "Carry tables from and to other engines.",
     "engine": "Tables of vLLM and SGLang for a model: triton-ops-serving.",
-    "inductor": "Options, caches, logs and graphs of torch's compiler.",
-    "profile": "Say what limits kernels, from a profile of Nsight Compute.",
 }
-_FORMER = {
-    "show": "cache show", "cache ls": "cache show", "misses": "cache misses",
-    "compile-modes": "torch modes", "advise": "torch advise",
-    **{f"inductor {name}": f"torch {name}" for name in ("options", "backends", "cache", "log", "draw")},
-    **{name: f"explain {name}" for name in ("rank", "spills", "cliffs", "sensitivity")},
-    "profile read": "explain profile",
-    **{f"profile {name}": f"explain profile {name}" for name in ("ptxas", "command", "run", "flow", "call")},
-    "verify": "lock verify", "keys": "lock keys", "portfolio": "lock portfolio",
-}  # fmt: skip
-
 
 PROGRAM = Program(
     "triton-ops", "Autotune Triton kernels and any callable: measured, verified, remembered.", version=__version__,
-    epilog=_EPILOG, sections=_SECTIONS, groups=_GROUPS, former=_FORMER,
+    epilog=_EPILOG, sections=_SECTIONS, groups=_GROUPS,
     words=dict.fromkeys(("TARGET", "TARGET...", "A", "B", "KERNEL", "KERNEL|ID", "KERNELS"), ("kernels", "names")),
 )  # fmt: skip
 

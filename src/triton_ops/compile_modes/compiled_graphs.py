@@ -136,7 +136,7 @@ def _number(name: str) -> int:
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
     """The graphs of a file, or of every trace below a folder, by the trace's folder, in the order made.
 
-    Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
+    Traces of several programs, such as the modes of `torch modes --collect`, often have folders of one name: then the
     folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path. A file
     may be a log with the artefact `ir_post_fusion`, whose graphs are numbered for each process that wrote it.
     """
@@ -144,7 +144,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
     files = order if path.is_dir() else [path]
     if not files:
         raise TargetError(
-            f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
+            f"there is no {POST_FUSION} below {path}", hint="torch modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
         )
     texts = [text_of(file) for file in files]
     if logged := _logged(texts[0]):

@@ -38,14 +38,13 @@ class ExitCode(IntEnum):
 
 
 class State:
-    """What holds for the whole command: options that all commands have, and what names the new name of a former one.
+    """What holds for the whole command: options that all commands have.
 
     `verbose` has every failure told, `as_json` one JSON document printed.
     """
 
     verbose = False
     as_json = False
-    renamed = ""
 
 
 def open_streams() -> None:

@@ -16,7 +16,7 @@ import typer
 from triton_ops import settings
 from triton_ops.base import NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
-from triton_ops.terminal.console import LEAST, ExitCode, State, paragraph, say, tell, tell_failures, unstyled, width
+from triton_ops.terminal.console import LEAST, State, paragraph, say, tell, tell_failures, unstyled, width
 
 SCHEMA_VERSION = 1
 _GAP = "  "
@@ -116,7 +116,7 @@ class Facts:
     def written(self) -> int:
         """Write it for the command that ends, and return its exit code.
 
-        A reader of stdout that has gone away changes no code. Under a former name, no record is no failure, as before.
+        A reader of stdout that has gone away changes no code.
         """
         tell_failures(self.failed)
         with contextlib.suppress(typer.Exit):
@@ -127,10 +127,7 @@ class Facts:
                 say(*self.printed(width(sys.stdout)))
         for message in self.messages:
             tell(*message)
-        if not State.renamed:
-            return self.code
-        tell(State.renamed)
-        return ExitCode.DONE if self.code == ExitCode.NO_RECORD else self.code
+        return self.code
 
     def show_ahead(self, *, as_line: bool = False) -> None:
         """Write it while the command goes on: as a line of JSON, or where lines and no JSON document are asked for."""

@@ -1,4 +1,4 @@
-"""The program: its commands by sections, imported when they are called, the names that they had, and completion.
+"""The program: its commands by sections, imported when they are called, and completion.
 
 Errors of a command become lines on stderr and exit codes.
 """
@@ -58,9 +58,8 @@ class Program:
     """A program of commands, each imported when it is called.
 
     A command's path has its words, such as `cache show`. A path that is also the beginning of others has them as its
-    views: `explain TARGET` beside `explain rank TARGET`. A former path works as before, and names the one that it has
-    now on stderr. The texts of groups are those of paths that are only beginnings, former ones too. By `words` a room
-    and its function have the values of a metavar, for completion.
+    views: `explain TARGET` beside `explain rank TARGET`. The texts of groups are those of paths that are only
+    beginnings. By `words` a room and its function have the values of a metavar, for completion.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Program:
     epilog: str
     sections: Mapping[str, Mapping[str, _Place]]
     groups: Mapping[str, str]
-    former: Mapping[str, str]
     words: Mapping[str, tuple[str, str]]
 
     def run(self, arguments: Sequence[str]) -> int:
@@ -115,9 +113,6 @@ class Program:
                          for name, section in self.sections.items()}  # fmt: skip
         for path, place in places.items():
             self._add(root, path, _ImportedLater(path, place))
-        for path, now in self.former.items():
-            note = f"`{self.name} {path}` is now `{self.name} {now}`"
-            self._add(root, path, _ImportedLater(path, places[now], note))
         self._add(root, "completion", _ImportedLater("completion", _COMPLETION, hidden=True))
         _unconverted(root)
         return root
@@ -146,16 +141,13 @@ class Program:
             beginning = " ".join(above[:depth])
             inner = group.commands.get(word)
             if inner is None:
-                inner = TyperGroup(
-                    name=word, help=self.groups[beginning], no_args_is_help=True, rich_markup_mode=None,
-                    hidden=command.is_former,
-                )  # fmt: skip
+                text = self.groups[beginning]
+                inner = TyperGroup(name=word, help=text, no_args_is_help=True, rich_markup_mode=None)
                 group.add_command(_unconverted(inner))
             elif not isinstance(inner, TyperGroup):
                 inner = _Views(inner)
                 group.add_command(_unconverted(inner))
             group = inner
-        command.hidden = command.hidden or (command.is_former and not group.hidden)
         group.add_command(command)
 
     def candidates(self, words: Sequence[str]) -> list[str]:
@@ -197,7 +189,6 @@ class Program:
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
     State.verbose = State.as_json = False
-    State.renamed = ""
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
     log.addHandler(handler)
@@ -210,7 +201,7 @@ def _messages() -> Iterator[None]:
 
 
 def _exit_code(error: BaseException) -> int:
-    if _folder_is_gone(error) or (isinstance(error, UntunedError) and State.renamed):  # a former name ends as it did
+    if _folder_is_gone(error):
         return ExitCode.BAD_INPUT
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), ExitCode.INTERNAL_ERROR)
 
@@ -231,8 +222,6 @@ def _report(error: Exception) -> int:
         )
     elif State.verbose and not isinstance(error, _USAGE_ERROR):
         tell_trace("".join(traceback.format_exception(error)))
-    if State.renamed:
-        tell(State.renamed)
     tell(_text(error, code), "error", "red")
     return code
 
@@ -267,16 +256,13 @@ def _show_version(context: typer.Context, value: bool) -> None:
 class _ImportedLater(TyperCommand):
     """A command with its name and short help; its room has the rest."""
 
-    def __init__(self, path: str, place: _Place, note: str = "", *, hidden: bool = False) -> None:
+    def __init__(self, path: str, place: _Place, *, hidden: bool = False) -> None:
         super().__init__(name=path.split()[-1], short_help=place[2], hidden=hidden)
-        self.place, self.note = place, note
-        self.is_former = bool(note)  # a name that the command had
+        self.place = place
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
-        context = imported(self).make_context(info_name, args, parent, **extra)
-        State.renamed = self.note
-        return context
+        return imported(self).make_context(info_name, args, parent, **extra)
 
 
 class _Views(TyperGroup):

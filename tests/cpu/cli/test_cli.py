@@ -40,12 +40,12 @@ NAMES = [
     "exchange look-up", "simulate", "record", "replay", "calibrate", "completion",
 ]  # fmt: skip
 COMMANDS = [
-    "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
-    "inductor backends", "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "profile",
-    "profile read", "profile command", "profile run", "sensitivity", "report", "cliffs", "calibrate", "record",
-    "replay", "doctor", "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up",
-    "why", "misses", "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
-    "torch", "explain profile", "cache show", "lock verify", "completion",
+    "", "tune", "compile", "torch", "torch modes", "torch advise", "torch options", "torch cache", "torch backends",
+    "torch log", "torch draw", "explain", "explain rank", "explain spills", "explain cliffs", "explain sensitivity",
+    "explain profile", "explain profile command", "explain profile run", "simulate", "report", "calibrate", "record",
+    "replay", "doctor", "lock", "lock keys", "lock verify", "exchange", "exchange export", "exchange import",
+    "exchange look-up", "why", "cache", "cache show", "cache misses", "cache rm", "cache path", "cache export",
+    "cache import", "completion",
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
@@ -202,43 +202,6 @@ def parsed(group):
             yield imported(getattr(command, "itself", command))
 
 
-@pytest.mark.parametrize(("former", "name"), PROGRAM.former.items())
-def test_a_former_name_is_the_same_command_and_says_the_new_one(former, name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert PROGRAM.run([*former.split(), "--help"]) == 0
-    before = capsys.readouterr()
-    assert PROGRAM.run([*name.split(), "--help"]) == 0
-    now = capsys.readouterr().out
-    used = [text.replace(f"triton-ops {word}", "") for text, word in ((before.out, former), (now, name))]
-    assert "".join(used[0].split()) in "".join(used[1].split())  # but for where the usage goes on, and views
-    assert before.err == ""
-    assert f"  {former.split()[0]} " not in cli_help(capsys) or former.split()[0] == "cache"
-
-
-def cli_help(capsys):
-    assert PROGRAM.run(["--help"]) == 0
-    return capsys.readouterr().out
-
-
-def test_a_former_name_works_as_it_did(capsys, store):
-    store.put(MATMUL)
-    assert PROGRAM.run(["cache", "show"]) == 0
-    now = capsys.readouterr()
-    assert PROGRAM.run(["show"]) == 0
-    before = capsys.readouterr()
-    assert before.out == now.out
-    assert (now.err, before.err) == ("", "`triton-ops show` is now `triton-ops cache show`\n")
-    codes = [PROGRAM.run([*words.split(), "nothing"]) for words in ("show", "keys", "cache show", "lock keys", "lock")]
-    assert codes == [0, 0, 4, 4, 4]
-
-
-def test_a_former_name_that_ends_with_an_error_says_the_new_one_before_it(capsys, store):
-    assert PROGRAM.run(["portfolio", "nothing"]) == 2
-    note, error = capsys.readouterr().err.splitlines()
-    assert note == "`triton-ops portfolio` is now `triton-ops lock portfolio`"
-    assert error.startswith("error: there are no records of nothing")
-
-
 @pytest.mark.parametrize(
     ("words", "candidates", "files"),
     [
@@ -292,7 +255,7 @@ def test_the_reference_names_every_command_and_option():
         for parameter in command.params:
             for option in () if getattr(parameter, "hidden", False) else (*parameter.opts, *parameter.secondary_opts):
                 assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"
-    for name in (*NAMES, *PROGRAM.former):
+    for name in NAMES:
         assert f"triton-ops {name}" in text
     for name in ("quick", "full"):
         budget = PRESETS[name].budget
@@ -301,7 +264,8 @@ def test_the_reference_names_every_command_and_option():
 
 
 @pytest.mark.parametrize(
-    "words", ["--version", "--help", "show", "show nothing", "cache path", "cache ls --json", "cache rm --help"]
+    "words",
+    ["--version", "--help", "cache show", "cache show nothing", "cache path", "cache show --json", "cache rm --help"],
 )
 def test_a_quick_command_imports_neither_heavy_packages_nor_other_commands(words):
     script = f"""
@@ -319,28 +283,27 @@ print(json.dumps(sorted(sys.modules)))
     own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
     assert [name for name in loaded if name.startswith(own)] == []
     commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why)$", name)}
-    assert commands == ({"triton_ops.records.command_cache"} if words.split()[0] in ("show", "cache") else set())
+    assert commands == ({"triton_ops.records.command_cache"} if words.split()[0] == "cache" else set())
 
 
 def test_version(cli):
     assert cli("--version") == (0, f"triton-ops {triton_ops.__version__}\n", "")
 
 
-@pytest.mark.parametrize("name", ["show", "cache ls"])
-def test_show_one(cli, golden, store, name):
+def test_show_one(cli, golden, store):
     store.put(MATMUL)
-    ran = cli(*name.split())
+    ran = cli("cache", "show")
     assert (ran.code, ran.err) == (0, "")
     golden("show-one.txt", ran.out)
-    assert ran == cli(*name.split(), "matmul") == cli(*name.split(), MATMUL.id[:6])
-    golden("show-one.json", cli(*name.split(), "--json").out)
+    assert ran == cli("cache", "show", "matmul") == cli("cache", "show", MATMUL.id[:6])
+    golden("show-one.json", cli("cache", "show", "--json").out)
 
 
 @pytest.mark.parametrize(
     ("columns", "name"), [(None, "show-several"), (80, "show-several-80"), (140, "show-several-140")]
 )
 def test_show_several(cli, golden, filled, columns, name):
-    ran = cli("show", columns=columns)
+    ran = cli("cache", "show", columns=columns)
     assert (ran.code, ran.err) == (0, "")
     golden(f"{name}.txt", ran.out)
 
@@ -348,7 +311,7 @@ def test_show_several(cli, golden, filled, columns, name):
 @pytest.mark.parametrize("columns", [40, 80, 100, 140, 300])
 @pytest.mark.parametrize("which", [[], ["matmul"], [LONG.key.kernel]], ids=["all", "matmul", "long"])
 def test_no_value_is_lost_at_any_width(cli, filled, columns, which):
-    out = cli("show", *which, columns=columns).out
+    out = cli("cache", "show", *which, columns=columns).out
     records = [r for r in (MATMUL, FUNCTION, LONG) if not which or r.key.kernel == which[0]]
     for record in records:
         for name, value in record.winner.items():
@@ -359,7 +322,7 @@ def test_no_value_is_lost_at_any_width(cli, filled, columns, which):
 
 
 def test_show_several_as_json_is_a_list_of_what_the_files_hold(cli, filled):
-    shown = json.loads(cli("show", "--json").out)["items"]
+    shown = json.loads(cli("cache", "show", "--json").out)["items"]
     assert [entry["key"]["kernel"] for entry in shown] == [LONG.key.kernel, "matmul", FUNCTION.key.kernel]
     for entry in shown:
         path = filled.directory.path_of(entry["id"])
@@ -368,18 +331,18 @@ def test_show_several_as_json_is_a_list_of_what_the_files_hold(cli, filled):
 
 def test_a_kernel_is_found_by_its_file_too(cli, filled):
     module, _, name = FUNCTION.key.kernel.rpartition(":")
-    result = cli("show", f"folder/{module}.py:{name}")
+    result = cli("cache", "show", f"folder/{module}.py:{name}")
     assert (result.code, result.err) == (0, "")
-    assert result == cli("show", FUNCTION.key.kernel)
+    assert result == cli("cache", "show", FUNCTION.key.kernel)
 
 
 def test_nothing_to_show(cli, tmp_path):
     folder = tmp_path / "none"
     for words in ([], ["matmul"]):
-        ran = cli("show", *words, "--cache-dir", folder)
+        ran = cli("cache", "show", *words, "--cache-dir", folder)
         of = " of matmul" if words else ""
-        assert ran == (0, "", f"there are no records{of} in {folder}; `triton-ops tune` makes them\n")
-        assert cli("show", *words, "--cache-dir", folder, "--json").out == as_json({**ENVELOPE, "items": []})
+        assert ran == (4, "", f"there are no records{of} in {folder}; `triton-ops tune` makes them\n")
+        assert cli("cache", "show", *words, "--cache-dir", folder, "--json").out == as_json({**ENVELOPE, "items": []})
     assert not folder.exists(), "looking at a cache makes none"
 
 
@@ -491,7 +454,8 @@ def test_the_reference_lists_every_command():
 
 def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", "/dev/null/triton-ops")  # what stands for the folder of such a user
-    for command in ("show", "keys", "misses", "cache path", "cache rm --all", f"cache export {tmp_path / 'out.json'}"):
+    export = f"cache export {tmp_path / 'out.json'}"
+    for command in ("cache show", "lock keys", "cache misses", "cache path", "cache rm --all", export):
         ran = cli(*command.split())
         assert (ran.code, ran.out) == (4, ""), command
         assert "there is no home folder to keep records in" in ran.err, command
@@ -618,7 +582,7 @@ def test_failures_are_told_after_v(cli, tmp_path):
     assert trace[-1] == "    ValueError: not two"
     again = cli(*words, "-v")
     assert again.err == "(a=2) runtime: ValueError: not two\n", "the record keeps the reason, without the trace"
-    assert "(a=2) runtime: ValueError: not two" in cli("show").out
+    assert "(a=2) runtime: ValueError: not two" in cli("cache", "show").out
 
 
 def test_what_a_target_prints_is_no_data(cli, tmp_path):
@@ -635,7 +599,7 @@ def test_functions_are_told_apart_by_their_arguments(cli, tmp_path):
     words = ["tune", f"{target}:add", "--space", "a=1", "--device", "cpu"]
     assert "add 8x4 float32, 4 float32 on" in cli(*words, "--shape", "8x4,4").out
     assert "add 8x4 float16, 4 float16 on" in cli(*words, "--shape", "8x4,4", "--dtype", "fp16").out
-    shown = cli("show").out
+    shown = cli("cache", "show").out
     assert "8x4 float32, 4 float32" in shown
     assert "8x4 float16, 4 float16" in shown
 

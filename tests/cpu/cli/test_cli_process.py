@@ -319,7 +319,7 @@ def test_files_and_pipes_get_no_escape_codes_and_no_progress_bar(place):
         code, out, err = run(place, *tune(place, "short", 3, "--force"), env=environment(place, **more))
         assert (code, err) == (0, "")
         assert "\x1b" not in out
-    assert "\x1b" not in run(place, "show", "nothing")[2]
+    assert "\x1b" not in run(place, "cache", "show", "nothing")[2]
     assert "\x1b" not in run(place, "cache", "rm")[2]
 
 
@@ -363,13 +363,13 @@ def test_a_terminal_is_never_written_beyond_its_width(place):
     store.put(record("a", winner=dict.fromkeys(names, 128)))
     store.put(record("b", winner=dict.fromkeys(names, 64)))
     for columns in (80, 140):
-        code, text = on_terminal(place, "show", columns=columns, NO_COLOR="1")
+        code, text = on_terminal(place, "cache", "show", columns=columns, NO_COLOR="1")
         assert code == 0
         assert "\x1b" not in text, "NO_COLOR"
-        assert "\x1b" not in on_terminal(place, "show", columns=columns, TERM="dumb")[1]
+        assert "\x1b" not in on_terminal(place, "cache", "show", columns=columns, TERM="dumb")[1]
         assert max(map(len, text.splitlines())) <= columns
         assert all(f"{name}=128" in text.split() and f"{name}=64" in text.split() for name in names)
-    assert "\x1b[1m" in on_terminal(place, "show")[1], "names stand out where colours are allowed"
+    assert "\x1b[1m" in on_terminal(place, "cache", "show")[1], "names stand out where colours are allowed"
 
 
 def test_a_warning_does_not_tear_the_progress_bar(place):
@@ -389,8 +389,6 @@ def test_a_reader_that_goes_away_is_no_error(place):
     for words in (["cache", "show"], ["cache", "show", "--json"]):
         code, _, err = run(place, *words, stdout=write)
         assert (code, err) == (0, ""), words
-    code, _, err = run(place, "show", stdout=write)
-    assert (code, err) == (0, "`triton-ops show` is now `triton-ops cache show`\n")
     os.close(write)
 
 

@@ -63,7 +63,7 @@ def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_
     assert [each["outcome"] for each in served] == ["not tuned", "not loaded", "tuned", "tuned"]
     assert {miss.key.id for miss in Misses(tmp_path / "cache").read()} == {elsewhere.id, unknown.id}
 
-    assert main(["show", "--json"]) == 0
+    assert main(["cache", "show", "--json"]) == 0
     assert {record["id"] for record in json.loads(capsys.readouterr().out)["items"]} == {keys(8).id, keys(64).id}
 
 
@@ -90,14 +90,14 @@ def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, ca
 
 
 def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):
-    assert main(["misses"]) == 0
+    assert main(["cache", "misses"]) == 0
     assert "there are no misses" in capsys.readouterr().err
     note(tmp_path, (keys(8), 2, 0.25))
-    assert main(["misses", "--clear"]) == 0
+    assert main(["cache", "misses", "--clear"]) == 0
     shown = capsys.readouterr()
     assert "missed_work:add_up" in shown.out
     assert "1 removed" in shown.err
-    assert main(["misses", "--json"]) == 0
+    assert main(["cache", "misses", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == []
 
 

@@ -116,7 +116,7 @@ def test_show_prints_no_escape_of_a_record(cli, tmp_path):
     store = DirectoryStore(tmp_path, RECORDS)
     for kernel in (f"k{bad}\nrecords: all fine", "other"):
         store.put(record(kernel, confidence=bad, notes=(bad,), place=bad))
-    for words in (["show"], ["show", "other"], ["cache", "ls"], ["show", "--json"]):
+    for words in (["cache", "show"], ["cache", "show", "other"], ["cache", "show", "--json"]):
         ran = cli(*words, "--cache-dir", str(tmp_path))
         assert ran.code == 0
         assert "\x1b" not in ran.out + ran.err

@@ -164,7 +164,7 @@ def test_a_check_of_a_lockfile_ends_and_says_no_verdict(call, swallowed, tmp_pat
     result = TypedTarget(f"{work}:measured").object()
     records = [record_of(result, Problem("measured", (("n", n),)), probe("cpu"), {"step": 2}) for n in (4, 5, 6)]
     lock_of(records)[0].write(tmp_path / "lock.json")
-    words = ["verify", str(tmp_path / "lock.json"), "--target", f"{work}:measured", "--json"]
+    words = ["lock", "verify", str(tmp_path / "lock.json"), "--target", f"{work}:measured", "--json"]
     code, err = ran(AT_IMPORT.format(name="", times=0, words=words), tmp_path)
     assert (code, err.splitlines()[-1:]) == (130, ["interrupted"])
 

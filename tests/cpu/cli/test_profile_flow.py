@@ -48,7 +48,7 @@ def work(tmp_path, monkeypatch):
 
 
 def test_a_dry_run_prints_three_steps_and_imports_nothing(capsys):
-    words = ["profile", "flow", "nowhere.py:missing", "--shape", "8x8", "--dry-run"]
+    words = ["explain", "profile", "flow", "nowhere.py:missing", "--shape", "8x8", "--dry-run"]
     assert main([*words, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [step["name"] for step in steps] == ["time", "profiler", "counters"]
@@ -61,7 +61,7 @@ def test_a_dry_run_prints_three_steps_and_imports_nothing(capsys):
 
 
 def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_counters(work, capsys):
-    assert main(["profile", "flow", f"{work}:product", "--device", "cpu", "--json"]) == 0
+    assert main(["explain", "profile", "flow", f"{work}:product", "--device", "cpu", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert 0 < result["time"]["p20_ms"] <= result["time"]["median_ms"] <= result["time"]["p80_ms"]
     assert isinstance(result["time"]["notes"], list)
@@ -69,11 +69,11 @@ def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_c
     assert sum(part["share"] for part in result["parts"]) == pytest.approx(1)
     assert (result["idle"], result["counters"]) == (None, None)
     assert "ran on a CPU" in result["missing"]
-    assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
+    assert main(["explain", "profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
 
 
 def test_a_call_of_an_operation_is_timed_with_the_config_that_it_runs(work, capsys):
-    assert main(["profile", "flow", f"{work}:operation", "--shape", "128", "--device", "cpu", "--json"]) == 0
+    assert main(["explain", "profile", "flow", f"{work}:operation", "--shape", "128", "--device", "cpu", "--json"]) == 0
     profile = json.loads(capsys.readouterr().out)
     assert profile["time"]["median_ms"] > 0
     assert "aten::clamp" in {part["name"] for part in profile["parts"]}
@@ -93,7 +93,7 @@ def test_notes_of_the_time_have_lines_of_their_own():
     ("words", "said"), [(["needs"], "needs x"), (["product", "--shape", "8"], "no shape and no dtype")]
 )
 def test_a_function_that_cannot_be_called_so_is_refused(work, capsys, words, said):
-    assert main(["profile", "flow", f"{work}:{words[0]}", "--device", "cpu", *words[1:]]) == 2
+    assert main(["explain", "profile", "flow", f"{work}:{words[0]}", "--device", "cpu", *words[1:]]) == 2
     assert said in capsys.readouterr().err
 
 

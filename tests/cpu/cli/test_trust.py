@@ -63,18 +63,18 @@ NAMES = {
     "a program": ("__main__:run", {"path": "mark"}, {}),
 }
 COMMANDS = {
-    "verify": ["verify", "lock.json", "--device", "cpu"],
-    "verify --static": ["verify", "lock.json", "--static"],
-    "verify --kernel": ["verify", "lock.json", "--kernel", "NAME", "--device", "cpu"],
-    "verify --kernels": ["verify", "lock.json", "--kernels", "own.py", "--device", "cpu"],
+    "verify": ["lock", "verify", "lock.json", "--device", "cpu"],
+    "verify --static": ["lock", "verify", "lock.json", "--static"],
+    "verify --kernel": ["lock", "verify", "lock.json", "--kernel", "NAME", "--device", "cpu"],
+    "verify --kernels": ["lock", "verify", "lock.json", "--kernels", "own.py", "--device", "cpu"],
     "tune --from-misses": ["tune", "--from-misses", "--inline"],
     "tune --from-misses --isolate": ["tune", "--from-misses", "--isolate"],
     "tune TARGET --from-misses": ["tune", "own.py:fine", "--from-misses", "--inline"],
-    "show": ["show", "--json"],
-    "keys": ["keys"],
+    "show": ["cache", "show", "--json"],
+    "keys": ["lock", "keys"],
     "report": ["report", "NAME", "-o", "report.html"],
-    "portfolio": ["portfolio", "NAME"],
-    "misses": ["misses"],
+    "portfolio": ["lock", "portfolio", "NAME"],
+    "misses": ["cache", "misses"],
     "why FILE": ["why", "lock.json"],
     "export": ["exchange", "export", "vllm-moe", ".", "--lockfile", "lock.json", "--kernel", "NAME", "--row", "path"],
     "lock --check": ["lock", "--check", "--lockfile", "lock.json"],
@@ -156,12 +156,12 @@ def test_no_command_runs_what_a_file_names(command):
 
 @pytest.mark.usefixtures("planted")
 def test_each_entry_that_is_not_loaded_is_told(capsys):
-    assert main(["verify", "lock.json", "--static", "--json"]) == 6
+    assert main(["lock", "verify", "lock.json", "--static", "--json"]) == 6
     told = json.loads(capsys.readouterr().out)["items"]
     assert [(each["entry"]["kernel"], each["outcome"]) for each in told] == [
         (name, "not loaded") for name in sorted(name for name, _, _ in NAMES.values())
     ]
-    assert main(["verify", "lock.json", "--static"]) == 6
+    assert main(["lock", "verify", "lock.json", "--static"]) == 6
     assert f"{len(NAMES)} entries: {len(NAMES)} not loaded" in capsys.readouterr().out
     assert main(["tune", "--from-misses", "--json"]) == 6
     assert {each["outcome"] for each in json.loads(capsys.readouterr().out)["items"]} == {"not loaded"}
@@ -180,9 +180,9 @@ def test_a_list_of_problems_runs_nothing_that_is_not_named_beside_it(named, caps
 @pytest.mark.usefixtures("planted")
 def test_a_record_that_is_locked_and_verified_runs_nothing(capsys):
     assert main(["lock", "--lockfile", "chain.json"]) == 0
-    assert main(["verify", "chain.json", "--device", "cpu"]) == 6
+    assert main(["lock", "verify", "chain.json", "--device", "cpu"]) == 6
     assert main(["lock", "--refresh", "--lockfile", "chain.json"]) == 0
-    assert main(["verify", "chain.json", "--static"]) == 6
+    assert main(["lock", "verify", "chain.json", "--static"]) == 6
     assert_nothing_ran()
 
 
@@ -251,7 +251,7 @@ def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypat
         ("plain.json", "own.py:plain", "not measured"),
     ):
         sys.modules.pop("own", None)
-        assert main(["verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
+        assert main(["lock", "verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
         assert json.loads(capsys.readouterr().out)["items"][0]["outcome"] == outcome
 
 
@@ -291,7 +291,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
     key = Key.of(Problem(target.name, tuple(problem.items())), kernel_in(target).identity, DeviceSpec.named("H100"))
     record = Record(key=key, winner=Config(config), default=Config(default), timing=Timing(1.0, 1.0, 1.0, 3))
     lock_of([record], LockPlan())[0].write("lock.json")
-    assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
+    assert main(["lock", "verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
     (verdict,) = json.loads(capsys.readouterr().out)["items"]
     assert (verdict["outcome"], f"{option} of a file is not used" in verdict["reason"]) == ("invalid", True)
     device = Lockfile.read("lock.json").devices[0].alias

@@ -86,12 +86,12 @@ def test_bad_input_is_refused():
 
 
 def test_the_command_prints_its_reasons(cli):
-    ran = cli("advise", "tests.compiled_models:gated", "--json")
+    ran = cli("torch", "advise", "tests.compiled_models:gated", "--json")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     assert result["way"] in ("skip", "library", "torch.compile", "Triton", "CUDA")
     assert result["reasons"]
-    text = cli("advise", "tests.compiled_models:gated", "--tried", "torch.compile")
+    text = cli("torch", "advise", "tests.compiled_models:gated", "--tried", "torch.compile")
     assert (text.code, "ms a call" in text.out) == (0, True)
     if gpu_missing():  # then no GPU is said to wait
         assert result["profile"]["idle"] is None

@@ -116,11 +116,11 @@ def test_the_list_for_products_leaves_convolutions_alone():
 
 
 def test_the_command_says_what_takes_part(cli):
-    ran = cli("inductor", "backends", "mm", "--shape", "256x1024x1024", "--dtype", "bf16", "--gpu", "H200")
+    ran = cli("torch", "backends", "mm", "--shape", "256x1024x1024", "--dtype", "bf16", "--gpu", "H200")
     assert "mm 256x1024x1024 bfloat16 on NVIDIA H200" in ran.out
-    listed = json.loads(cli("inductor", "backends", "conv", "--gpu", "H200", "--json").out)
+    listed = json.loads(cli("torch", "backends", "conv", "--gpu", "H200", "--json").out)
     assert [(each["name"], each["takes_part"]) for each in listed["backends"]][:2] == [("ATEN", True), ("TRITON", True)]
-    ran = cli("inductor", "backends", "--shape", "0x4x4", "--gpu", "H200", "--list", "triton")
+    ran = cli("torch", "backends", "--shape", "0x4x4", "--gpu", "H200", "--list", "triton")
     assert "the product has no elements" in ran.out
     assert "no backend takes part" in ran.err
 
@@ -138,7 +138,7 @@ def test_the_command_says_what_takes_part(cli):
     ],
 )
 def test_bad_input_is_one_line_and_a_code(cli, words, code, said):
-    ran = cli("inductor", "backends", *words)
+    ran = cli("torch", "backends", *words)
     assert (ran.code, ran.out) == (code, "")
     assert said in ran.err
     assert len(ran.err.splitlines()) == 1
@@ -146,7 +146,7 @@ def test_bad_input_is_one_line_and_a_code(cli, words, code, said):
 
 def test_a_wrong_list_in_the_environment_is_a_warning(cli, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS", "ATEN,TRITN")
-    ran = cli("inductor", "options", "gemm_backends", "--json")
+    ran = cli("torch", "options", "gemm_backends", "--json")
     assert "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS has 'TRITN'" in ran.err
     (option,) = json.loads(ran.out)["options"]
     assert option["default"] == "ATEN,TRITON,CPP"

@@ -240,7 +240,7 @@ def test_traces_of_one_name_are_told_apart(tmp_path, cli):
     assert list(graphs_in(FUSED)) == [FUSED.parent.name]
     assert list(graphs_in(tmp_path)) == ["modes/default/run_1/model_0", "modes/max-autotune/run_2/model_0"]
     drawing = tmp_path / "modes.svg"
-    message = cli("inductor", "draw", tmp_path / "modes", "--out", drawing).out
+    message = cli("torch", "draw", tmp_path / "modes", "--out", drawing).out
     assert message.count("9 launches") == 2
     boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
     assert len(boxes) == 2 * len(graph(FUSED))
@@ -253,7 +253,7 @@ def test_all_graphs_of_two_programs_are_compared_and_named(tmp_path, cli):
             folder = where / "run_1" / f"model__0_forward_{number}.{number}"
             folder.mkdir(parents=True)
             (folder / FUSED.name).write_bytes(file.read_bytes())
-    message = cli("inductor", "draw", first, second).out.splitlines()
+    message = cli("torch", "draw", first, second).out.splitlines()
     assert message[0].startswith(
         "default model__0_forward_1.1 against no-fusion model__0_forward_1.1: 9 launches against 11"
     )
@@ -262,7 +262,7 @@ def test_all_graphs_of_two_programs_are_compared_and_named(tmp_path, cli):
     assert message[3:] == ["all graphs, 2 against 3: 20 launches against 31"]
 
     drawing = tmp_path / "both.svg"
-    result = json.loads(cli("inductor", "draw", first, second, "--out", drawing, "--json").out)
+    result = json.loads(cli("torch", "draw", first, second, "--out", drawing, "--json").out)
     assert result["launches"] == [20, 31]
     assert [each["launches"] for each in result["graphs"]] == [[9, 11], [11, 11], [0, 9]]
     assert (result["graphs"][2]["first"], result["graphs"][2]["second"]) == (None, "no-fusion model__0_forward_10.10")
@@ -270,7 +270,7 @@ def test_all_graphs_of_two_programs_are_compared_and_named(tmp_path, cli):
     boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
     assert len(boxes) == 2 * len(graph(FUSED)) + 3 * len(graph(UNFUSED)), "every graph is drawn"
 
-    same = cli("inductor", "draw", first, first).out
+    same = cli("torch", "draw", first, first).out
     assert f"{first} model__0_forward_1.1 against {first} model__0_forward_1.1: 9 launches against 9\n" in same
 
 
@@ -365,7 +365,7 @@ def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("by_variable", [False, True])
 def test_the_command_shows_what_it_would_remove_and_asks(cli, cache, monkeypatch, by_variable):
-    words = ["inductor", "cache", "--clean", *([] if by_variable else ["--folder", cache])]
+    words = ["torch", "cache", "--clean", *([] if by_variable else ["--folder", cache])]
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache if by_variable else cache / "none"))
     ran = cli(*words)
     assert (ran.code, len(files_in(cache))) == (2, len(MADE) + 1), "nobody can be asked"
@@ -394,52 +394,52 @@ def pseudo_terminal(monkeypatch, answer):
 
 def test_the_commands_print_json(cli, cache, tmp_path):
     drawing = tmp_path / "both.svg"
-    ran = cli("inductor", "draw", FUSED, UNFUSED, "--out", drawing, "--json")
+    ran = cli("torch", "draw", FUSED, UNFUSED, "--out", drawing, "--json")
     assert json.loads(ran.out)["launches"] == [9, 11]
     assert ElementTree.parse(drawing).getroot().tag == f"{SVG}svg"
-    assert json.loads(cli("inductor", "cache", "--folder", cache, "--json").out)["files"] == len(MADE)
-    assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["recordings"] == 2
-    listed = json.loads(cli("inductor", "options", "max_autotune", "--json").out)
+    assert json.loads(cli("torch", "cache", "--folder", cache, "--json").out)["files"] == len(MADE)
+    assert json.loads(cli("torch", "log", DATA / "inductor_log.txt", "--json").out)["recordings"] == 2
+    listed = json.loads(cli("torch", "options", "max_autotune", "--json").out)
     assert {"name", "variables", "default", "value", "set_by", "changed"} == set(listed["options"][0])
     assert listed["gate"]["open"] is True
 
 
 def test_the_commands_print_text(cli, cache, monkeypatch):
     monkeypatch.setenv("TORCH_LOG", "inductor")
-    ran = cli("inductor", "options", "epilogue_fusion")
+    ran = cli("torch", "options", "epilogue_fusion")
     assert "epilogue_fusion" in ran.out
     assert "TORCH_LOGS is probably meant" in ran.err
-    assert "11" in cli("inductor", "draw", UNFUSED).out
-    assert "addmm(256x1024, 256x1024, 1024x1024)" in cli("inductor", "log", DATA / "inductor_log.txt").out
-    ran = cli("inductor", "cache", "--folder", cache)
+    assert "11" in cli("torch", "draw", UNFUSED).out
+    assert "addmm(256x1024, 256x1024, 1024x1024)" in cli("torch", "log", DATA / "inductor_log.txt").out
+    ran = cli("torch", "cache", "--folder", cache)
     assert f"{len(MADE)} files" in ran.out
     assert "notes.txt" in ran.err
-    assert f"{len(MADE)} files removed" in cli("inductor", "cache", "--folder", cache, "--clean", "--yes").out
+    assert f"{len(MADE)} files removed" in cli("torch", "cache", "--folder", cache, "--clean", "--yes").out
 
 
 def test_a_file_that_is_no_log_is_told_from_a_log_in_which_nothing_went_wrong(cli, tmp_path):
     other, clean_log = tmp_path / "report.json", tmp_path / "log.txt"
     other.write_text('{"rows": [1, 2]}\n')
     clean_log.write_text("I1124 04:39:00.123 12 torch/_inductor/compile_fx.py:100] [0/0] done\n")
-    ran = cli("inductor", "log", other)
+    ran = cli("torch", "log", other)
     assert (ran.code, ran.out, f"no line of torch's log is in {other}" in ran.err) == (2, "", True)
-    assert cli("inductor", "log", clean_log).err == ""
+    assert cli("torch", "log", clean_log).err == ""
     clean_log.write_text("WARNING:torch._inductor.select_algorithm:nothing was tuned\n")
-    assert cli("inductor", "log", clean_log).err == ""
-    assert json.loads(cli("inductor", "log", clean_log, "--json").out)["lines"] == 1
-    assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["lines"] == 10
+    assert cli("torch", "log", clean_log).err == ""
+    assert json.loads(cli("torch", "log", clean_log, "--json").out)["lines"] == 1
+    assert json.loads(cli("torch", "log", DATA / "inductor_log.txt", "--json").out)["lines"] == 10
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF\0\0", bytes(range(128, 256)) * 3])
 def test_binary_data_is_no_log(cli, tmp_path, content):
     (tmp_path / "file").write_bytes(content)
-    ran = cli("inductor", "log", tmp_path / "file")
+    ran = cli("torch", "log", tmp_path / "file")
     assert (ran.code, ran.out) == (2, "")
     assert "it is no text" in ran.err
 
 
 def test_own_says_where_it_adds_nothing(cli):
-    ran = cli("inductor", "log", DATA / "inductor_log_cpu.txt", "--own")
+    ran = cli("torch", "log", DATA / "inductor_log_cpu.txt", "--own")
     assert ran.code == 0
     assert "--own adds nothing" in ran.err
     assert "those here: packed_linear" in ran.err
@@ -458,7 +458,7 @@ def test_own_says_where_it_adds_nothing(cli):
     ],
 )
 def test_bad_input_is_one_line_and_a_code(cli, words, code):
-    ran = cli("inductor", *words)
+    ran = cli("torch", *words)
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith("error: ")
     assert len(ran.err.splitlines()) == 1

@@ -176,7 +176,7 @@ def test_explain_and_rank_agree_on_a_value_that_the_space_does_not_have(cli, row
     if listed:
         text = text.replace("ConfigSpace({", "from_product({").replace("@operation", FROM_PRODUCT + "@operation")
     (rows_file / "beyond.py").write_text(text)
-    ranked = json.loads(cli("rank", "beyond.py:norm", *EXPLAIN[2:], "--space", "BLOCK=512", "--json").out)
+    ranked = json.loads(cli("explain", "rank", "beyond.py:norm", *EXPLAIN[2:], "--space", "BLOCK=512", "--json").out)
     best = next(one for one in ranked["items"] if one["config"]["num_warps"] == 4)
     explained = json.loads(cli("explain", "beyond.py:norm", *EXPLAIN[2:], "--config", "BLOCK=512", "--json").out)
     assert explained["config"] == best["config"] == {"BLOCK": 512, "num_warps": 4}

@@ -287,7 +287,7 @@ def test_portfolios_leave_it_out(tuned, tmp_path):
 def test_commands_mark_it(tuned, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
     run = tuned().run
-    for words in (["show"], ["show", "add_up"], ["keys"], ["report", run]):
+    for words in (["cache", "show"], ["cache", "show", "add_up"], ["lock", "keys"], ["report", run]):
         assert main(words) == 0
         assert "unproven" in capsys.readouterr().out, words
 

@@ -108,15 +108,15 @@ def test_times_without_differences_tell_nothing(tmp_path):
 def test_the_command_prints_tunables_and_cliffs(cli, tmp_path):
     recorded(tmp_path / "one.json", additive)
     recorded(tmp_path / "two.json", lambda c: (2.0, 512) if c["num_warps"] == 2 else (1.0, 0))
-    ran = cli("sensitivity", str(tmp_path / "one.json"), str(tmp_path / "two.json"), columns=160)
+    ran = cli("explain", "sensitivity", str(tmp_path / "one.json"), str(tmp_path / "two.json"), columns=160)
     assert ran.code == 0, ran.err
     assert "64: +100%, 128: +0%, 256: +30%" in ran.out
     assert "num_warps 4 -> 2" in ran.out
-    result = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)["items"]
+    result = json.loads(cli("explain", "sensitivity", str(tmp_path / "two.json"), "--json").out)["items"]
     assert result[0]["knobs"][0]["name"] == "num_warps"
     assert result[0]["cliffs"][0]["spills"] == 12
     (tmp_path / "none.json").write_text("{}")
-    assert cli("sensitivity", str(tmp_path / "none.json")).code == 2
+    assert cli("explain", "sensitivity", str(tmp_path / "none.json")).code == 2
 
 
 def point(extent, blocks, at_once=100):
@@ -143,7 +143,7 @@ MATMUL = ["matmul", "--shape", "1024x2048x1024", "--gpu", "H200"]
 def test_the_command_finds_the_tail_of_a_product(cli, tmp_path, monkeypatch):
     monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
     words = [*MATMUL, "--vary", "M=896:1152:128", "--cache-dir", str(tmp_path)]
-    result = json.loads(cli("cliffs", *words, "--config", "BM=128,BN=128", "--json").out)
+    result = json.loads(cli("explain", "cliffs", *words, "--config", "BM=128,BN=128", "--json").out)
     assert [(one["extent"], one["blocks"]) for one in result["points"]] == [(896, 112), (1024, 128), (1152, 144)]
     assert result["at_once"] == 132
     (cliff,) = result["cliffs"]
@@ -175,7 +175,7 @@ def undeclared(tmp_path, monkeypatch):
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_kernel_without_tiles_has_no_times_over_shapes_and_the_reason_is_true(cli, undeclared):
-    result = json.loads(cli("cliffs", *undeclared, "--json").out)
+    result = json.loads(cli("explain", "cliffs", *undeclared, "--json").out)
     assert [one["blocks"] for one in result["points"]] == [1024, 2048]
     assert result["silent"] == "the kernel declares no tiles, and what is read at each shape is its grid alone"
 
@@ -183,7 +183,7 @@ def test_a_kernel_without_tiles_has_no_times_over_shapes_and_the_reason_is_true(
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_config_that_cannot_be_launched_has_no_cliffs(cli, undeclared):
-    ran = cli("cliffs", *undeclared, "--config", "num_warps=64")
+    ran = cli("explain", "cliffs", *undeclared, "--config", "num_warps=64")
     assert (ran.code, ran.out) == (2, "")
     assert "cannot run on NVIDIA H200: 64 warps of 32 are 2,048 threads per block; sm_90 has 1,024" in ran.err
 
@@ -199,6 +199,6 @@ def test_a_config_that_cannot_be_launched_has_no_cliffs(cli, undeclared):
     ],
 )
 def test_a_series_that_is_none_is_refused(cli, vary, said):
-    ran = cli("cliffs", *MATMUL, "--vary", vary)
+    ran = cli("explain", "cliffs", *MATMUL, "--vary", vary)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err

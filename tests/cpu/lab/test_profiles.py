@@ -226,11 +226,11 @@ def test_any_other_text_is_a_typed_error(text):
 )
 def test_a_file_of_something_else_is_refused_with_what_it_is(cli, tmp_path, data, said):
     (tmp_path / "given.csv").write_bytes(data)
-    ran = cli("profile", "read", str(tmp_path / "given.csv"))
+    ran = cli("explain", "profile", str(tmp_path / "given.csv"))
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
     assert "ncu --import" in ran.err
-    assert cli("profile", "read", str(tmp_path / "absent.csv")).code == 2
+    assert cli("explain", "profile", str(tmp_path / "absent.csv")).code == 2
 
 
 def test_a_file_from_a_windows_shell_is_read(tmp_path):
@@ -381,19 +381,19 @@ def test_the_whole_profile_has_shares_a_device_and_advice(cli, tmp_path):
     slow = {**RAW, "gpu__time_duration.sum": ("usecond", "236.64")}
     (tmp_path / "given.csv").write_text(raw_page(("matmul_kernel", RAW), ("vector_add", slow), ("matmul_kernel", RAW)))
     file = [str(tmp_path / "given.csv")]
-    result = json.loads(cli("profile", "read", *file, "--json").out)
+    result = json.loads(cli("explain", "profile", *file, "--json").out)
     first, second = result["kernels"]
     assert (first["kernel"], first["launches"], first["verdict"]) == ("matmul_kernel", 2, COMPUTE)
     assert first["share"] == pytest.approx(1 - second["share"])
     assert first["roofline"]["of_memory"] == pytest.approx(536.87e6 / 1.76336e-3 / 4.8e12, rel=1e-3)
     assert result["advice"]["way"] == "library"
     assert any("100% of the time is compute-bound" in reason for reason in result["advice"]["reasons"])
-    shown = cli("profile", "read", *file, "--kernel", "^vector", columns=160)
+    shown = cli("explain", "profile", *file, "--kernel", "^vector", columns=160)
     assert "vector_add" in shown.out
     assert "matmul_kernel" not in shown.out
     assert "GB/s of device memory (47%) of NVIDIA H200" in shown.out
     work = ["--kernel", "matmul", "--flops", "1.1e12", "--dtype", "bf16"]
-    (place,) = (one["roofline"] for one in json.loads(cli("profile", "read", *file, *work, "--json").out)["kernels"])
+    (place,) = (one["roofline"] for one in json.loads(cli("explain", "profile", *file, *work, "--json").out)["kernels"])
     assert place["limit"] == "bfloat16"
     assert place["of_units"] == place["of_limit"] == pytest.approx(1.1e12 / 1.76336e-3 / 989.4e12, rel=1e-3)
 
@@ -439,7 +439,7 @@ def test_kernels_are_sorted_by_their_names(name, kind):
 )
 def test_what_does_not_fit_a_profile_is_refused(cli, tmp_path, words, said):
     (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)))
-    ran = cli("profile", "read", str(tmp_path / "given.csv"), *words, "--json")
+    ran = cli("explain", "profile", str(tmp_path / "given.csv"), *words, "--json")
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
@@ -454,9 +454,9 @@ def test_the_command_leaves_clocks_alone_and_follows_child_processes(cli):
     ):  # fmt: skip
         assert part in text
     assert words[-2:] == ["python", "my script.py"]
-    ran = cli("profile", "command", "--kernel", "matmul", "--", "python", "my script.py")
+    ran = cli("explain", "profile", "command", "--kernel", "matmul", "--", "python", "my script.py")
     assert shlex.split(ran.out)[-2:] == ["python", "my script.py"]
-    assert json.loads(cli("profile", "command", "--json", "--", "python", "x.py").out)["command"][0] == "ncu"
+    assert json.loads(cli("explain", "profile", "command", "--json", "--", "python", "x.py").out)["command"][0] == "ncu"
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_where_there_is_no_profiler_that_is_said(cli, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MissingDependencyError, match="Nsight Compute is not here"):
         command.find_ncu()
-    ran = cli("profile", "run", "--", "python", "x.py")
+    ran = cli("explain", "profile", "run", "--", "python", "x.py")
     assert ran.code == 3
     assert "triton-ops explain profile command" in ran.err
 
@@ -504,7 +504,7 @@ def test_a_program_is_profiled_and_what_the_profiler_says_is_passed_on(cli, tmp_
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("STAND_IN_SAYS", str(tmp_path / "says.txt"))
     monkeypatch.setenv("STAND_IN_CODE", str(code))
-    ran = cli("profile", "run", "--json", "--", "python", "x.py")
+    ran = cli("explain", "profile", "run", "--json", "--", "python", "x.py")
     if said:
         assert (ran.code, ran.out) == (2, "")
         assert said in ran.err
@@ -615,7 +615,7 @@ def test_shapes_of_one_kernel_stay_apart_and_count_by_their_invocations(cli, tmp
     assert [(one.launches, pytest.approx(one.share)) for one in read_profile(given).kernels] == [
         (14, 14_000 / whole), (99, 9_900 / whole), (14, 154 / whole),
     ]  # fmt: skip
-    shown = cli("profile", "read", str(given), columns=160).out
+    shown = cli("explain", "profile", str(given), columns=160).out
     assert "axpy 1048576x1" in shown
     assert "axpy 4096x256" in shown
     assert "runs at 0%" not in shown
@@ -787,7 +787,7 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
         "the metrics of 1 scopes are of no single kernel, and are left out",
         "1 entries have no time in nanoseconds, and are left out",
     )
-    ran = cli("profile", "read", str(given), "--gpu", "H100", columns=200)
+    ran = cli("explain", "profile", str(given), "--gpu", "H100", columns=200)
     assert "500 TFLOP/s (51% of the peak)" in ran.out
     for time_ns in (math.nan, math.inf, -5):
         lost = node("ROOT", {}, node("gemm", took), node("lost", {**took, "time (ns)": time_ns}))

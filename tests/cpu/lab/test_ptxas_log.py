@@ -82,9 +82,9 @@ def test_a_refusal_is_of_its_own_config_and_keeps_the_reason_that_was_said_first
 def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, capsys):
     path = tmp_path / "ptxas.log"
     path.write_text(TRITONS)
-    assert main(["profile", "ptxas", str(path)]) == 0
+    assert main(["explain", "profile", "ptxas", str(path)]) == 0
     assert "spills" in capsys.readouterr().out
-    assert main(["profile", "ptxas", str(path), "--json"]) == 0
+    assert main(["explain", "profile", "ptxas", str(path), "--json"]) == 0
     assert [one["verdict"] for one in json.loads(capsys.readouterr().out)["items"]] == [
         "spills",
         "fits",
@@ -96,7 +96,7 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
         path.write_bytes(content)
         with pytest.raises(ProfileError, match=reason):
             read_ptxas(path)
-    assert main(["profile", "ptxas", str(tmp_path / "none")]) == 2
+    assert main(["explain", "profile", "ptxas", str(tmp_path / "none")]) == 2
 
 
 FILE = "ptxas /tmp/tmpab12cd34.ptx"

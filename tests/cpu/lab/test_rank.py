@@ -197,7 +197,7 @@ def test_a_grid_that_cannot_be_told_is_the_reason():
 
 
 def test_the_command_prints_a_list_as_json(cli, target):
-    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--json", "--jobs", "2")
+    ran = cli("explain", "rank", f"{target}:plain", "--gpu", H200, "--json", "--jobs", "2")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)["items"]
     assert len(result) == 9
@@ -208,7 +208,9 @@ def test_the_command_prints_a_list_as_json(cli, target):
 
 
 def test_the_command_prints_a_table_of_the_first(cli, target):
-    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--top", "3", "--space", "BLOCK=256,1024", "--jobs", "2")
+    ran = cli(
+        "explain", "rank", f"{target}:plain", "--gpu", H200, "--top", "3", "--space", "BLOCK=256,1024", "--jobs", "2"
+    )
     header, *lines = ran.out.splitlines()
     assert header.split() == ["expected", "lower", "bound", "limited", "by", "config"]
     assert len(lines) == 3
@@ -219,7 +221,7 @@ def test_the_command_prints_a_table_of_the_first(cli, target):
 
 
 def test_the_command_says_why_it_has_nothing_to_say(cli, target):
-    ran = cli("rank", f"{target}:lost", "--gpu", H200, "--jobs", "1")
+    ran = cli("explain", "rank", f"{target}:lost", "--gpu", H200, "--jobs", "1")
     assert ran.code == 2
     assert "its grid cannot be told: ZeroDivisionError" in ran.err
     assert ran.out == ""
@@ -278,8 +280,8 @@ def test_a_device_without_recordings_is_said_to_be_unseen(cli, target):
     words = f"{target}:plain", "--gpu", "rtx 4090"
     unseen = "unseen: no recording of this device stands behind its figures"
     assert unseen in cli("explain", *words, "--config", "BLOCK=256").out
-    assert unseen in cli("rank", *words, "--jobs", "2").err
-    assert "unseen" not in cli("rank", words[0], "--gpu", H200, "--jobs", "2").err
+    assert unseen in cli("explain", "rank", *words, "--jobs", "2").err
+    assert "unseen" not in cli("explain", "rank", words[0], "--gpu", H200, "--jobs", "2").err
 
 
 def test_explain_says_what_an_amd_device_makes_of_a_product(cli, tmp_path):
@@ -379,7 +381,7 @@ def test_all_commands_tell_one_time_bound_and_limit_and_one_program_has_one(cli,
     def items(*words):
         return json.loads(cli(*words, "--gpu", H200, "--json").out)["items"]
 
-    result = [*items("rank", f"{target}:turning"), *items("compile", f"{target}:turning")]
+    result = [*items("explain", "rank", f"{target}:turning"), *items("compile", f"{target}:turning")]
     assert [one["config"]["num_stages"] for one in result] == [2, 3, 2, 3]
     explained = json.loads(cli("explain", f"{target}:turning", "--gpu", H200, "--config", "num_stages=3", "--json").out)
     names = ("expected_ms", "lower_bound_ms", "limited_by")
@@ -387,16 +389,17 @@ def test_all_commands_tell_one_time_bound_and_limit_and_one_program_has_one(cli,
     assert explained["expected_ms"] > explained["lower_bound_ms"] > 0
     assert len({one["program"] for one in result}) == 1
     assert explained["stages"] == 1
-    _, *rows = cli("rank", f"{target}:turning", "--gpu", H200, columns=200).out.splitlines()
+    _, *rows = cli("explain", "rank", f"{target}:turning", "--gpu", H200, columns=200).out.splitlines()
     assert len(rows) == 1
     assert "num_stages=2 (the same program with num_stages=3)" in rows[0]
 
 
 def test_a_time_that_is_guessed_is_marked_and_all_compiles_every_config(cli, target):
-    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2")
+    ran = cli("explain", "rank", f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2")
     marks = [line.split()[0].startswith("~") for line in ran.out.splitlines()[1:]]
     assert (marks[0], any(marks)) == (False, True)
-    ran = cli("rank", f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2", "--all", "--json")
+    words = ("--gpu", H200, "--space", "BLOCK=256,1024", "--jobs", "2", "--all", "--json")
+    ran = cli("explain", "rank", f"{target}:plain", *words)
     assert {one["compiled"] for one in json.loads(ran.out)["items"]} == {True}
     assert "not compiled" not in ran.err
 
@@ -423,7 +426,7 @@ def test_products_of_two_dtypes_have_the_roof_of_both(cli, target):
 
 def test_a_simulation_of_a_target_has_the_places_and_times_of_its_rank(cli, target, tmp_path):
     words = [f"{target}:plain", "--gpu", H200, "--space", "BLOCK=256,1024"]
-    ranked = {str(one["config"]): one for one in json.loads(cli("rank", *words, "--json").out)["items"]}
+    ranked = {str(one["config"]): one for one in json.loads(cli("explain", "rank", *words, "--json").out)["items"]}
     ran = cli("simulate", *words, "--over", "columns", "--json")
     assert ran.code == 0, ran.err
     (simulation,) = json.loads(ran.out)["simulations"]

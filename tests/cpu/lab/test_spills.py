@@ -161,7 +161,7 @@ def test_every_config_of_a_change_has_its_own_verdict():
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_large_accumulator_of_four_warps_is_cured_by_tiles_and_warps_and_not_by_stages(cli):
-    ran = cli("spills", *CASE, "--config", "BM=128,BN=256,BK=32,num_warps=4,num_stages=3", "--json")
+    ran = cli("explain", "spills", *CASE, "--config", "BM=128,BN=256,BK=32,num_warps=4,num_stages=3", "--json")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     before = result["before"]
@@ -200,7 +200,7 @@ def test_a_kernel_needs_no_space_but_its_config():
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_config_that_spills_nothing_is_told_so(cli):
-    ran = cli("spills", *CASE, columns=200)
+    ran = cli("explain", "spills", *CASE, columns=200)
     assert ran.code == 0, ran.err
     assert "it spills nothing" in ran.out
     assert "128x128 is 65,536 bytes of registers, 64 per thread" in ran.out
@@ -225,7 +225,9 @@ operation = Operation(
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
 def test_a_limit_of_registers_under_which_nothing_compiles_is_named(cli):
-    ran = cli("spills", *CASE, "--config", "BM=128,BN=128,BK=64,num_warps=4,num_stages=3,maxnreg=64", "--json")
+    ran = cli(
+        "explain", "spills", *CASE, "--config", "BM=128,BN=128,BK=64,num_warps=4,num_stages=3,maxnreg=64", "--json"
+    )
     assert ran.code == 1, ran.err
     result = json.loads(ran.out)
     assert "Insufficient registers (64)" in result["before"]["reason"]
@@ -238,7 +240,7 @@ def test_a_limit_of_registers_under_which_nothing_compiles_is_named(cli):
 def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, monkeypatch):
     (tmp_path / "given.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)
-    ran = cli("spills", "given.py:operation", "--target", "sm_90", "--json")
+    ran = cli("explain", "spills", "given.py:operation", "--target", "sm_90", "--json")
     assert ran.code == 1
     result = json.loads(ran.out)
     assert (result["before"]["status"], result["cures"], result["cure"]) == ("compile", [], None)
@@ -262,7 +264,7 @@ def test_what_has_no_spills_is_refused(cli, tmp_path, monkeypatch, words, code, 
         "operation = Operation('plain', FunctionKernel(plain), {'BLOCK': [1]}, lambda: {})\n"
     )
     monkeypatch.chdir(tmp_path)
-    ran = cli("spills", *words)
+    ran = cli("explain", "spills", *words)
     assert (ran.code, ran.out) == (code, ""), ran.err
     assert said in ran.err
 
@@ -270,6 +272,6 @@ def test_what_has_no_spills_is_refused(cli, tmp_path, monkeypatch, words, code, 
 def test_without_a_gpu_a_target_is_asked_for(cli):
     if gpu_missing() is None:
         pytest.skip("a GPU is here")
-    ran = cli("spills", "matmul", "--shape", "512x512x512")
+    ran = cli("explain", "spills", "matmul", "--shape", "512x512x512")
     assert ran.code == 3
     assert "name a target: --gpu sm_90" in ran.err

@@ -124,8 +124,8 @@ def commands(cache, lockfile):
 
     with same_machine():
         return {
-            "show": run("show", "--cache-dir", cache),
-            "verify": run("verify", lockfile, "--static", "--kernels", kernels.__name__, "--kernels", product),
+            "show": run("cache", "show", "--cache-dir", cache),
+            "verify": run("lock", "verify", lockfile, "--static", "--kernels", kernels.__name__, "--kernels", product),
             "lock": run("lock", "--lockfile", lockfile, "--cache-dir", cache, "--allow-unproven", "--check"),
         }
 

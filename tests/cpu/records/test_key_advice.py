@@ -109,18 +109,18 @@ def test_losses_are_read_from_run_logs(tmp_path, monkeypatch, steady_clock, caps
         assert measured(result, Config(step=9)) is None
         assert all(measured(result, Config(step=step)) is not None for step in (1, 2, 3))
     capsys.readouterr()
-    assert main(["keys", "--key", "m", "--json"]) == 0
+    assert main(["lock", "keys", "--key", "m", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["items"]
     assert [part["names"] for part in told["parts"]] == [["n"]]
-    assert main(["keys"]) == 0
+    assert main(["lock", "keys"]) == 0
     assert "2 problems" in capsys.readouterr().out
-    assert main(["keys", "--key", "n,rows"]) == 2
+    assert main(["lock", "keys", "--key", "n,rows"]) == 2
     assert "--key names rows, which no recorded problem has (hint: fields are n, " in capsys.readouterr().err
 
 
 def test_what_cannot_be_advised_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
-    assert main(["keys"]) == 0
+    assert main(["lock", "keys"]) == 4
     assert "there are no records" in capsys.readouterr().err
-    assert main(["keys", "--key", "M,"]) == 2
+    assert main(["lock", "keys", "--key", "M,"]) == 2
     assert "empty name" in capsys.readouterr().err

@@ -136,7 +136,7 @@ def test_lines_that_cannot_be_read_are_told_once_with_what_to_do(tmp_path, cli):
     noted(tmp_path, (1, 1.0))
     with (tmp_path / FILE).open("a") as file:
         file.write("notes of mine\n")
-    done = cli("misses", "--clear", "--cache-dir", str(tmp_path))
+    done = cli("cache", "misses", "--clear", "--cache-dir", str(tmp_path))
     assert " ".join(done.err.split()).count("delete those lines, or the file, if nobody needs them") == 1
     assert Misses(tmp_path).read() == []
 

@@ -343,7 +343,10 @@ def test_a_config_that_took_no_time_or_lacks_a_tunable_is_shown(cli, tmp_path):
     for form in ("--text", "--markdown", "--json"):
         assert cli("report", log.path, form).code == 0
     assert "took no time" in page_of([Report(Run.read(log.path))])
-    assert (cli("sensitivity", log.path).code, cli("report", log.path, "-o", tmp_path / "page.html").code) == (2, 0)
+    assert (
+        cli("explain", "sensitivity", log.path).code,
+        cli("report", log.path, "-o", tmp_path / "page.html").code,
+    ) == (2, 0)
 
 
 def test_forms_exclude_each_other(cli, tmp_path):

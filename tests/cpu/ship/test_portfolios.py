@@ -166,12 +166,12 @@ def test_a_config_serves_only_where_it_was_tried_and_what_is_not_served_is_said(
     result = choose_portfolio("wait", 1, objective="mean", cache_dir=tmp_path)
     assert [each.label for each in result.unserved] == ["c"]
     assert result.unmeasured == {Config(n=1): ("c",)}
-    ran = cli("portfolio", "wait", "-k", "1", "--cache-dir", tmp_path)
+    ran = cli("lock", "portfolio", "wait", "-k", "1", "--cache-dir", tmp_path)
     assert ran.code == 5
     assert "c: none of these configs is known to run there; its best is (n=4)" in ran.err
     assert "never tried on 1 problems, such as c" in ran.err
     assert "100.0%" in ran.out
-    ran = cli("portfolio", "wait", "-k", "2", "--json", "--cache-dir", tmp_path)
+    ran = cli("lock", "portfolio", "wait", "-k", "2", "--json", "--cache-dir", tmp_path)
     assert ran.code == 0
     assert json.loads(ran.out)["exact"] is True
 
@@ -182,7 +182,7 @@ def test_records_of_other_sources_do_not_count_and_devices_are_told_apart(tmp_pa
     result = choose_portfolio("wait", cache_dir=tmp_path)
     assert (len(result.served), result.left_out) == (1, {"another source or other versions": 1})
     trials(tmp_path, "a", {2: 1.0}, device="GPU")
-    ran = cli("portfolio", "wait", "--cache-dir", tmp_path)
+    ran = cli("lock", "portfolio", "wait", "--cache-dir", tmp_path)
     assert (ran.code, "on several devices: CPU, GPU" in ran.err) == (2, True)
     assert choose_portfolio("wait", device="GPU", cache_dir=tmp_path).configs == (Config(n=2),)
 
@@ -199,7 +199,7 @@ def test_records_of_other_sources_do_not_count_and_devices_are_told_apart(tmp_pa
 )
 def test_what_does_not_fit_is_one_line(tmp_path, cli, words, said):
     trials(tmp_path, "a", {1: 1.0})
-    ran = cli("portfolio", *words, "--cache-dir", tmp_path)
+    ran = cli("lock", "portfolio", *words, "--cache-dir", tmp_path)
     assert ran.code == 2
     assert said in ran.err
     assert len(ran.err.splitlines()) == 1

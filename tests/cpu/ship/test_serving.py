@@ -269,7 +269,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
         winner = Config(BLOCK=64, num_warps=4, **({} if name == "scale" else {"num_stages": 3}))
         records.append(Record(key=replace(key, device=Key.facts_of(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
     lock_for(*records).write(tmp_path / "lock.json")
-    assert main(["verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
+    assert main(["lock", "verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["items"]
     assert [each["entry"]["kernel"] for each in told] == [f"tests.decorated_kernels:{name}" for name in calls]
     assert {each["outcome"] for each in told} == {"not measured"}
@@ -375,13 +375,13 @@ def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, m
     assert main(["lock", "--cache-dir", "cache"]) == 0
     path = "triton-ops.lock.json"
     capsys.readouterr()
-    assert main(["verify", path, "--target", "locked_work.py:add_up", "--device", "cpu"]) == 0
+    assert main(["lock", "verify", path, "--target", "locked_work.py:add_up", "--device", "cpu"]) == 0
     assert "1 entry: 1 ok" in capsys.readouterr().out
-    assert main(["verify", path, "--static", "--json", "--target", "locked_work.py:add_up"]) == 0
+    assert main(["lock", "verify", path, "--static", "--json", "--target", "locked_work.py:add_up"]) == 0
     assert json.loads(capsys.readouterr().out)["items"][0]["outcome"] == "not measured"
     (tmp_path / "locked_work.py").write_text(WORK.replace("range(at", "range(0 + at"))
     sys.modules.pop("locked_work")
-    assert main(["verify", path, "--static", "--target", "locked_work.py:add_up"]) == 5
+    assert main(["lock", "verify", path, "--static", "--target", "locked_work.py:add_up"]) == 5
     assert "source changed since" in " ".join(capsys.readouterr().out.split())
     sys.modules.pop("locked_work")
 
@@ -389,12 +389,12 @@ def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, m
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["verify", "none.json"], 4, "cannot be read"),
-        (["verify", "lock.json", "--neighbours", "-1"], 2, "--neighbours is -1"),
-        (["verify", "lock.json", "--bound", "nan"], 2, "--bound is nan"),
-        (["verify", "lock.json", "--static", "--kernel", "nothing"], 2, "has no entry of nothing"),
-        (["verify", "lock.json", "--device", "cpu"], 3, "no entry could be measured"),
-        (["verify", "lock.json", "--kernels", "string"], 2, "string declares no kernel"),
+        (["lock", "verify", "none.json"], 4, "cannot be read"),
+        (["lock", "verify", "lock.json", "--neighbours", "-1"], 2, "--neighbours is -1"),
+        (["lock", "verify", "lock.json", "--bound", "nan"], 2, "--bound is nan"),
+        (["lock", "verify", "lock.json", "--static", "--kernel", "nothing"], 2, "has no entry of nothing"),
+        (["lock", "verify", "lock.json", "--device", "cpu"], 3, "no entry could be measured"),
+        (["lock", "verify", "lock.json", "--kernels", "string"], 2, "string declares no kernel"),
     ],
 )
 def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, code, said):
