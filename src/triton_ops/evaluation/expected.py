@@ -11,7 +11,6 @@ each element twice; to judge it takes ten times that, in float64.
 from __future__ import annotations
 
 import copy
-import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +28,10 @@ from triton_ops.evaluation.numbers import (
     dense,
     device_of,
     dtype_name,
+    form_of,
     is_array,
     is_floating,
     is_numbers,
-    kind_of,
     library_of,
     plain_array,
     quietly,
@@ -119,8 +118,6 @@ class ExpectedNumbers:
     `array` is the type of an array, and None for a tensor.
     """
 
-    shape: tuple[int, ...]
-    dtype: Any
     array: Any
     own: Any
     judge: _Judge
@@ -130,14 +127,10 @@ class ExpectedNumbers:
         if not (Arguments.is_tensor(result) if self.array is None else type(result) is self.array):
             return _other_type(result, "tensor" if self.array is None else self.array.__name__)
         numbers = result if self.array is None else plain_array(result)
-        if tuple(numbers.shape) != self.shape:
-            return Difference(f"shape {tuple(numbers.shape)} instead of {self.shape}")
-        if numbers.dtype != self.dtype:
-            return Difference(f"dtype {_name(numbers.dtype)} instead of {_name(self.dtype)}")
-        if device_of(numbers) != device_of(self.own):
-            return Difference(f"on {device_of(numbers)} instead of {device_of(self.own)}")
-        if kind_of(numbers) != kind_of(self.own):
-            return Difference(f"{kind_of(numbers)} instead of {kind_of(self.own)}")
+        right = form_of(self.own)
+        for what, value in form_of(numbers).items():
+            if value != right[what]:
+                return Difference(f"{what}{value} instead of {right[what]}")
         if same_bits_of(numbers, self.own):
             return None
         with quietly():
@@ -176,13 +169,14 @@ def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Seque
     if is_array(low):
         return _Plain(low.copy())
     if isinstance(low, (float, complex)):
-        return _expected_number(low, golden, standard)
+        golden = golden if isinstance(golden, (float, complex)) else None
+        return _expected_numbers(low, golden, None, replace(standard, exact=False), ())
     return low
 
 
 def difference(result: Any, expectation: Any) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
-    if isinstance(expectation, (ExpectedNumbers, _Plain, _Number, _Fields)):
+    if isinstance(expectation, (ExpectedNumbers, _Plain, _Fields)):
         return expectation.difference(result)
     if isinstance(expectation, dict):
         return _between_mappings(result, expectation)
@@ -276,12 +270,13 @@ class _Fields:
 def _expected_numbers(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any]) -> ExpectedNumbers:
     array = None if Arguments.is_tensor(low) else type(low)
     if array is not None:
-        low, golden = plain_array(low.copy()), None if golden is None else plain_array(golden)
+        low, golden = plain_array(low).copy(), None if golden is None else plain_array(golden)
+        dtype = dtype or low.dtype
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
     with quietly():
         own = as_dtype(low, dtype) if low.dtype != dtype else low
         judge = _judge(dense(own), None if golden is None else dense(golden), standard, list(map(dense, peers)))
-    return ExpectedNumbers(tuple(low.shape), dtype, array, own, judge)
+    return ExpectedNumbers(array, own, judge)
 
 
 def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _Judge:
@@ -303,31 +298,6 @@ def _same_elements(array: Any, right: Any) -> bool:
         return False
     same = (array == right) | ((array != array) & (right != right))
     return bool(require("numpy", "comparing arrays").all(same))  # of a text on its own there is a plain bool
-
-
-@dataclass(frozen=True)
-class _Number:
-    value: Any
-    margin: float
-
-    def difference(self, number: Any) -> Difference | None:
-        if type(number) is not type(self.value):
-            return _other_type(number, type(self.value).__name__)
-        same = number == self.value or (number != number and self.value != self.value)
-        if same or abs(number - self.value) <= self.margin:
-            return None
-        excess = abs(number - self.value) / self.margin if self.margin else math.inf
-        return Difference(f"{number:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
-
-
-def _expected_number(low: Any, golden: Any, standard: Standard) -> _Number:
-    """A number, expected as near as results of the inputs' dtypes are; as near as a double's for other inputs."""
-    value = golden if isinstance(golden, (float, complex)) else low
-    tolerance = standard.tolerance
-    if tolerance.by_element:
-        return _Number(low, tolerance.absolute + 2 * (tolerance.relative or 0.0) * abs(low))
-    margin = 2 * abs(low - value) + 4 * standard.precision.rounding("float64") * abs(value)
-    return _Number(type(low)(value), tolerance.times * margin if math.isfinite(margin) else 0.0)
 
 
 def _between_mappings(mapping: Any, expectation: Mapping[Any, Any]) -> Difference | None:
@@ -359,10 +329,6 @@ def _at(container: Any, key: Any) -> Any:
         return None if container is None else container[key]
     except (KeyError, IndexError, TypeError):
         return None
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 Check = Callable[[Any, Any], Any]

@@ -42,7 +42,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
-from triton_ops.evaluation.numbers import as_dtype, dtype_name, library_of, pieces, wide
+from triton_ops.evaluation.numbers import as_dtype, dtype_name, is_array, is_numbers, library_of, pieces, wide
 from triton_ops.space import Config
 from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
 
@@ -369,8 +369,8 @@ class _OddPlaces:
         for there in map(wide, self._held(part)):
             right |= self._mask[part] & _same(values, there)
         golden = wide(self._golden[part])
-        beside_infinity = abs(golden) >= self.largest - limits[1]
-        near = abs(closed - golden) <= library.where(beside_infinity, limits[1], limits[0])
+        beside_infinity, apart = abs(golden) >= self.largest - limits[1], abs(closed - golden)
+        near = (apart <= limits[0]) | (beside_infinity & (apart <= limits[1]))
         return ~(right | (self._mask[part] & near))
 
 
@@ -497,8 +497,7 @@ class RaisedPrecision:
         """True if some float of the arguments, or of lifted results, is narrower than this, and none is wider."""
         if self.lifts:
             return any(self._raises(each.tensors()) for each in (arguments, Arguments(tuple(results))))
-        values = [*arguments.positional, *arguments.keyword.values()]
-        return self._raises([*arguments.tensors(), *(value for value in values if _is_numeric_array(value))])
+        return self._raises(Arguments.tensors_in([*arguments.positional, *arguments.keyword.values()], is_numbers))
 
     def _raises(self, values: Iterable[Any]) -> bool:
         sizes = [size for value in values if (size := _float_bytes(value))]
@@ -508,19 +507,16 @@ class RaisedPrecision:
         """Copies of arguments: floats in arrays, and, unless all is lifted, in tensors after a change, are raised."""
         complex_name = "complex128" if self.name == "float64" else "complex64"
 
-        def tensor(value: Any) -> Any:
-            if self.lifts or not _float_bytes(value):
+        def raised(value: Any) -> Any:
+            name = complex_name if "complex" in dtype_name(value.dtype) else self.name if _float_bytes(value) else ""
+            if is_array(value):
+                return value.astype(name) if name else value.copy()
+            if self.lifts or not name:
                 return value.detach().clone().requires_grad_(value.requires_grad)
-            dtype = getattr(library_of(value), complex_name if value.is_complex() else self.name)
+            dtype = getattr(library_of(value), name)
             return change(value.detach()).to(dtype, copy=True).requires_grad_(value.requires_grad)
 
-        def array(value: Any) -> Any:
-            if not (_is_numeric_array(value) and _float_bytes(value)):
-                return value.copy() if hasattr(value, "astype") else value
-            return value.astype(complex_name if "complex" in str(value.dtype) else self.name)
-
-        raised = arguments.map(tensor)
-        return Arguments(tuple(map(array, raised.positional)), {n: array(v) for n, v in raised.keyword.items()})
+        return arguments.map(raised, lambda value: Arguments.is_tensor(value) or Arguments.is_array(value))
 
     @staticmethod
     def cut_to_tf32(tensor: Any) -> Any:
@@ -546,10 +542,6 @@ class RaisedPrecision:
         finally:
             for holder, name, value, _ in before:
                 setattr(holder, name, value)
-
-
-def _is_numeric_array(value: Any) -> bool:
-    return hasattr(value, "astype") and hasattr(value, "dtype")
 
 
 def _float_bytes(value: Any) -> int:

@@ -90,16 +90,21 @@ def _codes(pairs: Any) -> Any:
     return library.where(bits > 7, 8 - bits, bits)
 
 
-def kind_of(values: Any) -> str:
-    """The sort of values beside their dtype: of a tensor its layout, or `quantized`, of an array its type."""
-    if not Arguments.is_tensor(values):
-        return type(values).__name__
-    return "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
-
-
 def device_of(values: Any) -> Any:
     """The device of a tensor; `cpu` for an array."""
     return values.device if Arguments.is_tensor(values) else "cpu"
+
+
+def form_of(values: Any) -> dict[str, Any]:
+    """Shape, dtype, device and sort of values, each under the word before it in a message.
+
+    The sort of a tensor is its layout, or `quantized`, and that of an array its type.
+    """
+    kind = type(values).__name__
+    if Arguments.is_tensor(values):
+        kind = "quantized" if values.is_quantized else str(values.layout).removeprefix("torch.")
+    dtype = str(values.dtype).removeprefix("torch.")
+    return {"shape ": tuple(values.shape), "dtype ": dtype, "on ": device_of(values), "": kind}
 
 
 def pieces(values: Any, width: int = 1) -> Iterator[slice]:
@@ -111,9 +116,9 @@ def pieces(values: Any, width: int = 1) -> Iterator[slice]:
 
 def same_bits_of(a: Any, b: Any) -> bool:
     """Compare two tensors or arrays bit for bit, which tells the zeros apart and takes a NaN for itself."""
-    forms = [(kind_of(each), device_of(each), each.dtype, tuple(each.shape)) for each in (a, b)]
-    if forms[0] != forms[1] or 0 in a.shape:  # one without elements may have a stride of 0, and no view as bytes
-        return forms[0] == forms[1]
+    alike = form_of(a) == form_of(b)
+    if not alike or 0 in a.shape:  # one without elements may have a stride of 0, and no view as bytes
+        return alike
     if not Arguments.is_tensor(a):
         return bool(a.tobytes() == b.tobytes())
     plain = (dense(as_stored(each)).contiguous() for each in (a, b))

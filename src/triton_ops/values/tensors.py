@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from triton_ops.base import Host, NamedFile, available, require
-from triton_ops.exceptions import (
-    INSTALL,
-    DeviceError,
-    KernelTypeError,
-    SettingsError,
-    ShapeMismatchError,
-    TritonKernelError,
-    UnsupportedDtypeError,
-)
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
 Fill = Literal[
     "uniform", "positive", "outliers", "whole", "bits", "zeros", "empty", "arange", "shuffled", "ends", "offsets"
@@ -241,7 +233,8 @@ class TensorSpec:
 
         Raises:
             ShapeMismatchError: There is not so much memory.
-            UnsupportedDtypeError: NumPy lacks the dtype, and there is no torch.
+            MissingDependencyError: NumPy lacks the dtype, and there is no torch.
+            UnsupportedDtypeError: A `fill_value` is given, and the dtype is one of 4 bits.
 
         Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
         """
@@ -281,25 +274,18 @@ class TensorSpec:
                 raise UnsupportedDtypeError(
                     message, self.dtype, ["uint8"], hint="fill its bits: tensor.view(torch.uint8)"
                 )
-            bits = replace(self, dtype="uint8", fill="bits" if self.fill in _DRAWN else self.fill)
+            bits = replace(self, dtype="uint8", fill=self.fill if self.fill in _SET else "bits")
             return bits._create(library, device, seed, None).view(_dtype(library, self.dtype))
         room, tensor = self._empty(library, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
         target = room if self._overlaps() else tensor
-        draws = _Draws.of(library, device, seed)
         if fill_value is not None:
             target[...] = fill_value
         elif not isinstance(self.fill, str):
             tensor[...] = self.own_values(device)
-        elif self.fill in _DRAWN:
+        elif self.fill != "empty":
             fits = "float" in self.dtype or self.fill not in _OF_FLOATS
-            target[...] = _DRAWN[self.fill if fits else "uniform"](draws, target.shape, self.dtype)
-        elif self.fill in ("ends", "offsets"):
-            target[...] = _ends(draws, target.shape, self.total, begins=self.fill == "offsets")
-        elif self.fill == "zeros":
-            target[...] = 0
-        elif self.fill == "arange":
-            target[...] = draws.counted(math.prod(target.shape)).reshape(target.shape)
+            target[...] = _FILLS[self.fill if fits else "uniform"](_Draws.of(library, device, seed), target.shape, self)
         return tensor
 
     def own_values(self, device: Any) -> Any:
@@ -388,14 +374,10 @@ def _library(device: Any) -> Any:
 
 
 def _dtype(library: Any, name: str) -> Any:
-    """A dtype of torch or of NumPy by its long name; an `UnsupportedDtypeError` for what NumPy lacks."""
-    if library.__name__ == "torch":
-        return getattr(library, name)
-    try:
-        return library.dtype(name)
-    except TypeError as error:
-        message = f"NumPy has no {name}, and torch, which has it, is not installed"
-        raise UnsupportedDtypeError(message, name, ["float16", "float32", "float64"], hint=INSTALL["torch"]) from error
+    """A dtype of torch or of NumPy by its long name; a `MissingDependencyError` for one that needs torch."""
+    if library.__name__ == "numpy" and not hasattr(library, name) and name != "bool":
+        require("torch", f"numbers of {name}, which NumPy lacks")
+    return library.dtype(name) if library.__name__ == "numpy" else getattr(library, name)
 
 
 class _Draws(NamedTuple):
@@ -421,47 +403,45 @@ class _Draws(NamedTuple):
         return cls(library, shares, whole, shuffled, partial(library.arange, device=device))
 
 
-def _with_outliers(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
-    values = _uniform(draws, shape, dtype)
+def _with_outliers(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
+    values = _uniform(draws, shape, spec)
     return draws.library.where(draws.shares(shape, "float32") < _OUTLIERS, _OUTLIER * values, values)
 
 
-def _ends(draws: _Draws, shape: tuple[int, ...], total: int, *, begins: bool) -> Any:
-    """Shares of `total` that vary by chance, and of which one in eight is nothing; if it `begins`, the first is 0."""
+def _ends(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
+    """Shares of a total that vary by chance, and of which one in eight is nothing; of `offsets` the first is 0."""
     shares = draws.library.clip(draws.shares(shape, "float64") - 0.125, 0.0, None).reshape(-1) + 1e-9
-    if begins:
-        shares[:1] = 0
+    shares[: spec.fill == "offsets"] = 0
     upto = shares.cumsum(0)
-    return draws.library.round(upto / draws.library.clip(upto[-1:], 1e-9, None) * total).reshape(shape)
+    return draws.library.round(upto / draws.library.clip(upto[-1:], 1e-9, None) * spec.total).reshape(shape)
 
 
-def _bits(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
-    if "int" not in dtype:
-        return _uniform(draws, shape, dtype)
-    info = draws.library.iinfo(_dtype(draws.library, dtype))
+def _bits(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
+    if "int" not in spec.dtype:
+        return _uniform(draws, shape, spec)
+    info = draws.library.iinfo(_dtype(draws.library, spec.dtype))
     return draws.whole(info.min, min(info.max, (1 << 63) - 2) + 1, shape)  # the largest bound of torch's own numbers
 
 
-def _uniform(draws: _Draws, shape: tuple[int, ...], dtype: str) -> Any:
-    if dtype == "bool":
+def _uniform(draws: _Draws, shape: tuple[int, ...], spec: TensorSpec) -> Any:
+    if spec.dtype == "bool":
         return draws.shares(shape, "float32") < 0.5
-    if "int" in dtype:
+    if "int" in spec.dtype:
         return draws.whole(0, 128, shape)
-    if "complex" in dtype:
-        part = dtype.replace("complex128", "float64").replace("complex64", "float32")
-        return _uniform(draws, shape, part) + 1j * _uniform(draws, shape, part)
-    values = draws.shares(shape, "float64" if dtype == "float64" else "float32")
+    values = draws.shares(shape, "float64" if spec.dtype in ("float64", "complex128") else "float32")
     values *= 2
     values -= 1
-    return values
+    return values + 1j * _uniform(draws, shape, replace(spec, dtype="float64")) if "complex" in spec.dtype else values
 
 
 _OF_FLOATS = ("outliers", "whole")  # other dtypes are drawn as `uniform`
-_DRAWN: dict[str, Any] = {
-    "uniform": _uniform, "outliers": _with_outliers, "bits": _bits,
+_SET = ("zeros", "empty", "arange")  # not drawn
+_FILLS: dict[str, Any] = {
+    "uniform": _uniform, "outliers": _with_outliers, "bits": _bits, "ends": _ends, "offsets": _ends,
     "whole": lambda draws, shape, _: draws.whole(-1, 2, shape),
-    "positive": lambda draws, shape, dtype: _uniform(draws, shape, dtype) / 2 + 1,
+    "positive": lambda draws, shape, spec: _uniform(draws, shape, spec) / 2 + 1,
     "shuffled": lambda draws, shape, _: draws.shuffled(math.prod(shape)).reshape(shape),
+    "arange": lambda draws, shape, _: draws.counted(math.prod(shape)).reshape(shape), "zeros": lambda *_: 0,
 }  # fmt: skip
 _LARGEST_FILE = 1 << 30
 _SAFETENSORS = {
@@ -484,8 +464,6 @@ def _read_values(library: Any, source: Values, shape: tuple[int, ...] | None) ->
         return library.as_tensor(content) if library.__name__ == "torch" else _as_array(library, content)
     except OSError as error:
         raise SettingsError(f"{source} cannot be read: {error.strerror or error}", hint="check the path") from error
-    except TritonKernelError:
-        raise
     except Exception as error:  # whatever a reader of torch or NumPy raises for a file, or torch for a text
         what = f"{source} holds" if isinstance(source, Path) else f"{str(source)[:80]} is"
         reason = str(error).partition("\n")[0]
@@ -495,12 +473,10 @@ def _read_values(library: Any, source: Values, shape: tuple[int, ...] | None) ->
 
 
 def _as_array(numpy: Any, content: Any) -> Any:
-    """Values as an array, where plain numbers have the dtypes that torch gives them."""
     values = numpy.asarray(content)
     if values.dtype.kind not in "biufc":
         raise ValueError(f"they are {values.dtype}, and no numbers")
-    narrow = {"float64": "float32", "complex128": "complex64"} if not hasattr(content, "dtype") else {}
-    return values.astype(narrow.get(values.dtype.name, values.dtype))
+    return values
 
 
 def _content(library: Any, path: Path) -> Any:

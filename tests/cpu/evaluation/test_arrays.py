@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,15 @@ def drawn(rng, shape, dtype, odd):
     return golden, own, candidate.astype(dtype)
 
 
+@pytest.mark.parametrize("make", [numpy.asarray, torch.as_tensor])
+def test_an_infinity_among_doubles_is_judged(make):
+    """What is allowed beside the largest double is more than a float32 holds."""
+    golden = numpy.array([1.0, numpy.inf, 3.0])
+    expectation = expected(make(golden), make(golden), None, STANDARDS[0])
+    assert difference(make(golden + 1e-12), expectation) is None
+    assert difference(make(numpy.nan_to_num(golden)), expectation) is not None
+
+
 @given(
     seed=st.integers(0, 1 << 32), dtype=st.sampled_from(FLOATS + WHOLE), odd=st.booleans(),
     shape=st.sampled_from([(), (0,), (1,), (7,), (3, 64), (5, 300), (2, 3, 200)]), standard=st.sampled_from(STANDARDS),
@@ -41,9 +51,11 @@ def test_an_array_is_judged_as_the_tensor_of_its_numbers_is(seed, dtype, odd, sh
     with numpy.errstate(all="ignore"):
         golden, own, candidate = drawn(numpy.random.default_rng(seed), shape, dtype, odd and dtype in FLOATS)
     golden = golden if with_golden and dtype in FLOATS else None
-    texts = []
+    differences = []
     for make in (numpy.asarray, torch.as_tensor):
         expectation = expected(make(own), None if golden is None else make(golden), None, standard)
         assert difference(make(own), expectation) is None
-        texts.append(difference(make(candidate), expectation))
-    assert texts[0] == texts[1]
+        differences.append(difference(make(candidate), expectation))
+    one, other = differences
+    assert (one is None) == (other is None)
+    assert one is None or one.excess == pytest.approx(other.excess)

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    MissingDependencyError,
+    SettingsError,
+    ShapeMismatchError,
+    UnsupportedDtypeError,
+)
 from triton_ops.values import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
 from triton_ops.values.tensors import Fill
 
@@ -318,13 +325,20 @@ def test_the_values_of_an_array_reach_as_far_as_those_of_a_tensor(no_torch, fill
         assert ends[0] == pytest.approx(ends[1], abs=0.05 * (ends[1][1] - ends[1][0]))
 
 
-def test_the_own_values_of_an_array(no_torch, tmp_path):
+def require_numpy(name, purpose):
+    """Gives NumPy, and no torch."""
+    if name == "numpy":
+        return numpy
+    raise MissingDependencyError(f"{name} is needed for {purpose}")
+
+
+def test_the_own_values_of_an_array(no_torch, tmp_path, monkeypatch):
     table = numpy.array([[0.5, 2.0], [1.0, 3.0]])
     numpy.save(tmp_path / "table.npy", table)
     (tmp_path / "table.json").write_text("[[0.5, 2], [1, 3]]")
     for values, dtype in (
-        (tmp_path / "table.npy", "float64"), (tmp_path / "table.json", "float32"), (table, "float64"),
-        (table.tolist(), "float32"), (table.astype("int8").tolist(), "int64"),
+        (tmp_path / "table.npy", "float64"), (tmp_path / "table.json", "float64"), (table, "float64"),
+        (table.tolist(), "float64"), (table.astype("int8").tolist(), "int64"),
     ):  # fmt: skip
         spec = TensorSpec.from_values(values)
         assert (spec.shape, spec.dtype, type(spec.create_tensor())) == ((2, 2), dtype, numpy.ndarray)
@@ -333,5 +347,6 @@ def test_the_own_values_of_an_array(no_torch, tmp_path):
     for bad in ("text", [[1], [2, 3]], [None]):
         with pytest.raises(SettingsError, match="no values of a tensor"):
             TensorSpec.from_values(bad)
-    with pytest.raises(UnsupportedDtypeError, match="NumPy has no bfloat16, and torch, which has it, is not installed"):
+    monkeypatch.setattr("triton_ops.values.tensors.require", require_numpy)
+    with pytest.raises(MissingDependencyError, match="torch is needed for numbers of bfloat16, which NumPy lacks"):
         TensorSpec((2,), "bf16").create_tensor()
