@@ -34,13 +34,13 @@ _QUOTES = str.maketrans("\u2018\u2019\u00a0", "'' ")
 _ENTRY = re.compile(r"Compiling entry function '(.+?)'(?: for '([^']+)'|\s*$)")
 _OF = re.compile(r"Function properties for '?(.+?)'?(?=\\n|\x1b|<br|</|\"|\s+ptxas\s|\s*$)")
 _LINKED = re.compile(r"\bnvlink (?:info|warning|error|fatal)\s*:")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (-?\d+) bytes spill stores, (-?\d+) bytes spill loads")
+_FRAME = re.compile(r"(?<!\d)(\d+) bytes stack frame, (-?\d+) bytes spill stores, (-?\d+) bytes spill loads")
 _SPILLED = re.compile(
     r"spilled to local memory in function '([^']+)', (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
 _USED = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
-_LOCAL = re.compile(r"(\d+)(?:\+(\d+))? bytes lmem")  # CUDA 3 says no more of spills
+_SHARED = re.compile(r"(?<!\d)(\d+)(?:\+(\d+))? bytes smem")
+_LOCAL = re.compile(r"(?<!\d)(\d+)(?:\+(\d+))? bytes lmem")  # CUDA 3 says no more of spills
 _SERIALISED = re.compile(r"wgmma\.mma_async instructions are serialized.*'([^']+)'")
 _NAMED_IN = re.compile(r"(?:[Ff]unction|in) '([^']+)'|(?:in function|for entry) ([\w$]+)")
 _ABORTED = "aborted due to errors"

@@ -217,7 +217,7 @@ FORMATS: dict[str, Format] = {
     "vllm-linear": ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",)),
     "sglang-moe": ByBatch(
         **_SGLANG, facts=(*_EXPERTS, "per_channel_quant", _DOWN, _VERSION),
-        optional=(*_QUANTISED, "per_channel_quant", _DOWN),
+        optional=(*_QUANTISED, "per_channel_quant", _DOWN), rule=ROWS["sglang-moe"],
     ),
     "sglang-linear": ByBatch(**_SGLANG, facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), whole_blocks=True),
     "sglang-channelwise": ByBatch(

@@ -15,6 +15,7 @@ _BLOCK = re.compile(  # what people call a block of their kernels; others are fl
 _SIZE = Allowed(1, 1 << 20)  # the most elements of a block in Triton
 _TILE = Allowed(1, 1 << 20, powers=True)
 _FLAG = Allowed(others=(False, True))
+_OF_INTEL = ("default", "auto", "128", "256")  # files of registers
 _AMD = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
@@ -45,12 +46,13 @@ class RowRule:
 _LAUNCH = {name: LAUNCH_OPTIONS[name] for name in ("num_warps", "num_stages")}
 _OPTIONS = {name: LAUNCH_OPTIONS[name] for name in (*_LAUNCH, "num_ctas", "maxnreg", *_AMD)}
 _TILES = {"BLOCK_SIZE_M": _TILE, "BLOCK_SIZE_N": _TILE, "BLOCK_SIZE_K": _TILE}
-_PRODUCTS = RowRule(
-    {**_TILES, "GROUP_SIZE_M": _SIZE, **_LAUNCH}, {"SPLIT_K": _SIZE, "USE_TMA": _FLAG, "SWAP_AB": _FLAG}
-)
+_GROUPED = {**_TILES, "GROUP_SIZE_M": _SIZE}
+_FURTHER = {"SPLIT_K": _SIZE, "USE_TMA": _FLAG, "SWAP_AB": _FLAG, "grf_mode": Allowed(others=_OF_INTEL)}
+_PRODUCTS = RowRule({**_GROUPED, **_LAUNCH}, _FURTHER)
 ANY_ROW = RowRule()
 ROWS: Mapping[str, RowRule] = {
-    "vllm-moe": _PRODUCTS, "vllm-linear": _PRODUCTS, "sglang-moe": _PRODUCTS, "sglang-linear": _PRODUCTS,
+    "vllm-moe": _PRODUCTS, "vllm-linear": _PRODUCTS, "sglang-linear": _PRODUCTS,
+    "sglang-moe": RowRule(_GROUPED, _FURTHER),  # of whose rows some leave the options to Triton
     "vllm-mamba": RowRule(
         {"BLOCK_SIZE_M": _TILE, "num_warps": _LAUNCH["num_warps"]}, {**_TILES, "GROUP_SIZE_M": _SIZE}
     ),

@@ -281,3 +281,9 @@ def test_a_reason_ends_where_the_next_line_was_pasted_behind_it():
     error = "Entry function 'moe' uses too much shared data (0x20400 bytes, 0xc000 max)"
     (kernel,) = parse_ptxas(f"ptxas error   : {error}   ptxas info    : 1 bytes gmem   ptxas info    : x").kernels
     assert kernel.refused == error
+
+
+def test_a_line_without_end_is_read_in_one_pass():
+    digits = "0" * 200_000
+    for line in (digits, f"ptxas info    : Used {digits}", f"ptxas info    : {digits}"):
+        parse_ptxas(f"ptxas info    : Compiling entry function 'k' for 'sm_90'\n{line}\n")

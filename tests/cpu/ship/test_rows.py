@@ -176,3 +176,17 @@ def test_the_facts_in_a_long_source_are_read_in_one_pass():
         "E": "8", "N": "64", "device_name": "NVIDIA_H200", "dtype": "fp8_w8a8", "block_shape": "[128, 128]",
         "down": "True",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("sglang-moe", {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}),
+        ("vllm-moe", {**row_of("vllm-moe"), "waves_per_eu": 0, "matrix_instr_nonkdim": 16, "kpack": 2}),
+        ("vllm-moe", {**row_of("vllm-moe"), "grf_mode": "256", "SPLIT_K": 1}),
+        ("sglang-moe", {**row_of("sglang-moe"), "USE_TMA": True}),
+        ("sglang-lora", {**row_of("sglang-lora"), "maxnreg": 160}),
+    ],
+)
+def test_rows_as_the_engines_ship_them_are_read(form, row):
+    assert ROWS[form].why_not(row) == ""
