@@ -297,6 +297,12 @@ def for_child(
     return {**marked, **({} if temporary is None else {"TMPDIR": str(temporary)}), **changes}
 
 
+def starters() -> list[int]:
+    """The numbers of the programs for which this package has started this process, which may be no child of theirs."""
+    marks = os.environ.get(FAMILY, "").split()
+    return [int(number) for _, _, number in (mark.partition(".") for mark in marks) if number.isdecimal()]
+
+
 def code_folders() -> dict[str, tuple[Path, str]]:
     """The variables that name folders of compiled code, each with the folder that holds now and a short name.
 

@@ -51,7 +51,7 @@ from typing import Any
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.base import NamedFile, fingerprint, installed_version
+from triton_ops.base import NamedFile, fingerprint, installed_version, is_as_published
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
 from triton_ops.space import Config
@@ -109,14 +109,26 @@ _ANSWER_S = 30  # a ptxas that says nothing for so long never will
 def toolchain() -> dict[str, str]:
     """Versions of Triton and ptxas, and the variables of the environment that change what Triton generates.
 
-    10 ms at first, most of it for two programs that tell their version, then 15 µs.
+    A build of Triton that is no release as it was published is named beside the version.
+
+    25 ms at first, most of it for two programs that tell their version, then 15 µs.
     """
     library = importlib.import_module("triton._C.libtriton")
     counted_by_cache: Mapping[str, str] = library.get_cache_invalidating_env_vars()
     steered = " ".join(f"{name}={text}" for name, text in sorted({**triton_options(), **counted_by_cache}.items()))
     version = installed_version("triton") or str(importlib.import_module("triton").__version__)
     overrides = tuple(map(triton_program, _PTXAS))
-    return {"triton": version, "ptxas": _ptxas(overrides), **({"environment": steered} if steered else {})}
+    further = {"triton build": _build(), "environment": steered}
+    return {"triton": version, "ptxas": _ptxas(overrides), **{name: text for name, text in further.items() if text}}
+
+
+@lru_cache(maxsize=1)
+def _build() -> str:
+    """A name for this build of Triton; empty for a release as it was published, which the version names."""
+    if is_as_published("triton"):
+        return ""
+    modules = map(importlib.import_module, ("triton.runtime.cache", "triton.compiler.compiler"))  # 3.7 and 3.6
+    return next((fingerprint(module.triton_key()) for module in modules if hasattr(module, "triton_key")), "unknown")
 
 
 @lru_cache(maxsize=16)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from triton_ops.base.host import base_class as base_class
     from triton_ops.base.host import import_in_order as import_in_order
     from triton_ops.base.host import installed_version as installed_version
+    from triton_ops.base.host import is_as_published as is_as_published
     from triton_ops.base.host import require as require
     from triton_ops.base.page import Page as Page
     from triton_ops.base.plain import Count as Count

@@ -546,4 +546,5 @@ class Others:
 
 
 def _is_ours(pid: int) -> bool:
-    return pid == os.getpid() or pid in Process(os.getpid()).ancestors or Process(pid).ended or takes_turns(pid)
+    above = any(pid == own or pid in Process(own).ancestors for own in (os.getpid(), *settings.starters()))
+    return above or Process(pid).ended or takes_turns(pid)

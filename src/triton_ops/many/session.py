@@ -428,7 +428,7 @@ def run_jobs(
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
-        Folder(cache_folder(options.each.cache_dir)).ensure()  # without it each problem would fail, one after the other
+        Folder(cache_folder(options.each.cache_dir)).ensure()  # a run of many is worth a folder that keeps it
     stopped = "complete"
     with display(len(distinct)) if told is None else nullcontext(Follows(told)) as view:
         for each in ended.values():

@@ -213,8 +213,8 @@ _LOOK_S = 0.005
 
 
 def new_mark() -> str:
-    """A mark that no other process has."""
-    return os.urandom(8).hex()
+    """A mark that no other process has, with the number of this one, as `settings.starters` reads it."""
+    return f"{os.urandom(8).hex()}.{os.getpid()}"
 
 
 def end_family(mark: str) -> None:

@@ -176,7 +176,8 @@ def tune(
         wait: Whether to wait for other processes that measure on the same GPU; False raises a `DeviceError` if one
             does when the tune begins to measure. Later measurements take turns in any case.
         keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
-            that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
+            that an interrupted tune cannot be resumed; of the folder only a device's calibration is read. It is
+            False, with a warning, where the folder cannot be made.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:

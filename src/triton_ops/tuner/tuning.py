@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder, cached_property, counted
+from triton_ops.base import Folder, cached_property, counted, warn_once
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -239,8 +239,12 @@ class RequestedTune:
             text = "what %s writes by the addresses in %s is neither checked nor restored"
             _log.warning(text, self.request.kernel.name, names)
         self.request.checked()
-        keep = self.options.keep
-        folder = Folder(self.folder).ensure() if keep else Path(self.folder)
+        keep, folder = self.options.keep, Path(self.folder)
+        try:
+            folder = Folder(folder).ensure() if keep else folder
+        except CacheError as error:
+            warn_once(f"nothing is kept of tunes: {error.message}")
+            return replace(self, options=replace(self.options, keep=False)).result()
         place = folder if keep else None
         with not_within_itself(self.key), TerminatedError.cleaned_up(), self._alone(place) as (runs, quarantine):
             if (result := self.known()) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -16,6 +18,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from triton_ops import base
 from triton_ops.backend import Origin, Packed
 from triton_ops.backend import callables as toolchain
 from triton_ops.backend.origins import NEEDS, is_users_path
@@ -257,6 +260,46 @@ def test_a_copy_of_triton_that_no_installer_made_tells_its_own_version(monkeypat
         assert toolchain.toolchain()["triton"] == triton.__version__
     finally:
         toolchain.installed_version.cache_clear()
+
+
+def test_a_build_of_triton_is_named_unless_it_is_a_release_as_it_was_published(monkeypatch):
+    for is_published in (False, True):
+        toolchain._build.cache_clear()
+        monkeypatch.setattr(toolchain, "is_as_published", {"triton": is_published}.get)
+        told = toolchain.toolchain()
+        assert ("triton build" in told, told["triton"]) == (not is_published, triton.__version__)
+    toolchain._build.cache_clear()
+
+
+CHANGES = {
+    "nothing": lambda _: None,
+    "a file of Python": lambda place: (place / "planted/__init__.py").write_text("A = 2\n"),
+    "a library": lambda place: (place / "planted/lib.so").write_bytes(b"longer"),
+    "a file is gone": lambda place: (place / "planted/lib.so").unlink(),
+    "bytecode": lambda place: (place / "planted/__init__.pyc").write_bytes(b"new"),
+    "a script": lambda place: (place / "script").write_text("other"),
+    "from a folder": lambda place: (place / "planted-1.0.dist-info/direct_url.json").write_text("{}"),
+    "no list": lambda place: (place / "planted-1.0.dist-info/RECORD").unlink(),
+    "no installer": lambda place: shutil.rmtree(place / "planted-1.0.dist-info"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_package_is_as_published_while_its_files_are_as_its_installer_noted(change, tmp_path, monkeypatch):
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted-1.0.dist-info").mkdir()
+    files = {"planted/__init__.py": b"A = 1\n", "planted/lib.so": b"short", "script": b"own"}
+    rows = ["planted-1.0.dist-info/RECORD,,", "planted/__init__.pyc,,"]
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(content)}")
+    (tmp_path / "planted-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+    (tmp_path / "planted-1.0.dist-info/RECORD").write_text("\n".join(rows))
+    CHANGES[change](tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    base.is_as_published.cache_clear()
+    assert base.is_as_published("planted") is (change in ("nothing", "bytecode", "a script"))
 
 
 def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypatch):

@@ -107,6 +107,18 @@ def test_this_process_its_parents_ended_ones_and_those_that_take_turns_are_no_ot
         assert takes_turns(ME)
 
 
+def test_the_program_that_a_worker_is_no_child_of_is_no_other(monkeypatch, clock):
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as program:
+        for family, others in (("", [program.pid]), (f"a1.1 b2.{program.pid}", [])):
+            monkeypatch.setenv("TRITON_OPS_FAMILY", family)
+            nvml = FakeNvml(uses=[use(pid, 50, clock.now + 0.1) for pid in (ME, program.pid)])
+            seen = Others(open_sensors(nvml, "cuda:0", gpu()), clock=clock)
+            clock.now += 1
+            assert [each.pid for each in seen.seen()] == others
+        program.communicate()
+
+
 def _until(true):
     end = time.monotonic() + 20
     while not true():

@@ -103,10 +103,12 @@ show(
     same=taken is one, before=before, after=[after["TOKEN"], after["LATER"], after["TRITON_CACHE_DIR"]],
     own=after["TMPDIR"] == taken.ask("tempfile.gettempdir()", 60, {}, "") != os.environ.get("TMPDIR"),
     family=after["TRITON_OPS_FAMILY"].encode() in Process(one.pid).environment,
+    starter=after["TRITON_OPS_FAMILY"].endswith(f".{os.getpid()}"),
 )
 """, TOKEN="secret", TRITON_CACHE_DIR=str(tmp_path), PYTHONDEVMODE="1")  # fmt: skip
     assert seen == {
         "same": True, "before": [False, False, True], "after": [None, "1", str(tmp_path)], "own": True, "family": True,
+        "starter": True,
     }  # fmt: skip
 
 

@@ -316,6 +316,19 @@ def test_bad_input_is_refused_before_any_work(call, error, text):
 
 
 @pytest.mark.usefixtures("steady_clock")
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_tune_whose_folder_cannot_be_made_goes_on_without_one(by_variable, tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "folder"
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(folder if by_variable else tmp_path))
+    for _ in range(2):
+        result = tune(work, space=SPACE, **({} if by_variable else {"cache_dir": folder}))
+        assert (result.from_cache, result.totals["ok"]) == (False, 4)
+    assert caplog.text.count(f"nothing is kept of tunes: {folder} cannot be a cache folder") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.usefixtures("steady_clock")
 def test_numbers_of_numpy_and_a_torch_device_are_taken():
     result = tune(
         lambda *, n: None,
