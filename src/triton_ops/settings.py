@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -271,6 +271,21 @@ def restore_environment(before: Mapping[str, str]) -> None:
     additions = environment() & _BY_LIBRARIES
     os.environ.clear()
     os.environ.update({**dict(additions), **before})
+
+
+def leave_variables(names: Collection[str], beginnings: tuple[str, ...]) -> dict[str, str]:
+    """Take all variables out of the environment but those of these names and beginnings, which it gives.
+
+    Nothing of it counts as asked for.
+    """
+    variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+    for name in list(dict.keys(variables)):
+        if os.fsdecode(name) in names or os.fsdecode(name).startswith(beginnings):
+            os.putenv(name, dict.__getitem__(variables, name))
+        else:
+            os.unsetenv(name)
+            dict.__delitem__(variables, name)
+    return {os.fsdecode(name): os.fsdecode(dict.__getitem__(variables, name)) for name in dict.keys(variables)}
 
 
 def one_of_several() -> bool:

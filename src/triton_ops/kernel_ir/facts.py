@@ -236,7 +236,8 @@ class Facts:
     products: list[ProductFact] = field(default_factory=list)
     loops: list[LoopFact] = field(default_factory=list)
     whiles: list[LoopFact] = field(default_factory=list)  # loops that end by a condition
-    widenings: list[Term] = field(default_factory=list)  # numbers that become 64 bits wide
+    widenings: list[Term] = field(default_factory=list)  # numbers that become 64 bits wide, with their sign
+    narrow: list[Term] = field(default_factory=list)  # others of fewer bits that become so, or are added to pointers
     multiplications: list[Multiplication] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
     loads: dict[Term, int] = field(default_factory=dict)  # the operation that loads what a term stands for

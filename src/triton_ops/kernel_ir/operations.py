@@ -170,9 +170,8 @@ def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     (operand,), kind = here.all(operation.operands), operation.result_type
     if operand.type.truth:
         return [TermValue(here.terms.choose(operand.term, here.terms.number(1), here.terms.number(0)), kind)]
-    bits, wide = operand.type.item_bytes * 8, kind.item_bytes * 8
-    if bits < wide and wide == 64:
-        here.facts.widenings.append(operand.term)
+    if operand.type.item_bytes < kind.item_bytes == 8:
+        (here.facts.widenings if operation.name == "arith.extsi" else here.facts.narrow).append(operand.term)
     return [TermValue(operand.term, kind)]
 
 
@@ -295,6 +294,7 @@ def unknown(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _add_pointer(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     pointer, offset = here.all(operation.operands)
+    here.facts.narrow += [offset.term] if offset.type.item_bytes < 8 else []
     if pointer.term.name != "pointer":
         return [symbolic(here, pointer.type, "address", operation.number, pointer.term, offset.term)]
     root, before = pointer.term.operands

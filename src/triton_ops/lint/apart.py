@@ -27,9 +27,13 @@ class LostStepError(Exception):
 
 
 class Steps:
-    """The steps of this process; `omissions` are those that are left out, with the reason."""
+    """The steps of this process; `omissions` are those that are left out, with the reason.
+
+    One that `only_reads` runs no statement that does more than to say what it is.
+    """
 
     def __init__(self) -> None:
+        self.only_reads = False
         self.tell: Callable[[str], None] = lambda _: None
         self.omissions: Mapping[str, str] = {}
 
@@ -52,11 +56,12 @@ _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=
 
 @dataclass(frozen=True, kw_only=True)
 class LintOptions:
-    """What is asked of a target, as `lint` explains: rules, a GPU, whether it is run, and on which shape."""
+    """What is asked of a target, as `lint` explains: rules, a GPU, what is run of it, and on which shape."""
 
     rules: tuple[str, ...] | None = None
     gpu: str
     run: bool = False
+    no_run: bool = False
     shape: tuple[int, ...] | None = None
 
 
@@ -68,6 +73,7 @@ class LintRequest:
     options: LintOptions
     surroundings: Surroundings
     with_torch: bool  # whether the process imports that for all files to come
+    confined: bool  # whether the target is a file, whose code may be a stranger's
     omissions: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,7 +97,13 @@ def lint_apart(target: Any, options: LintOptions, *, with_torch: bool = False) -
         surroundings = replace(surroundings, words=(target,))
     by_value = isinstance(target, Operation) and not options.run  # its file may ask for a driver; a run imports it
     packed = Packed.of(target, by_value=by_value)
-    request = LintRequest(packed=packed.content, options=options, surroundings=surroundings, with_torch=with_torch)
+    request = LintRequest(
+        packed=packed.content,
+        options=options,
+        surroundings=surroundings,
+        with_torch=with_torch,
+        confined=isinstance(target, str) and not options.run,
+    )
     while True:
         try:
             reply = _answer(request)

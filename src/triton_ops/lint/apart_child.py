@@ -15,6 +15,7 @@ from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, T
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import STEPS, LintReply, LintRequest
+from triton_ops.lint.confined import confine
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.kept_reports import Recorder
 from triton_ops.lint.memory_watch import (
@@ -206,8 +207,10 @@ def main() -> None:
 
 def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
     """The reply of a copy of this process, which says whether torch was imported in it."""
-    STEPS.omissions = request.omissions
+    STEPS.omissions, STEPS.only_reads = request.omissions, request.options.no_run
     request.surroundings.take()
+    if request.confined:
+        confine()
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     try:
         require("triton", "reading kernels")

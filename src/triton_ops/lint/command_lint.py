@@ -70,17 +70,23 @@ def lint_command(
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
+    no_run: Annotated[
+        bool, option("--no-run", "Run nothing of the files; what cannot be decided by reading alone is undecided.")
+    ] = False,
     shape: Typed.Shape = None,
     arg: Typed.Arg = None,
 ) -> Facts:
-    """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
+    """Look for pitfalls in Triton kernels, without a GPU and, without --run, without launching them.
+
+    Constants and decorators of a file that its kernels need are run, and so are modules beside it: for files of
+    strangers use --no-run.
 
     Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings; 2: there are none, and a file could not be read; 7: no target has a kernel.
     """
     problem = TypedProblem.of(shape, arg=arg)
-    options = checked_options(rule, gpu, run, problem.shape)
+    options = checked_options(rule, gpu, run, problem.shape, no_run)
     output = _Output(jsonl)
     with TerminatedError.cleaned_up():
         try:
@@ -174,6 +180,8 @@ def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tup
     itself, and nothing of it is imported.
     """
     if "@" in text.partition(":")[2]:
+        if options.no_run:
+            raise TargetError(f"{text} is a launch, which runs its file", hint="name the file, or leave --no-run out")
         typed_target = kernels.TypedTarget(text, problem=problem, gpu=options.gpu)
         launch = typed_target.operation(", which launches no kernel")
         if isinstance(launch, dispatch.NotedOperation) and _has_whole_list(launch):  # what it may lack is around it

@@ -119,6 +119,7 @@ def lint(
     rules: Sequence[str] | None = None,
     gpu: str | None = None,
     run: bool = False,
+    no_run: bool = False,
     shape: Sequence[int] | None = None,
     jobs: int | None = None,
 ) -> LintReport:
@@ -126,12 +127,15 @@ def lint(
 
     Args:
         target: A path of a file or folder, `package.module:kernel` or `path/file.py:kernel` as text; or a Triton
-            kernel, with or without decorators; or an `Operation`. Of a file only what its kernels need is run.
+            kernel, with or without decorators; or an `Operation`. Of a file only what its kernels need is run, without
+            the variables of the environment and, where Linux allows it, without a network.
         rules: Ids of the rules that are asked; None for all.
         gpu: What rules that compile do it for: an architecture such as `sm_90` or `gfx942`, or the name of a GPU, which
             need not be here. None for `sm_90`.
         run: Whether to run the kernels once too, by Triton's interpreter in a process of its own, if the target is an
             `Operation`, or a function that needs no arguments and launches them with tensors on a CPU.
+        no_run: Whether nothing of a file is run: numbers, texts and lists that it writes out, and kernels whose
+            decorators and bodies use Triton alone, are taken as they stand, and kernels that need more are undecided.
         shape: The shape on which an `Operation` is run; None for a small one with odd extents.
         jobs: The number of files of a folder that are read at a time; None for the CPUs that this process may use.
 
@@ -150,7 +154,9 @@ def lint(
     files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be interpreted here; it takes 0.5 s
     to begin, and waits for the next lint for 15 s.
     """
-    options = checked_options(rules, gpu, run, shape)  # what is asked for wrongly is said before a process begins
+    options = checked_options(
+        rules, gpu, run, shape, no_run
+    )  # what is asked for wrongly is said before a process begins
     if isinstance(target, (str, os.PathLike)):
         name = os.fspath(target)
         return merge_reports(report.result() for _, report in lint_each([(name, name, options)], jobs))
@@ -163,9 +169,11 @@ def lint(
 
 
 def checked_options(
-    rules: Sequence[str] | None, gpu: str | None, run: bool, shape: Sequence[int] | None = None
+    rules: Sequence[str] | None, gpu: str | None, run: bool, shape: Sequence[int] | None = None, no_run: bool = False
 ) -> LintOptions:
     """The options of a lint; raises TargetError or DeviceError for a rule or a GPU that is not known."""
+    if run and no_run:
+        raise TargetError("a target cannot be run and not be run", hint="leave one of --run and --no-run out")
     unknown = [name for name in rules or () if name not in _IDS]
     if unknown:
         raise TargetError(
@@ -174,7 +182,11 @@ def checked_options(
     gpu = COMPILED_FOR if gpu is None else gpu
     Target.named(gpu)
     return LintOptions(
-        rules=None if rules is None else tuple(rules), gpu=gpu, run=run, shape=None if shape is None else tuple(shape)
+        rules=None if rules is None else tuple(rules),
+        gpu=gpu,
+        run=run,
+        no_run=no_run,
+        shape=None if shape is None else tuple(shape),
     )
 
 

@@ -24,6 +24,7 @@ from triton_ops.base import NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.apart import STEPS, LostStepError
+from triton_ops.lint.plain import is_plain_import, why_not_plain
 
 COMPILED_FOR = "sm_90"
 _DEEPEST = 16
@@ -80,6 +81,8 @@ class Island:
             return
         with self._noting(statement, bound_names(statement)):
             STEPS.begin(where)
+            if STEPS.only_reads and (why := why_not_plain(statement, self._module.__dict__)):
+                raise LostStepError(f"{where} is not run: {why}")
             with _compiled_kernels(), standing_in(Target.named(COMPILED_FOR), lambda *_launch: None):
                 exec(compile(ast.Module([statement], []), str(self.path), "exec"), self._module.__dict__)
 
@@ -94,6 +97,7 @@ class Island:
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
+            self._check_import(alias.name, alias.asname or alias.name.partition(".")[0])
             module = importlib.import_module(alias.name)
             top = alias.name.partition(".")[0]
             return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
@@ -105,12 +109,19 @@ class Island:
             inner = module_file(self.path, self._package, statement.level, f"{statement.module or ''}.{alias.name}")
             if inner is not None:
                 return {bound: _Lazy(island_of(inner, self._depth + 1))}
-        module = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
+        name = "." * statement.level + (statement.module or "")
+        self._check_import(name, bound)
+        module = importlib.import_module(name, self._package or None)
         if alias.name == "*":
             return {k: v for k, v in vars(module).items() if not k.startswith("_")}
         if not hasattr(module, alias.name):
             return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
         return {bound: getattr(module, alias.name)}
+
+    @staticmethod
+    def _check_import(name: str, bound: str) -> None:
+        if STEPS.only_reads and not is_plain_import(name, bound):
+            raise LostStepError(f"{name} is not imported, since that could run its code")
 
 
 class _Lazy(ModuleType):

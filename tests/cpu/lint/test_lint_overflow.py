@@ -49,6 +49,36 @@ NO_ROWS = {
     "heads": ("row.to(tl.int64) * n + (row % 8) * W + c", "c < W"),
 }
 
+UNSIGNED = """
+@triton.jit
+def places_of_random_numbers(x, y, stride, n, seed, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, B)
+    drawn = tl.rand(seed, (row * stride + c).to(tl.uint32))
+    at = row.to(tl.int64) * stride + c
+    tl.store(y + at, tl.load(x + at, mask=c < n) * drawn, mask=c < n)
+
+
+@triton.jit
+def unsigned_places(x, y, stride, n, B: tl.constexpr):
+    c = tl.arange(0, B)
+    at = ((tl.program_id(0) * stride).to(tl.uint32) + c).to(tl.int64)
+    tl.store(y + at, tl.load(x + at, mask=c < n), mask=c < n)
+
+
+@triton.jit
+def narrow_beside_wide(x, y, stride, n, B: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, B)
+    wide = row.to(tl.int64) * stride
+    tl.store(y + wide + c, tl.load(x + row * stride + c, mask=c < n), mask=c < n)
+"""
+
+
+def test_a_product_that_becomes_unsigned_is_no_overflow_of_an_address(tmp_path):
+    (tmp_path / "places.py").write_text(HEAD + UNSIGNED)
+    report = lint(tmp_path / "places.py", rules=["offset-overflow"])
+    assert [one.kernel for one in report.findings] == ["narrow_beside_wide"]
+    assert [one.kernel for one in report.undecided] == ["unsigned_places"]
+
 
 def test_rows_of_a_number_are_undecided_and_blocks_are_not(tmp_path):
     kernels = [KERNEL.format(name=name, at=at, mask=mask) for name, (at, mask) in {**ROWS, **NO_ROWS}.items()]

@@ -319,7 +319,8 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
     for product, one in _growing(kernel, variant, 32):
         accesses = [access for access in facts.accesses if _has(access.offset, product)]
         counts = any(_has(factor, product) for factor in factors)  # of rows, which have many elements each
-        if not accesses or counts or (kernel.place(one), product.words) in places - own:
+        is_of_address = product in widened or any(_has(term, product) for term in facts.narrow)
+        if not accesses or not is_of_address or counts or (kernel.place(one), product.words) in places - own:
             continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}

@@ -287,3 +287,25 @@ def largest_quotient_good(p, q, y, n, B: tl.constexpr):
     probability = tl.load(p + row * n + at, mask=at < n, other=0.0)
     noise = tl.load(q + row * n + at, mask=at < n, other=float("-inf"))
     tl.store(y + row, tl.argmax(probability / noise, axis=0))
+
+
+@triton.jit
+def sums_before_each_block_good(x, bias, y, T, B: tl.constexpr, W: tl.constexpr):
+    c = tl.arange(0, W)
+    shift, total = tl.load(bias + c), tl.zeros((W,), dtype=tl.float32)
+    for i in range(tl.cdiv(T, B)):
+        t = i * B + tl.arange(0, B)
+        value = tl.load(x + t[:, None] * W + c[None, :], mask=(t < T)[:, None], other=0.0).to(tl.float32)
+        tl.store(y + t[:, None] * W + c[None, :], value + total[None, :], mask=(t < T)[:, None])
+        total += tl.sum(value + shift[None, :], axis=0)
+
+
+@triton.jit
+def sums_of_all_blocks_bad(x, bias, y, T, B: tl.constexpr, W: tl.constexpr):
+    c = tl.arange(0, W)
+    shift, total = tl.load(bias + c), tl.zeros((W,), dtype=tl.float32)
+    for i in range(tl.cdiv(T, B)):
+        t = i * B + tl.arange(0, B)
+        value = tl.load(x + t[:, None] * W + c[None, :], mask=(t < T)[:, None], other=0.0).to(tl.float32)
+        total += tl.sum(value + shift[None, :], axis=0)  # finds: wrong-identity
+    tl.store(y + c, total)
