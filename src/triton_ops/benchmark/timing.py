@@ -278,8 +278,8 @@ class Times:
         launches_per_sample: 1, or more where one call is too short for the clock: quantiles are then those of means,
             and nearer to the median than the quantiles of single calls are.
         mode: The clock and the state of the cache, such as `host` or `graph-cold`.
-        confidence: `ok`, or in words why the times should not be relied on: the GPU was slowed, or another process
-            used it.
+        confidence: `ok`, or in words why the times should not be relied on: the GPU was slowed, another process used
+            it, or there is a single sample.
         guard: Summary of the device's sensors during the timed calls; None where they were not watched.
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
@@ -378,11 +378,12 @@ def time_ms(
         before = (f"{summary.others_before} while the calls were warmed up",) if summary.others_before else ()
         notes = (*notes_so_far(), *before)
     ordered = sorted(samples)
+    few = "too few timed calls to know the noise" if len(samples) < 2 else "ok"
     return Times(
         quantiles=tuple(quantiles), quantiles_ms=tuple(quantile(ordered, share) for share in quantiles),
         samples_ms=tuple(samples), launches=len(samples) * sampler.launches,
         warmup_launches=len(warm) * sampler.launches, launches_per_sample=sampler.launches, mode=timer.mode,
-        confidence=summary.confidence_reason if summary.confidence == "low" else "ok", guard=summary, notes=notes,
+        confidence=summary.confidence_reason if summary.confidence == "low" else few, guard=summary, notes=notes,
     )  # fmt: skip
 
 

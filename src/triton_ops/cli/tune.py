@@ -38,7 +38,6 @@ _NOT_FOR = {
 }  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
-_DEFAULT = " default"
 _WORTH_TELLING_S = 0.1
 _HEADER = ("", "median ms", "spread", "vs default", "config")
 
@@ -259,31 +258,41 @@ def _won(trial: Trial, result: TuningResult) -> bool:
     return result.winner is not None and trial.config == result.winner.config
 
 
-def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, bool, float, str]:
-    screened = trial.final is None or _mark(trial, result) == _DEFAULT  # which is a finalist however slow it is
-    return not _won(trial, result), trial.config not in result.ties, screened, trial.median_ms, trial.config.text
+def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, float, str]:
+    return not _won(trial, result), trial.final is None, _ms_of(trial, result), trial.config.text
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
     spread = f"{trial.best_measurement.spread:.1%}"
     gain = gain_text(_gain_of(trial, result))
-    return [f"{position}{_mark(trial, result)}", f"{trial.median_ms:.4g}", spread, gain, str(trial.config)]
+    return [f"{position}{_mark(trial, result)}", f"{_ms_of(trial, result):.4g}", spread, gain, str(trial.config)]
+
+
+def _ms_of(trial: Trial, result: TuningResult) -> float:
+    """A trial's time, which agrees with the gain of its row: both stand beside the winner's, round by round."""
+    gain = None if _won(trial, result) else _gain_of(trial, result)
+    if gain is None or result.gain is None or result.winner is None:
+        return trial.median_ms
+    return result.winner.median_ms * result.gain / gain
 
 
 def _gain_of(trial: Trial, result: TuningResult) -> float | None:
-    """The default's time over a trial's; of the winner that is the gain of the result."""
-    if _won(trial, result) and result.gain is not None:
-        return result.gain
+    """The default's time over a trial's: of the winner the gain of the result, of others that over their own time."""
+    if result.default is not None and trial.config == result.default.config:
+        return 1.0
+    over_winner = 1.0 if _won(trial, result) else trial.over(result.winner)
+    if result.gain is not None and over_winner:
+        return result.gain / over_winner
     over = trial.over(result.default)
     return 1 / over if over else None
 
 
 def _mark(trial: Trial, result: TuningResult) -> str:
-    if _won(trial, result):
-        return f" {_first(result)}"
-    if trial.config in result.ties:
-        return " tie"
-    return _DEFAULT if result.default is not None and trial.config == result.default.config else ""
+    place = _first(result) if _won(trial, result) else "tie" if trial.config in result.ties else ""
+    is_default = result.default is not None and trial.config == result.default.config
+    screened = trial.final is None and any(each.final is not None for each in result.trials)
+    marks = [place, "default" * is_default, "screened" * screened]
+    return "".join(f" {mark}" for mark in marks if mark)
 
 
 def _summary(result: TuningResult) -> str:

@@ -227,9 +227,10 @@ class Standing(Generic[Name]):
 
     def by_few_rounds(self, name: Name) -> tuple[bool, Interval]:
         """Tell whether few long rounds show that a candidate beats the default, and the gain that they show."""
-        row_ms, proven = self.rows_ms[name], few_tell(self.rows_ms[name], self.default_ms, self.zone)
-        if proven and is_plain(row_ms, self.default_ms):
-            return True, self.gain(name)
+        row_ms, gain = self.rows_ms[name], self.gain(name)
+        proven = few_tell(row_ms, self.default_ms, self.zone)
+        if proven and gain.low > EXCLUDED * self.zone:
+            return True, gain
         return proven, Interval.of_few(self.default_ms, row_ms, Z95 if proven else _SURE)
 
     def beats(self, name: Name) -> bool:
@@ -333,11 +334,12 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
 def few_tell(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
     """Check whether few rounds, each so long that no passing state lasts for several, show that a candidate is faster.
 
-    Six at least, or fewer that are plain.
+    Six at least, or three that show it twice as fast, or fewer that are plain.
     """
-    if is_plain(row_ms, default_ms):
+    contrasts = Measurement.contrasts(default_ms, row_ms)
+    if is_plain(row_ms, default_ms) or (len(contrasts) > 2 and min(contrasts) >= _TWICE):
         return True
-    if min(len(row_ms), len(default_ms)) < _FEW:
+    if len(contrasts) < _FEW:
         return False
     gain = Interval.of_few(default_ms, row_ms, _SURE)
     return gain.centre > zone and gain.low > EXCLUDED * zone

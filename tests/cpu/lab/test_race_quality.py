@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.pages.tables import selection_table
-from benchmarks.timing.race_ends import FIELDS, NOISES, POLICIES, QUICK, ended, field_of, summary
+from benchmarks.timing.race_ends import FIELDS, NOISES, POLICIES, QUICK, Cell, cell_figures, ended, field_of, summary
 from benchmarks.timing.simulated_quality import (
     EFFORT,
     SHAPES,
@@ -217,3 +217,21 @@ def test_ten_percent_are_found_in_95_of_100_comparisons():
     result = [compared(1.1, seed) for seed in range(100)]
     assert [comparison.verdict for comparison in result].count("slower") >= 95
     assert -11 < statistics.median(comparison.percent for comparison in result) < -9
+
+
+# Launches of any length
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell(0.01, 1.0, 0.1, 2.0), Cell(50.0, 1.5, 0.1, None), Cell(400.0, 1.0, 0.3, None), Cell(400.0, 1.5, 0.1, 16.0),
+        Cell(2000.0, 1.0, 0.1, 30.0), Cell(2000.0, 25.0, 0.1, 30.0), Cell(60_000.0, 2.0, 0.1, None),
+    ],
+)  # fmt: skip
+def test_tunes_of_launches_of_every_length_keep_the_rates(cell):
+    # `benchmarks/timing/race_ends.py --lengths` has the whole grid.
+    figures = cell_figures(cell, 40)
+    assert figures["false_winners"] <= 1
+    assert figures["left_behind"] <= 1
+    assert figures["most_over_s"] <= 1.0
