@@ -211,6 +211,25 @@ def test_files_are_opened_in_one_place():
     assert used - FILE_ROOM == set(OPEN_THEMSELVES)
 
 
+def test_locks_of_modules_and_classes_are_free_in_a_forked_child():
+    """Another thread may hold one during a fork; `ForkSafeLock` takes the function that makes the lock."""
+    bodies = [
+        (name, node.body)
+        for name, its_nodes in nodes().items()
+        for node in its_nodes
+        if isinstance(node, (ast.Module, ast.ClassDef))
+    ]
+    calls = {
+        (name, ast.unparse(call))
+        for name, body in bodies
+        for statement in body
+        if isinstance(statement, (ast.Assign, ast.AnnAssign))
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call)
+    }
+    assert {call for call in calls if re.fullmatch(r"(threading\.)?(R?Lock|Condition|Semaphore)\(\)", call[1])} == set()
+
+
 def test_every_module_has_a_docstring_that_says_what_it_holds():
     docs = {name: ast.get_docstring(tree) or "" for name, tree in trees().items()}
     assert [name for name, doc in docs.items() if len(doc) <= 15] == []

@@ -17,11 +17,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import CodeType
 from typing import Any, Literal, TypeAlias
 
 from triton_ops.backend.origins import Layers
+from triton_ops.base import cached_property
 
 # Whose result points where their first operand does, or one of those that `where` chooses from.
 _PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",

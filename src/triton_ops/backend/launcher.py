@@ -42,7 +42,7 @@ from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
 from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded
-from triton_ops.base import ForkSafeLock, fingerprint, require
+from triton_ops.base import ForkSafeLock, cached_property, fingerprint, require
 from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.space import Config
@@ -418,12 +418,12 @@ class LauncherKernel(CompiledByTriton):
         """Fingerprint of the function with its kernels and all they refer to, and versions of what compiles them."""
         return self._function.identity
 
-    @functools.cached_property
+    @cached_property
     def parameter_names(self) -> list[str | None]:
         """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
-    @functools.cached_property
+    @cached_property
     def interpreted(self) -> bool:
         """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`; every launch of a form asks."""
         return any(TritonProcess.is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))

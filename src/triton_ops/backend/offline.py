@@ -23,14 +23,13 @@ import importlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
 from triton_ops import kernel_ir
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.space import Config

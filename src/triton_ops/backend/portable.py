@@ -36,7 +36,7 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -46,7 +46,7 @@ from triton_ops.backend.origins import Layers, Origin
 from triton_ops.backend.private import bytes_of, holds_addresses
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import KernelTypeError, TargetError
 

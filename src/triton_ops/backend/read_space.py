@@ -10,7 +10,7 @@ import ast
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from triton_ops.backend.constant_roles import NUMBERED, ConstantRole, SourceRoles
@@ -18,6 +18,7 @@ from triton_ops.backend.kernel_source import KernelSource, blocks_of, is_false
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments
 from triton_ops.backend.triton_compiler import RULES, RuleInput
+from triton_ops.base import cached_property
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Tunable

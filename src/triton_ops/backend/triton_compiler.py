@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,7 +35,7 @@ from triton_ops.backend.kernel_source import Blocks, blocks_of
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, StandIn
 from triton_ops.backend.triton_process import TritonProcess, binary_digest, together
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
 from triton_ops.settings import triton_program, users_environment

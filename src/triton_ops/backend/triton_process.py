@@ -442,7 +442,7 @@ def loaded(make: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], dict[str, 
 class _Refusal:
     """A hook that lets some threads compile nothing, and answers for all others as the hook before it."""
 
-    lock = threading.Lock()
+    lock = ForkSafeLock()
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import stat
@@ -31,7 +32,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
@@ -193,6 +194,22 @@ def _free_in_child() -> None:
 
 
 at_fork(_free_in_child)
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801 - like Python's, in whose place it stands
+        """Python's without its lock: until 3.11 all objects share one, which a child forked meanwhile finds held.
+
+        Threads that ask at once may each compute the value; all get the one that is there first.
+        """
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
 _FOLDER = os.O_RDONLY | flags("DIRECTORY")

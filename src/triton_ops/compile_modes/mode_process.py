@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from triton_ops.backend import CandidateError, Packed, Protection
-from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
+from triton_ops.base import Count, NotNegative, cached_property, fingerprint, gain_text, require
 from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode, compiled
 from triton_ops.compile_modes.compiler_output import CompilerLog

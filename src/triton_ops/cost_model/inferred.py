@@ -10,14 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, count
 from math import ceil
 from typing import Any, TypeAlias
 
 import msgspec
 
-from triton_ops.base import Sealed
+from triton_ops.base import Sealed, cached_property
 from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, passes_of, walk_of, why_silent
 from triton_ops.cost_model.prediction import Fit, Model, ModelPrior

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from triton_ops.backend import (
     TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import canonical_json, require, warn_once
+from triton_ops.base import cached_property, canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, note_of, space_around, space_of_call
 from triton_ops.dispatch.comparing import TURN_S, measured, whole_or_part, writes_a_part
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within

@@ -6,12 +6,12 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Operation, Protection
-from triton_ops.base import Frozen, fingerprint, require
+from triton_ops.base import Frozen, cached_property, fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, executable_of
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError

@@ -39,14 +39,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias
 
 from triton_ops.backend import Arguments
-from triton_ops.base import fingerprint, require
+from triton_ops.base import cached_property, fingerprint, require
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of

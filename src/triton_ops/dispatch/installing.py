@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from triton_ops.backend import Layers, TritonProcess
-from triton_ops.base import require
+from triton_ops.base import ForkSafeLock, require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.comparing import await_gpu
 from triton_ops.dispatch.deciding import Options
@@ -28,7 +28,7 @@ from triton_ops.request import Effort, TuneOptions
 
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
 _log = logging.getLogger("triton_ops")
-_guard = threading.RLock()
+_guard = ForkSafeLock(threading.RLock)
 
 
 @dataclass(eq=False)

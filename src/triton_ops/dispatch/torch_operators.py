@@ -18,12 +18,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, wraps
+from functools import cache, wraps
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar
 
 from triton_ops.backend import TritonKernel
-from triton_ops.base import canonical_json, fingerprint, require
+from triton_ops.base import ForkSafeLock, cached_property, canonical_json, fingerprint, require
 from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
@@ -31,7 +31,7 @@ OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
 """Options of a `triton.Config` beside warps and stages, with the values that ask for nothing."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_guard = RLock()
+_guard = ForkSafeLock(RLock)
 
 
 def constant(function: Callable[..., Any]) -> Any:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.expected import Standard

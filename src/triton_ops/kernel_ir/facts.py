@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
+from triton_ops.base import cached_property
 from triton_ops.kernel_ir.terms import Carried, Term, Terms
 from triton_ops.kernel_ir.trace import Product, Reduction
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError

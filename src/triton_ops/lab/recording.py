@@ -17,14 +17,14 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed
+from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed, cached_property
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, ProductTiles, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine

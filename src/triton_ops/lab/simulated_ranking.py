@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triton_ops import kernels
 from triton_ops.backend import Arguments, FunctionKernel
+from triton_ops.base import cached_property
 from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
 from triton_ops.device import DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import RecordingError, SpaceError, TargetError

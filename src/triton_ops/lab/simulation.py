@@ -10,10 +10,11 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
 from triton_ops.backend import Operation
+from triton_ops.base import cached_property
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, SpaceError, TargetError, UnknownTunableError

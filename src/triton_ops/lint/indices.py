@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TypeAlias
 
+from triton_ops.base import cached_property
 from triton_ops.kernel_ir import AccessFact, KernelFacts, Term
 
 Monomial: TypeAlias = tuple[Term, ...]

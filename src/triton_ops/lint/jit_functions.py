@@ -9,10 +9,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from triton_ops.backend import KernelSource, Layers, last_name
+from triton_ops.base import cached_property
 from triton_ops.lint.island import Island, bound_names, used_names
 
 _MOST_LAYERS = 16

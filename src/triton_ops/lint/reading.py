@@ -15,11 +15,10 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation, last_name
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from triton_ops.backend import CandidateError, Packed, ScratchAllocator
+from triton_ops.base import ForkSafeLock
 from triton_ops.compilation import SharedCpus
 from triton_ops.evaluation import start_one_early
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
@@ -236,7 +237,7 @@ class ChildExecutor:
             self._send_one(Call(method, arguments))
 
 
-_loading = threading.Lock()  # threads that import modules which import each other find them half imported
+_loading = ForkSafeLock()  # threads that import modules which import each other find them half imported
 
 
 def _tuned(packed: bytes, place: JobPlace) -> TuningResult:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, canonical_json
+from triton_ops.base import Count, Frozen, Host, NotNegative, Plain, cached_property, canonical_json
 from triton_ops.records.record import SOURCE, NotedCall, Record, Timing, time_now
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Mapper, Range, Trial

@@ -18,14 +18,24 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from triton_ops.backend import Source
-from triton_ops.base import AppendedFile, Count, DamagedError, Extent, Host, Nested, NotNegative, Sealed, StoredFile
+from triton_ops.base import (
+    AppendedFile,
+    Count,
+    DamagedError,
+    Extent,
+    Host,
+    Nested,
+    NotNegative,
+    Sealed,
+    StoredFile,
+    cached_property,
+)
 from triton_ops.device import Calibration, Ceiling, Roofline
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now

@@ -7,10 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from functools import cached_property
 from typing import Any
 
-from triton_ops.base import gain_text
+from triton_ops.base import cached_property, gain_text
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab import Sensitivity

@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.backend import Operation
-from triton_ops.base import is_positive, require
+from triton_ops.base import cached_property, is_positive, require
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError, UntunedError
 from triton_ops.records import Record, Runs, cache_folder, may_have_records, store_in

@@ -13,14 +13,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from inspect import getattr_static
 from itertools import product
 from typing import Any
 
 from triton_ops import dispatch, kernels
 from triton_ops.backend import Arguments, Compiler, Executable, FunctionKernel, Kernel, Operation, StandIn
-from triton_ops.base import canonical_json
+from triton_ops.base import cached_property, canonical_json
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, SpaceError, TargetError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile

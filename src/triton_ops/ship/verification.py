@@ -18,13 +18,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from triton_ops import dispatch
-from triton_ops.base import Host
+from triton_ops.base import Host, cached_property
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import (

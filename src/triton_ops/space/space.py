@@ -14,11 +14,10 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
-from triton_ops.base import Frozen, canonical_json, fingerprint
+from triton_ops.base import Frozen, cached_property, canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config, Members, Value, members_among, named_shortly, values_of_members
 from triton_ops.space.tunable import Constraint, Tunable

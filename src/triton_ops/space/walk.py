@@ -17,10 +17,10 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from triton_ops.base import cached_property
 from triton_ops.space.config import Value
 from triton_ops.space.tunable import Constraint, Tunable
 

@@ -11,7 +11,6 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeAlias
@@ -20,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import settings
+from triton_ops.base import cached_property
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,

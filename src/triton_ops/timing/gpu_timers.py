@@ -27,11 +27,11 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any, Literal
 
-from triton_ops.base import require
+from triton_ops.base import cached_property, require
 from triton_ops.device import TorchDevice
 from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, Timer, without_gc
 

@@ -14,9 +14,9 @@ import math
 import statistics
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from triton_ops.base import cached_property
 from triton_ops.values import Measurement
 
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
-from triton_ops.base import Extent, Frozen, Host, Nested, Plain, fingerprint
+from triton_ops.base import Extent, Frozen, Host, Nested, Plain, cached_property, fingerprint
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.values.tensors import TensorSpec
 

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
+from tests.forked import status_of_a_child
 from triton_ops.base import ForkSafeLock as Guard
+from triton_ops.base import cached_property
 
 # Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
 SET_AND_FORK = """
@@ -111,7 +113,7 @@ def test_a_child_begins_its_own_harvest_of_misses(tmp_path):
     assert done.stdout == "0 1\n"
 
 
-def test_a_guard_that_may_be_entered_again_is_free_in_a_child():
+def test_a_guard_that_may_be_entered_again_is_free_status_of_a_child():
     guard = Guard(threading.RLock)
     with guard, guard:
         guard.free()  # as in a child whose parent's other thread held it
@@ -122,3 +124,39 @@ def test_a_guard_that_may_be_entered_again_is_free_in_a_child():
         guard.free()
         guard.__enter__()
         guard.__enter__()
+
+
+class Slow:
+    def __init__(self, wait=lambda: None):
+        self.wait = wait
+
+    @cached_property
+    def value(self):
+        """A new object."""
+        self.wait()
+        return object()
+
+
+def test_a_property_that_another_thread_computes_is_computed_in_a_forked_child():
+    begun, go_on = threading.Event(), threading.Event()
+    slow = Slow(lambda: (begun.set(), go_on.wait()))
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    begun.wait()
+    status = status_of_a_child(lambda: Slow().value)
+    go_on.set()
+    thread.join()
+    assert status == 0
+
+
+def test_threads_that_compute_a_property_at_once_get_one_value():
+    all_here = threading.Barrier(4, timeout=20)
+    slow, values = Slow(all_here.wait), []
+    threads = [threading.Thread(target=lambda: values.append(slow.value)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({*map(id, values)}) == 1
+    assert slow.value is values[0]
+    assert Slow.value.__doc__ == "A new object."

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from tests.forked import status_of_a_child  # noqa: E402
 from tests.garbage import ENDS_UNSEARCHED  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import ENVIRONMENT  # noqa: E402
@@ -155,6 +156,32 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
         assert [one.count.value for one in kernel.decisions] == [3]
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_child_that_is_forked_while_another_thread_decides_launches(call, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    begun, go_on, calls = threading.Event(), threading.Event(), []
+
+    def slow_grid(meta):
+        """Waits at one of the calls by which a launch is decided."""
+        calls.append(meta)
+        if len(calls) == call:
+            begun.set()
+            go_on.wait()
+        return grid(meta)
+
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+    one, other = (triton_ops.autotune(configs, ["n"], on_miss="default")(add) for _ in range(2))
+    arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
+    with launches_that_do_nothing():
+        thread = threading.Thread(target=lambda: (one[slow_grid](*arguments), begun.set()))
+        thread.start()
+        begun.wait()
+        status = status_of_a_child(lambda: (one[grid](*arguments), other[grid](*arguments)))
+        go_on.set()
+        thread.join()
+    assert status == 0
 
 
 def test_a_folder_that_cannot_be_used_is_as_good_as_an_empty_one(tmp_path, monkeypatch):

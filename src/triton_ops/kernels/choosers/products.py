@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.kernels.choosers.common import (
     DTYPES,
@@ -186,7 +186,7 @@ class _CublasLt:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = ForkSafeLock()
         self._inside = 0
         self._before: Any = None
 
