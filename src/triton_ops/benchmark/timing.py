@@ -369,7 +369,7 @@ def time_ms(
     takes longer than the calls, and 5 s of waits where the GPU is disturbed.
     """
     if others:
-        hint = "the budgets are warmup_ms and rep_ms; the result has all samples: .median_ms, .quantiles_ms, .samples_ms"
+        hint = "the budgets are warmup_ms and rep_ms; the result has all samples: .median_ms, .samples_ms"
         raise SettingsError(f"time_ms takes no {', '.join(others)}", hint=hint)
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
