@@ -12,6 +12,7 @@ def status_of_a_child(function):
         child = os.fork()
     if child == 0:  # pragma: no cover - another process
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(20)
             function()
             os._exit(0)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,11 +170,14 @@ class Protection:
 
     def narrowed(self) -> list[Any]:
         """The tensors that differ from when this was made; of tensors only these are restored from now on."""
-        changed = self.differing()
-        self._forms = [form for form in self._forms if id(form.tensor) in changed]
+        self.leave({id(form.tensor) for form in self._forms} - self.differing())
+        return [form.tensor for form in self._forms]
+
+    def leave(self, tensors: Collection[int]) -> None:
+        """Restore the tensors of these `id`s no more."""
+        self._forms = [form for form in self._forms if id(form.tensor) not in tensors]
         places = {form.place for form in self._forms}
         self._saved = {place: pair for place, pair in self._saved.items() if place in places}
-        return [form.tensor for form in self._forms]
 
     def restore(self) -> None:
         """Restore every byte, item and shape."""

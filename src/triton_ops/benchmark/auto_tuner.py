@@ -156,7 +156,7 @@ class TritonAutoTuner:
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             message = f"performance is {performance!r}; it must be a PerformanceProfile"
             raise SettingsError(message, hint="PerformanceProfile.gemm(M, N, K)")
-        label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
+        label = (kernel_type, problem_size, device) if device not in (None, "") and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
         subject = Subject.on(arguments, shared_timer.sets)
         with _restored(subject):

@@ -300,6 +300,10 @@ class Times:
         """Half of the samples are faster."""
         return statistics.median(self.samples_ms)
 
+    def __iter__(self) -> Iterator[float]:
+        """The times of the quantiles, in the order asked."""
+        return iter(self.quantiles_ms)
+
     def __str__(self) -> str:
         parts = ", ".join(
             f"p{100 * share:g} {time_ms:.4g}"
@@ -323,6 +327,7 @@ def time_ms(
     cold: bool = True,
     device: str | None = None,
     wait: bool = True,
+    **others: Any,
 ) -> Times:
     """Time one callable, or one config of a kernel.
 
@@ -349,6 +354,7 @@ def time_ms(
         device: `cpu`, `cuda` or `cuda:N`; None follows the arguments, then an operation. A callable that holds its
             CUDA tensors itself and takes no tensor needs `cuda`, or it is timed by the host's clock.
         wait: Whether to wait while another process measures on the same GPU; False raises a `DeviceError` instead.
+        **others: None; options of other timers, such as `return_mode`, are refused by name.
 
     Returns:
         Milliseconds for each of `quantiles`, with the samples and the mode in which they were taken.
@@ -356,12 +362,15 @@ def time_ms(
     Raises:
         KernelTypeError: `fn` is not callable, or not with these arguments.
         TargetError: `fn` raised.
-        SettingsError: A budget or a quantile is out of range.
+        SettingsError: A budget or a quantile is out of range, or there is no such option.
         DeviceError, SpaceError, ShapeMismatchError: Device, config or arguments do not fit.
 
     Cost: the two budgets, and the calibration of the clock; at most ten times the budgets where restoring arguments
     takes longer than the calls, and 5 s of waits where the GPU is disturbed.
     """
+    if others:
+        hint = "the budgets are warmup_ms and rep_ms; the result has all samples: .median_ms, .samples_ms"
+        raise SettingsError(f"time_ms takes no {', '.join(others)}", hint=hint)
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name

@@ -180,7 +180,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches with this grid."""
-        if self._in_compile.outside is not None:
+        if self._in_compile.outside is not None and type(self).run is _RUN:  # where no launch is to be told of instead
             return partial(self._in_compile.outside, grid)
         return partial(self.launches.fast.enter, grid)
 

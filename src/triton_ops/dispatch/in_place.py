@@ -39,6 +39,7 @@ _ZONE = 0.002  # of the step's time: 2 % of a kernel that takes a tenth of it
 _LAUNCH_MS = 0.0005  # by which equal binaries differ in graphs of other memory, 101 of 102 times
 _DUEL_S = 3.0
 _SMALL = 1 << 20  # elements of a tensor on the CPU that a step of a GPU may write, such as an optimizer's count
+_WATCH_S = 0.25  # without a run of the step, in which its tensors have to stay as they are
 _one_at_a_time = ForkSafeLock(threading.RLock)  # what launches take holds for all threads
 
 
@@ -111,19 +112,22 @@ class _Step:
         torch = self.torch = require("torch", "tune_in_place")
         self._call, self._configs, before = call, dict[str, Config](), self._tensors()
         self._gradients = [(each, each.grad) for each in before if each.is_leaf and each.requires_grad]
+        self.written, self._others = list[Any](), set[int]()
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         why = "there is no room for copies of the tensors that a step may write:"
         with CandidateError.as_error(DeviceError, why, "free memory or take a smaller step", RuntimeError, MemoryError):
             self._saved = Protection(before)
         try:
-            result = self()
+            start = time.monotonic()
+            try:
+                result = self()
+            finally:
+                self._own(self._saved.narrowed(), max(_WATCH_S, 2 * (time.monotonic() - start)))
             self.launched = [(each, each.count.value) for each in decisions()]
-            self.written = self._saved.narrowed()
             text = canonical_json([dict(each.key.problem) for each, _ in self.launched if each.key is not None])
             dtypes = dict.fromkeys(re.findall(r"b?float\d+(?:_\w+)?", text))
             self._expected = ReferenceResults.of_own([result, self.written], dtypes, tolerance)
         finally:
-            self._saved.narrowed()
             self.restore()
         earlier = {id(each) for each in before}
         others = Protection([each for each in self._tensors() if id(each) not in earlier])
@@ -137,18 +141,40 @@ class _Step:
         tensors = [each for each in gc.get_objects() if type(each) in (self.torch.Tensor, self.torch.nn.Parameter)]
         return [t for t in tensors if t.layout == self.torch.strided and t.numel() <= most.get(t.device.type, -1)]
 
+    def _own(self, written: list[Any], watch_s: float) -> None:
+        """Take these tensors for those that the step writes; others write those that change while it does not run."""
+        after = Protection(written)
+        time.sleep(watch_s)
+        self._others = after.differing()
+        self.written = written
+        self._versions = [each._version for each in written]
+
     def __call__(self) -> Any:
         """Run once; the result has no gradient graph, which would keep streams of this run."""
-        return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
+        try:
+            return Arguments((self._call(),)).map(lambda tensor: tensor.detach()).positional[0]
+        finally:
+            self._versions = [each._version for each in self.written]
 
     def restore(self) -> None:
-        """Give tensors, gradients and random numbers back what they had."""
+        """Give tensors, gradients and random numbers back what they had.
+
+        Raises TargetError, and leaves a tensor alone, if it was written while the step did not run.
+        """
+        now = zip(self.written, self._versions, strict=True)
+        self._others |= {id(tensor) for tensor, version in now if tensor._version != version}
+        self._saved.leave(self._others)
         self._saved.restore()
+        self._versions = [each._version for each in self.written]
         for tensor, gradient in self._gradients:
             tensor.grad = gradient
         self.torch.set_rng_state(self._random[0])
         if self._random[1]:
             self.torch.cuda.set_rng_state_all(self._random[1])
+        if self._others:
+            shapes = ", ".join(str(tuple(each.shape)) for each in self.written if id(each) in self._others)
+            message = f"tensors are written while the step does not run, and stay as they are: of shape {shapes}"
+            raise TargetError(message, hint="stop the other threads that write them meanwhile, and call it again")
 
     def difference(self, configs: Mapping[str, Config]) -> str:
         """The difference of the step's results with some configs, or its error, in words; empty for none."""
@@ -333,8 +359,9 @@ def tune_in_place(
 
     Raises:
         KernelTypeError: `step` cannot be called.
-        TargetError: The step does not launch a kernel, gives nothing to compare, or does not do the same again from
-            the same state.
+        TargetError: The step does not launch a kernel, gives nothing to compare, does not do the same again from the
+            same state, or a tensor that it changes is also written while it does not run, as by another thread; that
+            tensor stays as it is.
         DeviceError: There is no room for copies of the tensors that the step might write.
         SettingsError: `budget_s` or `name` is wrong, or nothing can be tuned here, as while a lockfile is replayed.
 

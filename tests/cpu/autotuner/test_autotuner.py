@@ -1004,3 +1004,11 @@ def test_shipped_kernels_know_no_tuner():
     assert "triton_ops.kernels.matmul.kernel" in imported
     tuners = ("triton_ops.tuner", "triton_ops.autotuner", "triton_ops.evaluation", "triton_ops.compilation")
     assert [name for name in imported if name.startswith(tuners)] == []
+
+
+def test_the_device_0_is_a_label_as_others():
+    tuner = Kernel().tuner()
+    first = tuner.tune(problem_size=(1024,), device=0)
+    again = tuner.tune(problem_size=(1024,), device=0)
+    assert (first.from_cache, again.from_cache) == (False, True)
+    assert tuner.get_cached_config((1024,), 0) == first.best_config

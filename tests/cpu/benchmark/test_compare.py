@@ -725,3 +725,12 @@ def test_options_of_other_types_are_refused():
         for option in ("warmup_ms", "rep_ms", "quantiles"):
             with pytest.raises(SettingsError):
                 time_ms(spin(1), **{option: value})
+
+
+def test_times_are_unpacked_as_those_of_other_timers_and_their_options_are_refused_with_a_hint():
+    times = time_ms(lambda: None, warmup_ms=0, rep_ms=1, quantiles=(0.5, 0.2, 0.8), device="cpu")
+    middle, low, high = times
+    assert (middle, low, high) == times.quantiles_ms
+    with pytest.raises(SettingsError, match="takes no return_mode") as refused:
+        time_ms(lambda: None, return_mode="median")
+    assert ".median_ms" in refused.value.hint

@@ -20,14 +20,16 @@ tl = pytest.importorskip("triton.language")
 
 
 import triton_ops  # noqa: E402
-from tests import tuned_kernels  # noqa: E402
+from tests import decorated_kernels, tuned_kernels  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
+from triton_ops.backend import standing_in  # noqa: E402
 from triton_ops.base import warn_once  # noqa: E402
-from triton_ops.device import gpu_missing  # noqa: E402
+from triton_ops.device import Target, gpu_missing  # noqa: E402
 from triton_ops.dispatch import comparing, deciding, launching  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
+from triton_ops.dispatch.decorator import Tuned  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -972,3 +974,14 @@ def test_parameters_may_have_any_name(launched):
         assert arguments[0] is entry
         assert arguments[1] is count
         assert arguments[2:] == (3, 5, 7, 128)
+
+
+def launches_told_to_what_stands_in_for_a_gpu():
+    told = []
+    with standing_in(Target.named("sm_90"), lambda kernel, *_: told.append(kernel), "cpu", [Tuned]):
+        decorated_kernels.add[(1,)](*[torch.zeros(4)] * 3, 4)
+    return told == [decorated_kernels.add]
+
+
+def test_a_launch_of_an_interpreted_kernel_is_told_to_what_stands_in_for_a_gpu(interpreted):
+    assert interpreted(launches_told_to_what_stands_in_for_a_gpu)

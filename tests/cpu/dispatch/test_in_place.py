@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
@@ -58,6 +60,7 @@ def known(monkeypatch):
     TAKES.clear()
     RANDOM.seed(0)  # the same noise whichever tests ran before
     monkeypatch.setattr(rounds, "HostTimer", lambda: HostTimer(CLOCK))
+    monkeypatch.setattr(in_place, "_WATCH_S", 0.0)
 
     def operation(function, best=1):
         made = Operation(function.__name__, function, {"block": [1, 2, 3]}, specs)
@@ -259,6 +262,57 @@ def test_an_exhausted_iterator_is_no_end_of_the_callers_own(known):
     one, data = known(first), iter([torch.ones(4)])
     with pytest.raises(TargetError, match="did not do the same again from the same state: StopIteration"):
         tune_in_place(lambda: one(next(data)))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_another_thread_writes_meanwhile_is_refused_and_not_lost(fails, known, monkeypatch):
+    monkeypatch.setattr(in_place, "_WATCH_S", 0.25)
+    one, x, own, shared, stop = known(first), torch.ones(4), torch.zeros(1), torch.zeros(1), threading.Event()
+    counts = []
+
+    def write():
+        while not stop.wait(0.001):
+            shared.add_(1)
+            counts.append(1)
+
+    def step():
+        own.add_(1)
+        count = len(counts)
+        while len(counts) < count + 2:
+            time.sleep(0.001)
+        if fails:
+            raise ValueError("as it fails")
+        return one(x)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        with pytest.raises(TargetError, match="written while the step does not run, and stay as they are"):
+            tune_in_place(step, budget_s=0.1)
+    finally:
+        stop.set()
+        thread.join()
+    assert (own.item(), shared.item()) == (0, len(counts))
+
+
+def test_what_is_written_between_two_later_runs_is_refused_and_not_lost(known, monkeypatch):
+    one, x, shared, taken = known(first), torch.ones(4), torch.zeros(1), in_place._Step._take
+    calls = []
+
+    def writing(self, configs):
+        calls.append(configs)
+        if len(calls) == 5:
+            shared.add_(100)
+        return taken(self, configs)
+
+    def step():
+        shared.add_(1)
+        return one(x)
+
+    monkeypatch.setattr(in_place._Step, "_take", writing)
+    with pytest.raises(TargetError, match=r"of shape \(1,\)"):
+        tune_in_place(step, budget_s=0.1)
+    assert shared.item() >= 100
 
 
 def test_threads_wait_for_one_another_and_a_nested_call_is_refused(known):

@@ -158,25 +158,27 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
         assert [one.count.value for one in kernel.decisions] == [3]
 
 
-def test_a_child_that_is_forked_while_another_thread_decides_launches(monkeypatch):
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_child_that_is_forked_while_another_thread_decides_launches(call, monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, calls = threading.Event(), threading.Event(), []
 
-    def waiting(configs, _named, **_):
-        begun.set()
-        go_on.wait()
-        return configs
+    def slow_grid(meta):
+        """Waits at one of the calls by which a launch is decided."""
+        calls.append(meta)
+        if len(calls) == call:
+            begun.set()
+            go_on.wait()
+        return grid(meta)
 
     configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
-    pruned = {"early_config_prune": waiting}
-    slow = triton_ops.autotune(configs, ["n"], prune_configs_by=pruned, on_miss="default")(add)
-    other = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
+    one, other = (triton_ops.autotune(configs, ["n"], on_miss="default")(add) for _ in range(2))
     arguments = (*(torch.zeros(1024) for _ in range(3)), 1024)
     with launches_that_do_nothing():
-        thread = threading.Thread(target=lambda: slow[grid](*arguments))
+        thread = threading.Thread(target=lambda: (one[slow_grid](*arguments), begun.set()))
         thread.start()
         begun.wait()
-        status = status_of_a_child(lambda: other[grid](*arguments))
+        status = status_of_a_child(lambda: (one[grid](*arguments), other[grid](*arguments)))
         go_on.set()
         thread.join()
     assert status == 0
