@@ -104,7 +104,6 @@ def compile_command(
         list[str] | None,
         option("--gpu", "Such as sm_80, gfx942 or H200; default the GPU here. Repeat it to compare.", "NAME"),
     ] = None,
-    archs: Annotated[list[str] | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
     shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
     dtype: Typed.Dtype = None,
     arg: Typed.Arg = None,
@@ -118,13 +117,12 @@ def compile_command(
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    typed_gpus = [*(gpus or []), *(archs or [])]
-    pairs = [(Target.named(name), DeviceSpec.called(name)) for name in typed_gpus]
+    pairs = [(Target.named(name), DeviceSpec.called(name)) for name in gpus or ()]
     by_name = {goal.arch: (goal, spec) for goal, spec in pairs}
     here = None if by_name else probe()
     goals = list(by_name.values()) if here is None else [(Target.of(here), here)]
     typed = TypedProblem.of(shape, dtype, space, arg)
-    typed_target = TypedTarget(target, problem=typed, gpu=next(iter(typed_gpus), None))
+    typed_target = TypedTarget(target, problem=typed, gpu=next(iter(gpus or ()), None))
     with only_data_on_stdout():
         operation = _operation(typed_target, goals[0][0])
         if shape is None:
@@ -253,17 +251,16 @@ def spills_command(
     measure: Annotated[
         bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --gpu is left out.")
     ] = None,
-    arch: Annotated[str | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
 ) -> Facts:
     """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
     values = TypedProblem.config(config, "--config")
-    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu or arch)
+    typed_target = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu)
     with only_data_on_stdout():
         operation, _, extents, element = typed_target.tuned(typed_target.operation("; its problem is not known"))
-        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)
+        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu, measure=measure)
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))
     facts.code = ExitCode.DONE if report.before.compiled else ExitCode.NONE_RAN

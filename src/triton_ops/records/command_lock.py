@@ -353,10 +353,8 @@ def lock_command(
     against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
     refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
     cache_dir: Typed.CacheDir = None,
-    device_name: Annotated[str | None, option("--device-name", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
-    gpu = gpu or device_name
     for refused, why, hint in (
         (refresh and (check or which or bucket or ignore or alias or expected or measured_only),
          "--refresh stands alone", "refresh first, then lock"),

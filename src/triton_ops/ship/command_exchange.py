@@ -197,7 +197,6 @@ def portfolio_command(
     gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
     weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
     cache_dir: Typed.CacheDir = None,
-    device: Annotated[str | None, option("--device", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
@@ -206,8 +205,8 @@ def portfolio_command(
     weights = dict(_weight(text) for text in weight or [])
     with only_data_on_stdout():
         name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel
-    folder, place = folder_of(cache_dir), gpu or device
-    portfolio = choose_portfolio(name, most, objective=objective, device=place, weights=weights, cache_dir=folder)
+    folder = folder_of(cache_dir)
+    portfolio = choose_portfolio(name, most, objective=objective, device=gpu, weights=weights, cache_dir=folder)
     problems = [
         {"label": each.label, "id": each.key, **Facts.members(each, "config", "regret", "gain", "best", "weight")}
         for each in portfolio.served

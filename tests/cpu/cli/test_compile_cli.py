@@ -59,13 +59,13 @@ def blurred(text):
     f"triton=={version('triton')}\n" not in PINNED.read_text(), reason="another Triton, other registers"
 )
 def test_table(cli, golden):
-    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE)
+    ran = cli("compile", PRODUCT, "--gpu", "sm_90", "--shape", "4096x4096x4096", *SPACE)
     assert (ran.code, ran.err) == (0, "")
     golden("compile.txt", blurred(ran.out))
 
 
 def test_json_has_every_config_of_the_space(cli):
-    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
+    ran = cli("compile", PRODUCT, "--gpu", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
     assert (ran.code, ran.err) == (0, "")
     result = json.loads(ran.out)["items"]
     assert all(list(entry) == FIELDS for entry in result)
@@ -111,18 +111,18 @@ def test_several_targets_stand_side_by_side():
 def test_every_target_that_is_named_is_compiled_for(cli):
     asked = ["--space", "BLOCK_SIZE=64", "--space", "num_warps=4", "--shape", "1x64x128x64", "--dtype", "fp32"]
     asked += ["--space", "num_stages=1"]
-    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "gfx942", "--target", "sm_90", *asked)
+    ran = cli("compile", "rmsnorm_rope", "--gpu", "sm_90", "--gpu", "gfx942", "--gpu", "sm_90", *asked)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("rmsnorm_rope 1x64x128x64 float32 for sm_90, gfx942: registers")
-    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "gfx942", *asked, "--json")
+    ran = cli("compile", "rmsnorm_rope", "--gpu", "sm_90", "--gpu", "gfx942", *asked, "--json")
     assert [entry["target"] for entry in json.loads(ran.out)["items"]] == ["sm_90", "gfx942"]
-    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "sm_9", *asked)
+    ran = cli("compile", "rmsnorm_rope", "--gpu", "sm_90", "--gpu", "sm_9", *asked)
     assert (ran.code, ran.out) == (3, "")
 
 
 def test_verbose_shows_what_the_compiler_raised(cli, tmp_path):
     (tmp_path / "refused.py").write_text(REFUSED)
-    ran = cli("compile", str(tmp_path / "refused.py:refused"), "--target", "sm_90", "--jobs", "1", "-v")
+    ran = cli("compile", str(tmp_path / "refused.py:refused"), "--gpu", "sm_90", "--jobs", "1", "-v")
     assert ran.code == 1, ran.err
     assert "CompileTimeAssertionFailure: at 3:4: … too large" in ran.out
     first, *trace = ran.err.splitlines()[1:]
@@ -131,7 +131,7 @@ def test_verbose_shows_what_the_compiler_raised(cli, tmp_path):
 
 
 def test_another_vendor_and_no_shape(cli):
-    ran = cli("compile", "rmsnorm_rope", "--target", "gfx942", *SMALL, "--dtype", "fp32")
+    ran = cli("compile", "rmsnorm_rope", "--gpu", "gfx942", *SMALL, "--dtype", "fp32")
     assert ran.code == 0
     assert ran.err == "no --shape: compiling for 2x2048x4096x32 float32\n"
     assert ran.out.startswith(
@@ -142,14 +142,14 @@ def test_another_vendor_and_no_shape(cli):
 
 def test_nothing_that_compiles_is_a_failure(cli):
     impossible = ["--space", "BM=256", "--space", "BN=256", "--space", "BK=64", "--space", "num_stages=5"]
-    ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *impossible)
+    ran = cli("compile", PRODUCT, "--gpu", "sm_90", "--shape", "4096x4096x4096", *impossible)
     assert ran.code == 1
     assert "2 configs: 2 resources; 0 different binaries" in ran.out
 
 
 def test_values_that_no_valid_config_has_are_told_with_the_rule_that_refuses_them(cli):
     few = ["BM=64", "BN=64", "BK=32", "num_warps=4", "num_stages=2", "ALGORITHM=tiles", "LOADS=pointers"]
-    asked = ["compile", "matmul", "--target", "sm_90", "--shape", "512x512x512", "--jobs", "1"]
+    asked = ["compile", "matmul", "--gpu", "sm_90", "--shape", "512x512x512", "--jobs", "1"]
     asked += [word for values in few for word in ("--space", values)]
     ran = cli(*asked, "--space", "SWAPPED=false,true")
     assert ran.code == 0
@@ -164,16 +164,16 @@ def test_bad_input(cli, tmp_path):
     target = tmp_path / "plain.py"
     target.write_text("def plain(x):\n    pass\n")
     refused = [
-        (["matmul", "--target", "sm_9"], 3, "target 'sm_9' is not known; close are sm_90"),
+        (["matmul", "--gpu", "sm_9"], 3, "target 'sm_9' is not known; close are sm_90"),
         (["matmul", "--gpu", "H500"], 3, "target 'H500' is not known; close are H200, H100 (hint"),
-        (["matmul", "--target", "sm_90", "--jobs", "0"], 2, "--jobs is 0"),
-        (["matmul", "--target", "sm_90", "--timeout", "0"], 2, "--timeout is 0"),
-        (["matmul", "--target", "sm_90", "--timeout", "nan"], 2, "--timeout is nan"),
-        (["matmul", "--target", "sm_90", "--dtype", "int3"], 2, "dtype 'int3' is not known"),
-        (["matmul", "--target", "sm_90", "--shape", "8x8"], 2, "matmul takes 3 extents"),
-        (["matmul", "--target", "sm_90", "--space", "XX=1"], 2, "no tunable XX"),
-        (["nosuch", "--target", "sm_90"], 2, "there is no kernel 'nosuch'"),
-        ([f"{target}:plain", "--target", "sm_90"], 2, "is no operation with a Triton kernel"),
+        (["matmul", "--gpu", "sm_90", "--jobs", "0"], 2, "--jobs is 0"),
+        (["matmul", "--gpu", "sm_90", "--timeout", "0"], 2, "--timeout is 0"),
+        (["matmul", "--gpu", "sm_90", "--timeout", "nan"], 2, "--timeout is nan"),
+        (["matmul", "--gpu", "sm_90", "--dtype", "int3"], 2, "dtype 'int3' is not known"),
+        (["matmul", "--gpu", "sm_90", "--shape", "8x8"], 2, "matmul takes 3 extents"),
+        (["matmul", "--gpu", "sm_90", "--space", "XX=1"], 2, "no tunable XX"),
+        (["nosuch", "--gpu", "sm_90"], 2, "there is no kernel 'nosuch'"),
+        ([f"{target}:plain", "--gpu", "sm_90"], 2, "is no operation with a Triton kernel"),
     ]
     if gpu_missing():
         refused.append((["matmul"], 3, "name a target: --gpu sm_90"))

@@ -124,7 +124,7 @@ def test_a_lockfile_is_written_checked_and_updated(store, capsys):
         ("changed", ["config: BLOCK=64 | BLOCK=32"]), ("added", []),
     ]  # fmt: skip
     assert Lockfile.read("triton-ops.lock.json").entries[0].config == Config(BLOCK=64)
-    assert main(["lock", "k", "--device-name", "NVIDIA H200", "--bucket", "M=pow2", "--ignore", "N"]) == 0
+    assert main(["lock", "k", "--gpu", "NVIDIA H200", "--bucket", "M=pow2", "--ignore", "N"]) == 0
     assert Lockfile.read("triton-ops.lock.json").entries[0].ignored == ("N",)
 
 
@@ -169,11 +169,11 @@ def test_edits_by_hand_are_refused_until_they_are_accepted(store, capsys, tmp_pa
         (["lock", "--bucket", "M"], 2, "--bucket 'M' is not NAME=VALUE"),
         (["lock", "--bucket", "M=pow3"], 2, "no rule for buckets"),
         (["lock", "--alias", "x"], 2, "--alias 'x' is not"),
-        (["lock", "--device-name", "x"], 4, "of x"),
+        (["lock", "--gpu", "x"], 4, "of x"),
     ],
 )
 def test_what_cannot_be_done_is_told(store, capsys, words, code, said):
-    if "--device-name" in words:
+    if "--gpu" in words:
         store.put(record())
     assert main(words) == code
     assert said in capsys.readouterr().err

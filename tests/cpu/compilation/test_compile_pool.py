@@ -883,7 +883,7 @@ op = Operation(
 def test_a_file_named_like_a_module_of_python_and_a_kernel_with_heuristics(tmp_path):
     (tmp_path / "json.py").write_text(BESIDE)
     done = subprocess.run(
-        [sys.executable, "-m", "triton_ops", "compile", f"{tmp_path / 'json.py'}:op", "--target", "sm_90", "--json"],
+        [sys.executable, "-m", "triton_ops", "compile", f"{tmp_path / 'json.py'}:op", "--gpu", "sm_90", "--json"],
         capture_output=True, text=True, check=False, cwd=PROJECT,
         env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
     )  # fmt: skip

@@ -493,7 +493,7 @@ def compiled(cli, of, shape, config, target, dtype):
     """What `triton-ops compile` says of one config."""
     words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
     extents = "x".join(map(str, shape))
-    ran = cli("compile", of.name, "--target", target, "--shape", extents, "--dtype", dtype, "--json", *words)
+    ran = cli("compile", of.name, "--gpu", target, "--shape", extents, "--dtype", dtype, "--json", *words)
     assert ran.code == 0, ran.err
     (result,) = json.loads(ran.out)["items"]
     return result

@@ -147,7 +147,7 @@ def test_without_a_cure_the_advice_is_to_split_the_kernel():
     assert not healthy(broken.before)
 
 
-CASE = ["matmul", "--shape", "1024x1024x1024", "--target", "H200"]
+CASE = ["matmul", "--shape", "1024x1024x1024", "--gpu", "H200"]
 
 
 def test_every_config_of_a_change_has_its_own_verdict():
@@ -240,7 +240,7 @@ def test_a_limit_of_registers_under_which_nothing_compiles_is_named(cli):
 def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, monkeypatch):
     (tmp_path / "given.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)
-    ran = cli("explain", "spills", "given.py:operation", "--target", "sm_90", "--json")
+    ran = cli("explain", "spills", "given.py:operation", "--gpu", "sm_90", "--json")
     assert ran.code == 1
     result = json.loads(ran.out)
     assert (result["before"]["status"], result["cures"], result["cure"]) == ("compile", [], None)
@@ -250,11 +250,11 @@ def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, m
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["matmul", "--shape", "512x512x512", "--target", "sm_9"], 3, "target 'sm_9' is not known"),
-        (["matmul", "--shape", "512x512x512", "--target", "sm_90", "--config", "XX=1"], 2, "matmul has no tunable XX"),
-        (["nosuch", "--target", "sm_90"], 2, "there is no kernel 'nosuch'"),
-        (["spilled.py:plain", "--target", "sm_90"], 2, "is a function; its problem is not known"),
-        (["spilled.py:operation", "--target", "sm_90"], 2, "is no kernel that Triton compiles"),
+        (["matmul", "--shape", "512x512x512", "--gpu", "sm_9"], 3, "target 'sm_9' is not known"),
+        (["matmul", "--shape", "512x512x512", "--gpu", "sm_90", "--config", "XX=1"], 2, "matmul has no tunable XX"),
+        (["nosuch", "--gpu", "sm_90"], 2, "there is no kernel 'nosuch'"),
+        (["spilled.py:plain", "--gpu", "sm_90"], 2, "is a function; its problem is not known"),
+        (["spilled.py:operation", "--gpu", "sm_90"], 2, "is no kernel that Triton compiles"),
     ],
 )
 def test_what_has_no_spills_is_refused(cli, tmp_path, monkeypatch, words, code, said):
